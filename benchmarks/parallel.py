@@ -51,7 +51,7 @@ class Bench:
         return (time.perf_counter() - started) * 1000
 
     def containers(self) -> list[str]:
-        label = f"space.sandbox.instance={self.workbench._services.instance_id}"
+        label = f"space.sandbox.instance={self.workbench._services.home.instance_id}"
         return [str(c["Id"]) for c in self.api.containers(filters={"label": label})]
 
     def execute(self, container: str) -> None:

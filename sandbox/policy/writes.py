@@ -141,7 +141,7 @@ def parse_writable_path(text: str, policy: PathPolicy, repo_id: str) -> RepoPath
     """Validate a path that an edit of this repository wants to create, change or delete.
 
     Every edit calls this for every path it touches, before it reads or writes any: new, changed and deleted files,
-    both sides of a rename. It includes `parse_repo_path`; the policy is `Services.paths`. It does not check the file
+    both sides of a rename. It includes `parse_repo_path`; the policy is `Policies.paths`. It does not check the file
     there (links, hard links, special files): `WorktreeFiles.write` does. Raises: `unsafe_path` with the rule's name.
     """
     path = parse_repo_path(text)

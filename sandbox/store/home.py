@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -265,6 +266,11 @@ class Home:
                 details=", ".join(foreign[:5]),
                 hint="Set a new or empty directory with --home or SANDBOX_HOME.",
             )
+
+    @cached_property
+    def instance_id(self) -> str:
+        """Random id of this home, a label of all its containers: containers of other homes are never touched."""
+        return self.ensure_file("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
 
     def ensure_file(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
         """Create a small file in the home if it is missing. `fixed`: also rewrite it if its content differs."""

@@ -183,7 +183,7 @@ class Workbench:
         For a path given by a user: `clone`, `fetch` and `run` take exactly the given repository. Raises:
         `invalid_input`.
         """
-        return use.clone.locate(self._services, url)
+        return use.clone.locate(self._services.remotes, url)
 
     def materialize(self, repo_id: str) -> Repository:
         """Fetch everything that a partial clone omitted.
@@ -226,11 +226,11 @@ class Workbench:
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by name; a profile with a mistake in its file has a `problem`. Raises: no specific code."""
-        return tuple(p for _, p in sorted(self._services.profiles.items()))
+        return tuple(p for _, p in sorted(self._services.policies.profiles.items()))
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
-        return use.clone.find_profile(self._services, name)
+        return use.clone.find_profile(self._services.policies.profiles, name)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used.
@@ -366,7 +366,7 @@ class Workbench:
 
         Raises: `not_found`; `conflict` for a closed task; `unsafe_path`; `quota_exceeded`.
         """
-        return use.edit.base_hash(self._services, task_id, path)
+        return use.edit.base_hash(self._services.home, self._services.repositories, task_id, path)
 
     def status(self, task_id: str) -> Status:
         """The changes of the task since its last commit.
@@ -400,7 +400,7 @@ class Workbench:
         holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's
         directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
-        with use.stop.stoppable(self._services, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
             return self._run_checks(task_id, check_ids, heard, runtime)
 
     def _run_checks(
@@ -450,14 +450,14 @@ class Workbench:
         The run may belong to another process or an earlier session. `cancelled`: called four times a second, true ends
         the wait. Raises: `not_found`, also when the process of the run was killed; the error that ended the run.
         """
-        return use.background.wait(self._services, run_id, wait_s, cancelled)
+        return use.background.wait(self._services.home, self._services.background_threads, run_id, wait_s, cancelled)
 
     def stop_run(self, run_id: str) -> BackgroundRun:
         """Stop a background run: its checks are recorded as `killed`. A run that has ended does not change.
 
         Raises: `not_found`; as `stop_checks`; the error that ended the run.
         """
-        task_id = use.background.find_task_id(self._services, run_id)
+        task_id = use.background.find_task_id(self._services.home, run_id)
         with use.journaling.record_operation(
             self._services, task_id, "stop", {"run_id": run_id}, names=[run_id]
         ) as done:
@@ -487,7 +487,7 @@ class Workbench:
         `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
         `unsafe_repository`; `quota_exceeded`.
         """
-        with use.stop.stoppable(self._services, task_id, watch or Watch()) as heard:
+        with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
             return self._verify(task_id, heard, options or VerifyOptions())
 
     def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
@@ -516,7 +516,7 @@ class Workbench:
 
         Raises: `not_found`; `invalid_input` for `most`.
         """
-        return use.history.list_runs(self._services, owner_id, most)
+        return use.history.list_runs(self._services.home, owner_id, most)
 
     def run_log(
         self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
@@ -525,11 +525,11 @@ class Workbench:
 
         `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
         """
-        return use.history.read_log(self._services, owner_id, run_id, stream, raw=raw)
+        return use.history.read_log(self._services.home, owner_id, run_id, stream, raw=raw)
 
     def find_run(self, owner_id: str, run_id: str | None = None) -> str:
         """Id of a run; without `run_id`, of the newest run of a task or a repository. Raises: `not_found`."""
-        return use.history.find_run_id(self._services, owner_id, run_id)
+        return use.history.find_run_id(self._services.home, owner_id, run_id)
 
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
         """Lines of one stream of a run, by number or by a pattern; by default the last ones. Also while it runs.
@@ -564,7 +564,7 @@ class Workbench:
 
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
         """The task's snapshots, oldest first. Raises: `not_found`."""
-        return use.snapshots.list_snapshots(self._services, task_id)
+        return use.snapshots.list_snapshots(self._services.home, self._services.repositories, task_id)
 
     def restore(self, task_id: str, snapshot: str) -> RestoreResult:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the previous state is saved.
@@ -601,7 +601,7 @@ class Workbench:
 
     def log(self, task_id: str) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. Raises: `not_found`."""
-        return use.journaling.read_task_journal(self._services, task_id)
+        return use.journaling.read_task_journal(self._services.home, task_id)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push a different commit.
@@ -651,7 +651,7 @@ class Workbench:
 
     def approval_decision(self, tool: str, risk: Risk) -> Decision:
         """The decision of the approval policy on an agent's tool. Raises: no specific code."""
-        return self._services.approval_policy.decide(tool, risk)
+        return self._services.policies.approvals.decide(tool, risk)
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """An agent's call with the state it would act on; `arguments` are validated JSON values.
@@ -672,7 +672,7 @@ class Workbench:
 
         Raises: `conflict` while another process holds the approvals.
         """
-        return use.requests.take(self._services, call)
+        return use.requests.take(self._services.home, call)
 
     def request_approval(self, call: AgentCall) -> Approval:
         """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.
@@ -691,11 +691,11 @@ class Workbench:
 
         Raises: no specific code.
         """
-        return use.requests.list_all(self._services, everything=everything)
+        return use.requests.list_all(self._services.home, everything=everything)
 
     def approval(self, approval_id: str) -> Approval:
         """One approval. Raises: `not_found`."""
-        return use.requests.find(self._services, approval_id)
+        return use.requests.find(self._services.home, approval_id)
 
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
@@ -705,7 +705,7 @@ class Workbench:
         Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
         have.
         """
-        approval = use.requests.find(self._services, approval_id)
+        approval = use.requests.find(self._services.home, approval_id)
         operation, arguments = ("approve" if approved else "deny"), {"id": approval_id, "scope": scope.value, "by": by}
         with use.journaling.record_operation(
             self._services, approval.task_id, operation, arguments, names=[approval.tool, by]
@@ -718,7 +718,7 @@ class Workbench:
         Raises: no specific code; questions that are answered in between are skipped.
         """
         return use.requests.end_all(
-            self._services,
+            self._services.home,
             {ApprovalState.PENDING},
             tool,
             lambda approval_id: self.answer_approval(approval_id, approved=False, by=by),
@@ -731,14 +731,16 @@ class Workbench:
         """
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
         return use.requests.end_all(
-            self._services, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
+            self._services.home, states, tool, lambda approval_id: self.revoke_approval(approval_id, by=by)
         )
 
     def revoke_approval(self, approval_id: str, *, by: str) -> Approval:
         """Revoke an approval or a question. Raises: `not_found`; `conflict` if it is already over."""
-        found = use.requests.find(self._services, approval_id)
-        arguments, names = {"id": approval_id, "by": by}, [found.tool, by]
-        with use.journaling.record_operation(self._services, found.task_id, "revoke", arguments, names=names) as done:
+        approval = use.requests.find(self._services.home, approval_id)
+        arguments, names = {"id": approval_id, "by": by}, [approval.tool, by]
+        with use.journaling.record_operation(
+            self._services, approval.task_id, "revoke", arguments, names=names
+        ) as done:
             return done(use.requests.revoke(self._services, approval_id, by))
 
     def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
@@ -772,7 +774,7 @@ class Workbench:
 
     def credentials(self) -> tuple[CredentialInfo, ...]:
         """Stored credentials, without their secrets. Raises: `invalid_input` for an unusable file."""
-        return use.credentials.list_credentials(self._services)
+        return use.credentials.list_credentials(self._services.home)
 
     def remove_credential(self, host: str) -> CredentialInfo:
         """Delete a stored credential.
@@ -828,14 +830,14 @@ class Workbench:
 
         Raises: no specific code.
         """
-        return use.audit.verify_journals(self._services)
+        return use.audit.verify_journals(self._services.home)
 
     def audit_export(self, *, since: datetime | None = None, task_id: str | None = None) -> Iterator[AuditRecord]:
         """Every entry of every journal, and every decided approval, by time; from `since` on, or of one task.
 
         Raises: `not_found` for the task.
         """
-        return use.audit.export_records(self._services, since, task_id)
+        return use.audit.export_records(self._services.home, since, task_id)
 
     def record_attacks(self, report: AttackReport) -> None:
         """Write the result of `sandbox.attack.attack` into the home's journal. Raises: no specific code."""

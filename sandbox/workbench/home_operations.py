@@ -85,7 +85,9 @@ def set_credential(services: Services, host: str, **fields: object) -> Credentia
     """As `credentials.store_credential`. The journal does not even contain a digest of the secret."""
     name = _host_only(host)
     with record_home_operation(services, "credential-set", {"host": name}, names=[name]) as operation:
-        result = use.credentials.store_credential(services, host=host, **fields)
+        result = use.credentials.store_credential(
+            services.credentials, services.settings.credentials, host=host, **fields
+        )
         operation.note(kind=result.kind, store=result.store)
     return result
 
@@ -94,7 +96,7 @@ def remove_credential(services: Services, host: str) -> CredentialInfo:
     """As `credentials.remove`."""
     name = _host_only(host)
     with record_home_operation(services, "credential-remove", {"host": name}, names=[name]):
-        return use.credentials.delete_credential(services, host)
+        return use.credentials.delete_credential(services.credentials, host)
 
 
 def run(
@@ -157,7 +159,7 @@ def record_attacks(services: Services, report: AttackReport) -> None:
 def _safe_url(services: Services, url: str) -> str:
     """The URL without credentials; empty for a refused URL, which may contain some."""
     try:
-        return clip_text(services.parse_remote(url).url)
+        return clip_text(services.remotes.parse(url).url)
     except SandboxError:
         return ""
 

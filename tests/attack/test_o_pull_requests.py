@@ -323,7 +323,7 @@ def test_o05_a_body_with_a_secret_does_not_leave(arena: Arena, where: str) -> No
         task = task.model_copy(update={"prompt": leak}) if where == "prompt" else task
         body = compose(description.gather_facts(services, task, leak if where == "given" else None))
         with pytest.raises(SandboxError) as error:
-            secret_scan.require_no_secret(services, body)
+            secret_scan.require_no_secret(services.credentials, body)
         assert error.value.code is ErrorCode.POLICY_VIOLATION
         assert "forge.example" in error.value.brief
         assert TOKEN not in str(error.value.payload())
@@ -338,7 +338,7 @@ def test_o05_a_body_without_a_secret_leaves(arena: Arena) -> None:
     (arena.worktree / "f.txt").write_text(TOKEN)
     arena.workbench.commit(arena.task.id, "work")
     secret_scan.require_no_secret(
-        services, compose(description.gather_facts(services, find_task(services.home, arena.task.id)))
+        services.credentials, compose(description.gather_facts(services, find_task(services.home, arena.task.id)))
     )
     assert secret_scan.contains_secret(naive(LEAKS["with its user"]), TOKEN)
     services.close()

@@ -28,7 +28,7 @@ def test_p03_a_run_takes_away_what_killed_ones_left(guests: Callable[..., Arena]
     """
     arena = guests("sh", "-c", "sleep 600", extra="timeout_s = 900")
     rooms = arena.home / "repositories" / "rooms"
-    label = f"space.sandbox.instance={arena.workbench._services.instance_id}"
+    label = f"space.sandbox.instance={arena.workbench._services.home.instance_id}"
 
     def containers() -> list[Any]:
         return list(engine.api.containers(all=True, filters={"label": label}))

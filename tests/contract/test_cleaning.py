@@ -154,7 +154,9 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     kept = desk.workbench.snapshot(desk.task.id)
     wanted = on_disk(desk.root)
     services = desk.workbench._services
-    worktrees.delete_worktree(services, worktrees.locate_worktree(services, desk.repo_id, desk.task.id))
+    worktrees.delete_worktree(
+        services, worktrees.locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
+    )
     with refused(ErrorCode.NOT_FOUND) as caught:
         desk.workbench.status(desk.task.id)
     assert f"sandbox task clean {desk.task.id}" in caught.value.hint
@@ -162,7 +164,9 @@ def test_a_lost_worktree_comes_back_from_its_last_snapshot_or_commit(desk: Desk)
     assert (cleaned.dirty, cleaned.previous and cleaned.previous.id) == (True, kept.id)
     assert on_disk(desk.root) == wanted
     head = desk.workbench.commit(desk.task.id, "two").tree
-    worktrees.delete_worktree(services, worktrees.locate_worktree(services, desk.repo_id, desk.task.id))
+    worktrees.delete_worktree(
+        services, worktrees.locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
+    )
     cleaned = desk.workbench.clean_task(desk.task.id)
     assert (cleaned.dirty, cleaned.tree, cleaned.previous) == (False, head, None)
     assert on_disk(desk.root) == wanted

@@ -187,12 +187,12 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         except SandboxError as error:
             unavailable(f"{error.brief}: {error.details}")
         yield made
-        for left in made.engine.list_containers({INSTANCE_LABEL: made.instance_id}):
+        for left in made.engine.list_containers({INSTANCE_LABEL: made.home.instance_id}):
             made.engine.remove_container(left.id)
 
 
 def account(services: Services) -> GuestAccount:
-    return find_account(services, services.pristine_owner)
+    return find_account(services, services.policies.pristine_owner)
 
 
 @pytest.fixture(scope="module")
@@ -201,16 +201,18 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
         if runtime not in list_runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.instance_id
+            f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.home.instance_id
         )
         return GuestSettings(
             image_digest=resolve_image(services.image_build_context, "base"),
             runtime=runtime,
             git_mask=services.home.git_mask,
             hosts=services.hosts_file,
-            instance=services.instance_id,
+            instance=services.home.instance_id,
             cpus=os.cpu_count() or 1,
-            supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), LEASE_S),
+            supervisor=Supervisor(
+                ensure_supervisor(services.image_build_context, services.policies.container, courier), LEASE_S
+            ),
         )
 
     def make(kind: str) -> Rig:
@@ -223,12 +225,16 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
         made = guest("runsc" if kind.startswith("gvisor") else "runc")
         if kind.endswith("task"):
             return Rig(
-                TaskContainer(services.engine, services.policy, made, task_id), made, folder, account(services), task_id
+                TaskContainer(services.engine, services.policies.container, made, task_id),
+                made,
+                folder,
+                account(services),
+                task_id,
             )
         assert isinstance(services.engine, DockerEngine)
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
         return Rig(
-            kinds.get(kind, FreshContainer)(services.engine, services.policy, made),
+            kinds.get(kind, FreshContainer)(services.engine, services.policies.container, made),
             made,
             folder,
             account(services),
@@ -329,7 +335,7 @@ def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services)
     assert found["GREETING"] == "hi there"
     image = services.engine.inspect_image(rig.guest.image_digest)
     assert image is not None
-    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policy.container.env}
+    expected = {"PATH", "HOME", "LANG", "TMPDIR", "GREETING", *services.policies.container.container.env}
     expected |= {entry.partition("=")[0] for entry in image.env}
     assert found.keys() - {"HOSTNAME"} == expected  # the engine adds that one to `exec`
 
@@ -481,17 +487,17 @@ def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
 
 @on("fresh", "exec", "gvisor-fresh")
 def test_no_container_is_left(rig: Rig, services: Services) -> None:
-    before = {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})}
+    before = {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})}
     rig.sh("sleep 600 &")
-    assert {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})} <= before
+    assert {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})} <= before
 
 
 def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Services) -> None:
     rig = rigs("task")
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
-    name = container_name(services.instance_id, rig.task_id or "")
-    assert name in {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.instance_id})}
+    name = container_name(services.home.instance_id, rig.task_id or "")
+    assert name in {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})}
 
 
 def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(

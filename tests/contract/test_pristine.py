@@ -15,7 +15,6 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_task_mounted, locate_worktree
 from tests.unit.conftest import Upstream, refused
 
@@ -137,14 +136,14 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     task = workbench.create_task(repo_id)
     (shared,) = pristines(home)
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    _, git = open_repository(services, repo_id)
+    _, git = services.repositories.open(repo_id)
     with clean_room(services, repo_id, git, shared.name, shared.name) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
-        assert collect_unused_checkouts(services, repo_id) == []
+        assert collect_unused_checkouts(services.home, services.settings, repo_id) == []
         assert (room.root / "d" / "x").read_bytes() == b"x\n"
     os.utime(shared, (0, 0))
-    assert collect_unused_checkouts(services, repo_id) == [shared.name]
+    assert collect_unused_checkouts(services.home, services.settings, repo_id) == [shared.name]
 
 
 def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
@@ -153,15 +152,15 @@ def test_whoever_looked_before_a_task_was_closed_does_not_mount_it_again(
     """He read the record when it still said working. Control: mounting itself works."""
     task = workbench.create_task(repo_id)
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = locate_worktree(services, repo_id, task.id)
+    site = locate_worktree(services.home, services.policies, repo_id, task.id)
     unmount_overlay(site.root)
-    assert is_mount_point(ensure_task_mounted(services, task)), "void"
+    assert is_mount_point(ensure_task_mounted(services.home, services.policies, task)), "void"
     workbench.close_task(task.id)
-    ensure_task_mounted(services, task)
+    ensure_task_mounted(services.home, services.policies, task)
     assert not is_mount_point(site.root)
     workbench.close_task(task.id, delete_worktree=True)
     with refused(ErrorCode.NOT_FOUND):
-        ensure_task_mounted(services, task)
+        ensure_task_mounted(services.home, services.policies, task)
     assert not site.root.exists()
 
 

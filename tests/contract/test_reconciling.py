@@ -83,10 +83,9 @@ DIE_IN_A_ROOM = """
 import os, signal, sys
 from pathlib import Path
 from sandbox.workbench.controller.services import build_services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.worktrees import clean_room
 parts = build_services(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
-_, git = open_repository(parts, sys.argv[2])
+_, git = parts.repositories.open(sys.argv[2])
 with clean_room(parts, sys.argv[2], git, sys.argv[3], sys.argv[3]) as root:
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -262,7 +261,7 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
     desk.write("f", b"kept\n")
     desk.workbench.close_task(desk.task.id)
     services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    site = locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
     layout_of(site).ensure_mounted(site)
     mounted = is_mount_point(site.root)
     assert mounted == site.layers.is_dir()
@@ -273,7 +272,7 @@ def test_a_mount_of_a_closed_task_goes_and_its_changes_stay(desk: Desk) -> None:
 
 def test_a_task_without_its_worktree_is_named(desk: Desk) -> None:
     services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
-    site = locate_worktree(services, desk.repo_id, desk.task.id)
+    site = locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id)
     unmount_worktree(site)
     shutil.rmtree(site.root)
     shutil.rmtree(site.layers, ignore_errors=True)

@@ -249,7 +249,7 @@ def test_gc_names_and_removes_the_images_of_a_home_that_is_gone(
     shutil.rmtree(sites[0].home.root)
     with Workbench(tmp_path / "third", settings={"images": {"keep_days": KEEP_DAYS}}) as workbench:
         services = workbench._services
-        services.instance_id  # noqa: B018 - a home that has had guests
+        services.home.instance_id  # noqa: B018 - a home that has had guests
         named = [left for left in workbench.collect(dry_run=True).leftovers if left.name == tag]
         assert [(left.kind, left.note) for left in named] == [("image", f"no home has used it since {LONG_AGO}")]
         assert engine_images.inspect(engine, digest) is not None

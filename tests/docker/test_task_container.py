@@ -41,28 +41,30 @@ def services(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.Tem
     home = tmp_path_factory.mktemp("task-container") / "home"
     with closing(build_services(home, dict(os.environ), allow_file=True)) as made:
         yield made
-        for left in made.engine.list_containers({INSTANCE_LABEL: made.instance_id}):
+        for left in made.engine.list_containers({INSTANCE_LABEL: made.home.instance_id}):
             made.engine.remove_container(left.id)
 
 
 @pytest.fixture(scope="module")
 def guest(services: Services) -> GuestSettings:
     courier = SupervisorExtractor(
-        f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.instance_id
+        f"sandbox-init-{services.presence.new_id()}", account(services).user, "runc", services.home.instance_id
     )
     return GuestSettings(
         image_digest=resolve_image(services.image_build_context, "base"),
         runtime="runc",
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
-        instance=services.instance_id,
+        instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
-        supervisor=Supervisor(ensure_supervisor(services.image_build_context, services.policy, courier), 600),
+        supervisor=Supervisor(
+            ensure_supervisor(services.image_build_context, services.policies.container, courier), 600
+        ),
     )
 
 
 def account(services: Services) -> GuestAccount:
-    return find_account(services, services.pristine_owner)
+    return find_account(services, services.policies.pristine_owner)
 
 
 @dataclass
@@ -86,7 +88,9 @@ class Bench:
     def run(self, *argv: str, **changes: Any) -> CheckRun:
         limits = LIMITS.model_copy(update=changes.pop("limits", {}))
         check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
-        executor = TaskContainer(self.services.engine, self.services.policy, self.guest, self.task_id, self.keep)
+        executor = TaskContainer(
+            self.services.engine, self.services.policies.container, self.guest, self.task_id, self.keep
+        )
         return Recorder(executor, self.guest, self.folder / "logs").run(f"run-{uuid.uuid4().hex}", check, self.place)
 
     @property
@@ -271,7 +275,7 @@ def test_a_container_that_somebody_removes_under_a_check_is_killed_and_never_an_
     def remove_it(_: bytes) -> None:
         bench.services.engine.remove_container(bench.name)
 
-    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policies.container, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
     ending = executor.execute("run-x", check, bench.place, Streams(remove_it, remove_it), never_stop)
     assert (ending.report_missing, judge(ending)) == (True, Verdict.KILLED)
@@ -284,7 +288,7 @@ def test_an_interrupt_leaves_no_container(bench: Bench, error: type[BaseExceptio
     def interrupt(_: bytes) -> None:
         raise error
 
-    executor = TaskContainer(bench.services.engine, bench.services.policy, bench.guest, bench.task_id)
+    executor = TaskContainer(bench.services.engine, bench.services.policies.container, bench.guest, bench.task_id)
     check = Check(id="c", label="c", argv=("sh", "-c", "echo x; sleep 600"), limits=LIMITS, timeout_s=DEADLINE_S)
     with pytest.raises(error):
         executor.execute("run-x", check, bench.place, Streams(interrupt, interrupt), never_stop)
@@ -309,7 +313,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     bench: Bench, host: dict[str, Any], fault: str, keep: bool
 ) -> None:
     """The engine makes exactly what is asked for, so only the guest's own words can tell. Control: the tests above."""
-    options = create_options(_spec(bench), bench.services.policy)
+    options = create_options(_spec(bench), bench.services.policies.container)
     options["HostConfig"].update(host)
     said: list[bytes] = []
     work = SupervisedCheck(
@@ -317,7 +321,7 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
             ("sh", "-c", "echo ran; echo ran > ran"),
             PurePosixPath("/workspace"),
             {},
-            bench.services.policy,
+            bench.services.policies.container,
             created,
         ),
         streams=Streams(said.append, said.append),
@@ -380,11 +384,11 @@ def test_the_proof_leaves_nothing_in_the_workspace(bench: Bench) -> None:
 
 def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench) -> None:
     """It is given arguments that it does not know, as one that was built before them."""
-    options = create_options(_spec(bench), bench.services.policy)
+    options = create_options(_spec(bench), bench.services.policies.container)
     options["Entrypoint"].append("--of-tomorrow")
     sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
     work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
-          bench.services.policy, created),
+          bench.services.policies.container, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
     with pytest.raises(SandboxError, match="another version") as caught:
         bench.services.engine.run_supervised(bench.name, options, work, keep=False)

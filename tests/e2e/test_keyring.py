@@ -137,12 +137,14 @@ def test_a_secret_of_the_keyring_leaves_in_no_text_and_nothing_leaves_while_nobo
 ) -> None:
     home = tmp_path / "home"
     set_secret(git_server, home, unlocked)
-    secret_scan.require_no_secret(build_services(home, unlocked, allow_file=True), "a text")
+    secret_scan.require_no_secret(build_services(home, unlocked, allow_file=True).credentials, "a text")
     with pytest.raises(SandboxError) as found:
-        secret_scan.require_no_secret(build_services(home, unlocked, allow_file=True), f"a text: {git_server.password}")
+        secret_scan.require_no_secret(
+            build_services(home, unlocked, allow_file=True).credentials, f"a text: {git_server.password}"
+        )
     assert found.value.code is ErrorCode.POLICY_VIOLATION
     with pytest.raises(SandboxError) as unknown:
-        secret_scan.require_no_secret(build_services(home, NO_SESSION, allow_file=True), "a text")
+        secret_scan.require_no_secret(build_services(home, NO_SESSION, allow_file=True).credentials, "a text")
     assert unknown.value.code is ErrorCode.AUTH_FAILED
 
 

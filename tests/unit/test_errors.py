@@ -44,7 +44,6 @@ def test_other_details_of_a_rejected_push_keep_the_line_made_of_its_reason() -> 
 
 ALLOWED = {
     "forges/http_session.py: error.details",  # a copy would keep the secret in the original's traceback
-    "workbench/controller/services.py: error.hint",
 }
 
 

@@ -13,6 +13,8 @@ from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible
 from sandbox.workbench.checks import gate
+from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
@@ -88,18 +90,18 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     if tool == OPENING:
         about.append(f"pull request: into {_spell_out(task.base_branch)}")
     if tool in SENDING:
-        sent = status.list_committed_files(services, task)
+        sent = status.list_committed_files(services.repositories, task)
         about.append(_verification_line(services, task))
         return [
             *about,
             *_file_lines("sends", sent),
-            *_risk_lines(services, task, sent),
-            *_intermediate_lines(services, task, sent),
+            *_risk_lines(services.policies, task, sent),
+            *_intermediate_lines(services.repositories, services.policies, task, sent),
         ]
     if tool == CLEANING:
         return [*about, *_CLEANED]
     changes = status.read_status(services, task.id).changes
-    return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services, task, changes)]
+    return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
 
 
 def _verification_line(services: Services, task: Task) -> str:
@@ -118,14 +120,16 @@ def _file_lines(what: str, files: Sequence[Change | DiffFile]) -> list[str]:
     return [f"{what}: {len(files)} file(s)", *(f"  {f.kind.value:<12} {_both_names(f)}" for f in files)]
 
 
-def _intermediate_lines(services: Services, task: Task, sent: Sequence[DiffFile]) -> list[str]:
+def _intermediate_lines(
+    repositories: RegisteredRepositories, policies: Policies, task: Task, sent: Sequence[DiffFile]
+) -> list[str]:
     """Files of earlier commits: once sent, they can be read in the history."""
-    paths = find_intermediate_paths(services, task, sent)
+    paths = find_intermediate_paths(repositories, task, sent)
     if not paths:
         return []
     risks = [
         f"RISK: {_spell_out(path)} in an earlier commit ({', '.join(f)})"
-        for path, f in find_risky_paths(services, task, paths)
+        for path, f in find_risky_paths(policies, task, paths)
     ]
     return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_spell_out(path)}" for path in paths), *risks]
 
@@ -135,8 +139,8 @@ def _both_names(file: Change | DiffFile) -> str:
     return f"{_spell_out(file.old_path)} -> {_spell_out(file.path)}" if file.old_path else _spell_out(file.path)
 
 
-def _risk_lines(services: Services, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
-    return [f"RISK: {_spell_out(path)} ({', '.join(flags)})" for path, flags in find_risky_files(services, task, files)]
+def _risk_lines(policies: Policies, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
+    return [f"RISK: {_spell_out(path)} ({', '.join(flags)})" for path, flags in find_risky_files(policies, task, files)]
 
 
 def _argument_lines(name: str, value: Any) -> list[str]:

@@ -12,8 +12,9 @@ from typing import Any
 from sandbox import approvals
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.store import approvals as store
+from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.approvals import question
 from sandbox.workbench.controller.services import Services
@@ -36,26 +37,24 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     """
     task_id, repo_id = arguments.get("task_id"), arguments.get("repo_id")
     if (url := arguments.get("url")) is not None:
-        services.parse_remote(url)  # a person is not asked about a URL that would be refused
+        services.remotes.parse(url)  # a person is not asked about a URL that would be refused
     if task_id is not None:
         repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
         find_repository(services.home, repo_id)
     state = question.find_target_object(services, tool, task_id)
-    return AgentCall(tool, dict(arguments), services.approval_policy.version, task_id, repo_id, state)
+    return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 
-def take(services: Services, call: AgentCall) -> Approval | None:
+def take(home: Home, call: AgentCall) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
-    with services.home.locked(LOCK):
+    with home.locked(LOCK):
         now = datetime.now(UTC)
-        covering = [a for a in _list_live(services, now) if approvals.covers(a, call, now)]
-        covering.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
-        if covering and covering[0].scope is ApprovalScope.ONCE:
-            return store.save_approval(
-                services.home, covering[0].model_copy(update={"state": ApprovalState.USED, "used_at": now})
-            )
-        return covering[0] if covering else None
+        found = [a for a in _list_live(home, now) if approvals.covers(a, call, now)]
+        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
+        if found and found[0].scope is ApprovalScope.ONCE:
+            return store.save_approval(home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+        return found[0] if found else None
 
 
 def ask(services: Services, call: AgentCall) -> Approval:
@@ -68,7 +67,7 @@ def ask(services: Services, call: AgentCall) -> Approval:
     lines = question.build_question(services, call.tool, call.arguments, call.task_id)
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        known = _list_live(services, now)
+        known = _list_live(services.home, now)
         if (before := approvals.find_answered_request(known, call, now)) is not None:
             return _require_not_denied(before)
         _require_room(known, call)
@@ -83,14 +82,14 @@ def ask(services: Services, call: AgentCall) -> Approval:
             repo_id=call.repo_id,
             question=lines,
             created_at=now,
-            expires_at=now + timedelta(seconds=services.approval_policy.expires_s),
+            expires_at=now + timedelta(seconds=services.policies.approvals.expires_s),
             asked_by=services.caller,
         )
         return store.save_approval(services.home, asked)
 
 
-def _list_live(services: Services, now: datetime) -> tuple[Approval, ...]:
-    return store.list_live(services.home, partial(approvals.is_inactive, now=now))
+def _list_live(home: Home, now: datetime) -> tuple[Approval, ...]:
+    return store.list_live(home, partial(approvals.is_inactive, now=now))
 
 
 def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
@@ -117,7 +116,7 @@ def answer(
     """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        approval = approvals.with_current_state(_find_stored(services, approval_id), now)
+        approval = approvals.with_current_state(_find_stored(services.home, approval_id), now)
         if approval.state is not ApprovalState.PENDING:
             raise SandboxError(
                 ErrorCode.CONFLICT,
@@ -125,10 +124,15 @@ def answer(
                 hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
             )
         _require_scope(approval, scope)
-        always = services.approval_policy.always_expires_s
+        always = services.policies.approvals.always_expires_s
         until = approval.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
         state = ApprovalState.APPROVED if approved else ApprovalState.DENIED
-        decided = {"state": state, "scope": scope, "expires_at": until, **_decision(services, now, by)}
+        decided = {
+            "state": state,
+            "scope": scope,
+            "expires_at": until,
+            **_decision(services.caller, services.surface.actor, now, by),
+        }
         return store.save_approval(services.home, approval.model_copy(update=decided))
 
 
@@ -136,38 +140,38 @@ def revoke(services: Services, approval_id: str, by: str) -> Approval:
     """Revoke an approval or an open question. Raises: `not_found`; `conflict` if it is already over."""
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
-        approval = approvals.with_current_state(_find_stored(services, approval_id), now)
+        approval = approvals.with_current_state(_find_stored(services.home, approval_id), now)
         if approval.state not in {ApprovalState.PENDING, ApprovalState.APPROVED}:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"{approval_id} is {approval.state.value} already",
                 hint="`sandbox approvals list` shows approvals that can be revoked.",
             )
-        update = {"state": ApprovalState.REVOKED, **_decision(services, now, by)}
+        update = {"state": ApprovalState.REVOKED, **_decision(services.caller, services.surface.actor, now, by)}
         return store.save_approval(services.home, approval.model_copy(update=update))
 
 
-def _decision(services: Services, now: datetime, by: str) -> dict[str, object]:
-    surface = "elicitation" if services.surface.actor is Actor.AGENT else services.surface.actor.value
-    return {"decided_at": now, "decided_by": by, "decider": services.caller, "surface": surface}
+def _decision(caller: Caller, actor: Actor, now: datetime, by: str) -> dict[str, object]:
+    surface = "elicitation" if actor is Actor.AGENT else actor.value
+    return {"decided_at": now, "decided_by": by, "decider": caller, "surface": surface}
 
 
-def list_all(services: Services, *, everything: bool = False) -> tuple[Approval, ...]:
+def list_all(home: Home, *, everything: bool = False) -> tuple[Approval, ...]:
     """Open questions and approvals in force; with `everything` also those that are over."""
     now, alive = datetime.now(UTC), {ApprovalState.PENDING, ApprovalState.APPROVED}
     if everything:
-        return tuple(approvals.with_current_state(a, now) for a in store.list_approvals(services.home))
-    current = (approvals.with_current_state(a, now) for a in store.list_unfiled(services.home))
-    return tuple(a for a in current if a.state in alive)
+        return tuple(approvals.with_current_state(a, now) for a in store.list_approvals(home))
+    found = (approvals.with_current_state(a, now) for a in store.list_unfiled(home))
+    return tuple(a for a in found if a.state in alive)
 
 
 def end_all(
-    services: Services, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
+    home: Home, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
     """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
-    ending = [a for a in list_all(services) if a.state in states and tool in {None, a.tool}]
+    found = [a for a in list_all(home) if a.state in states and tool in {None, a.tool}]
     ended = []
-    for approval in ending:
+    for approval in found:
         try:
             ended.append(end(approval.id))
         except SandboxError as error:
@@ -176,9 +180,9 @@ def end_all(
     return tuple(ended)
 
 
-def find(services: Services, approval_id: str) -> Approval:
+def find(home: Home, approval_id: str) -> Approval:
     """One approval as it is now. Raises: `not_found`."""
-    return approvals.with_current_state(_find_stored(services, approval_id), datetime.now(UTC))
+    return approvals.with_current_state(_find_stored(home, approval_id), datetime.now(UTC))
 
 
 def _require_not_denied(approval: Approval) -> Approval:
@@ -192,8 +196,8 @@ def _require_not_denied(approval: Approval) -> Approval:
     return approval
 
 
-def _find_stored(services: Services, approval_id: str) -> Approval:
-    approval = store.find_approval(services.home, approval_id)
+def _find_stored(home: Home, approval_id: str) -> Approval:
+    approval = store.find_approval(home, approval_id)
     if approval is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
             ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."

@@ -35,7 +35,7 @@ from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
-from sandbox.workbench.controller.background_threads import BackgroundThread
+from sandbox.workbench.controller.background_threads import BackgroundThread, BackgroundThreads
 from sandbox.workbench.controller.services import Services
 
 LAST_LINES, LINE_CHARS = 10, 200
@@ -69,24 +69,24 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     """
     find_task(services.home, question.task_id)
     with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
-        running = _find_same(services, question)
+        running = _find_same(services.home, question)
         if running is not None:
             return running
-        run_id = new_run_id(services)
+        run_id = new_run_id(services.presence)
         context = contextvars.copy_context()
         which = run_id, question
         services.background_threads.start(
-            run_id, lambda ours: context.run(_run, services, which, watch, work, ours)
+            run_id, lambda ours: context.run(_run, services.home, which, watch, work, ours)
         ).wait_for_record()
     return _build_answer(find_background_run(services.home, run_id))
 
 
-def _run(services: Services, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
+def _run(home: Home, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
     """Complete the record before the request's file is removed: else the process would look killed."""
     run_id, question = which
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
-    with stoppable(services, question.task_id, ours, run_id) as heard:
-        tracker = _Tracker(services.home, _new_record(services, run_id, question))
+    with stoppable(home, question.task_id, ours, run_id) as heard:
+        tracker = _Tracker(home, _new_record(home, run_id, question))
         thread.record_ready.set()
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
@@ -97,11 +97,11 @@ def _run(services: Services, which: tuple[str, Question], watch: Watch, work: Wo
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
 
 
-def _new_record(services: Services, run_id: str, question: Question) -> BackgroundRunRecord:
+def _new_record(home: Home, run_id: str, question: Question) -> BackgroundRunRecord:
     """Raises: `not_found`, `conflict` for a closed task."""
-    task = find_task(services.home, question.task_id)
-    services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
-    prune_background_runs(services.home)
+    task = find_task(home, question.task_id)
+    home.background_runs.mkdir(mode=0o700, exist_ok=True)
+    prune_background_runs(home)
     return BackgroundRunRecord(
         run_id=run_id,
         task_id=question.task_id,
@@ -201,16 +201,20 @@ class _Tracker:
 
 
 def wait(
-    services: Services, run_id: str, wait_s: float | None, cancelled: Callable[[], bool] | None = None
+    home: Home,
+    background_threads: BackgroundThreads,
+    run_id: str,
+    wait_s: float | None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> BackgroundRun:
     """Return the run once it has ended, or its state after `wait_s` seconds (None: no limit) or when `cancelled`.
 
     Raises: `not_found` for an unknown run, or when its process was killed; the error that ended the run.
     """
     ends_at = None if wait_s is None else time.monotonic() + wait_s
-    thread = services.background_threads.find(run_id)
+    thread = background_threads.find(run_id)
     while True:
-        run = _find_run(services, run_id)
+        run = _find_run(home, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
         if run.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
             return run
@@ -221,9 +225,9 @@ def wait(
             thread.ended.wait(pause_s)
 
 
-def find_task_id(services: Services, run_id: str) -> str:
+def find_task_id(home: Home, run_id: str) -> str:
     """The task of a run. Raises: `not_found`."""
-    return find_background_run(services.home, run_id).task_id
+    return find_background_run(home, run_id).task_id
 
 
 def stop(services: Services, run_id: str) -> BackgroundRun:
@@ -234,14 +238,14 @@ def stop(services: Services, run_id: str) -> BackgroundRun:
     record = find_background_run(services.home, run_id)
     if record.state == "running":
         stop_checks(services, record.task_id, run_id)
-    return wait(services, run_id, STOP_WAIT_S)
+    return wait(services.home, services.background_threads, run_id, STOP_WAIT_S)
 
 
-def _find_run(services: Services, run_id: str) -> BackgroundRun:
-    record = find_background_run(services.home, run_id)
-    if record.state != "running" or _is_alive(services, record):
+def _find_run(home: Home, run_id: str) -> BackgroundRun:
+    record = find_background_run(home, run_id)
+    if record.state != "running" or _is_alive(home, record):
         return _build_answer(record)
-    record = find_background_run(services.home, run_id)  # read again: the run may have ended before its lock was free
+    record = find_background_run(home, run_id)  # read again: the run may have ended before its lock was free
     if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
@@ -252,8 +256,8 @@ def _find_run(services: Services, run_id: str) -> BackgroundRun:
     return _build_answer(record)
 
 
-def _is_alive(services: Services, record: BackgroundRunRecord) -> bool:
-    return is_running(services.home.stop_requests, record.task_id, record.run_id)
+def _is_alive(home: Home, record: BackgroundRunRecord) -> bool:
+    return is_running(home.stop_requests, record.task_id, record.run_id)
 
 
 def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
@@ -288,18 +292,18 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
     )
 
 
-def _find_same(services: Services, question: Question) -> BackgroundRun | None:
+def _find_same(home: Home, question: Question) -> BackgroundRun | None:
     """Find a run that answers the question now. After a new commit, `verify` is a different question."""
-    for run_id in list_run_ids(services.home.stop_requests, question.task_id):
+    for run_id in list_run_ids(home.stop_requests, question.task_id):
         with suppress(SandboxError):  # the run has no record yet, or the record is damaged
-            record = find_background_run(services.home, run_id)
+            record = find_background_run(home, run_id)
             asked = Question(record.operation, record.task_id, record.check_ids, record.options)
-            if record.state == "running" and asked == question and _is_current(services, record):
+            if record.state == "running" and asked == question and _is_current(home, record):
                 return _build_answer(record)
     return None
 
 
-def _is_current(services: Services, record: BackgroundRunRecord) -> bool:
-    task = find_task(services.home, record.task_id, allow_closed=True)
+def _is_current(home: Home, record: BackgroundRunRecord) -> bool:
+    task = find_task(home, record.task_id, allow_closed=True)
     is_open = task.status is not TaskStatus.CLOSED
-    return is_open and task.head_commit == record.commit and _is_alive(services, record)
+    return is_open and task.head_commit == record.commit and _is_alive(home, record)

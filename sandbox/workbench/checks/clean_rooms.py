@@ -143,7 +143,7 @@ class _ChainRunner:
 
         A check needs the output of those before it, so a chain is never run in part.
         """
-        bound = build_bindings(self.services, self.setup, self.source.tree, chain)
+        bound = build_bindings(self.services.policies, self.setup, self.source.tree, chain)
         known = self._find_cached_runs(chain, bound) if self.options.cache else None
         if known is None:
             return self._run_in_room(chain, bound, watch)

@@ -13,6 +13,7 @@ from sandbox.files.names import EntryKind
 from sandbox.git import objects
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.policy.paths import parent_folders, show_path
+from sandbox.store.home import Home
 from sandbox.store.runs import list_runs
 from sandbox.text import neutralise
 from sandbox.workbench.controller.services import Services
@@ -36,7 +37,7 @@ def explain_disagreements(services: Services, task: Task, runs: Sequence[CheckRu
     """
     if all(run.cached and run.verdict is Verdict.PASSED for run in runs):
         return ()  # reported when the checks ran
-    in_task = _find_last_runs(services, task)
+    in_task = _find_last_runs(services.home, task)
     pairs = [(own, room) for room in runs if (own := in_task.get(room.check_id)) and _disagree(own, room)]
     if not pairs:
         return ()
@@ -49,8 +50,8 @@ def explain_disagreements(services: Services, task: Task, runs: Sequence[CheckRu
         return (*(_sentence(own, room) for own, room in pairs), f"the task's files cannot be compared: {error.brief}")
 
 
-def _find_last_runs(services: Services, task: Task) -> dict[str, CheckRun]:
-    oldest_first = reversed(list_runs(services.home, task.id, _RECENT))
+def _find_last_runs(home: Home, task: Task) -> dict[str, CheckRun]:
+    oldest_first = reversed(list_runs(home, task.id, _RECENT))
     return {run.check_id: run for run in oldest_first if not run.clean_room}
 
 

@@ -13,13 +13,13 @@ from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.store import journal
+from sandbox.store.home import Home
 from sandbox.store.verdicts import find_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
 
@@ -33,7 +33,7 @@ class TreeGate:
     @cached_property
     def tree(self) -> str:
         """The tree of the last commit."""
-        return tree_of(open_repository(self.services, self.task.repo_id)[1], self.task.head_commit)
+        return tree_of(self.services.repositories.open(self.task.repo_id)[1], self.task.head_commit)
 
     @cached_property
     def profile(self) -> Profile:
@@ -59,7 +59,7 @@ class TreeGate:
         """
         require = self.services.settings.gate.require
         if not needs_verification(step, require):
-            verified = _find_last_result(self.services, self.task.id, self.tree)
+            verified = _find_last_result(self.services.home, self.task.id, self.tree)
             unknown = "not_asked" if verified is None else ""
             return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
         known = self.verdicts
@@ -91,9 +91,9 @@ def require_open_gate(services: Services, task: Task, step: DeliveryStep) -> Non
     TreeGate(services, task).require_open(step)
 
 
-def _find_last_result(services: Services, task_id: str, tree: str) -> bool | None:
+def _find_last_result(home: Home, task_id: str, tree: str) -> bool | None:
     """Whether all checks passed when this tree of the task was last verified, according to the end of its journal."""
-    for entry in islice(journal.read_recent_entries(services.home, task_id), MOST_ENTRIES):
+    for entry in islice(journal.read_recent_entries(home, task_id), MOST_ENTRIES):
         if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
             return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
     return None
@@ -136,5 +136,5 @@ def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeV
         return TreeVerdicts({})
     setup = resolve_guest_setup(services, profile)
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
-    asked = {name: b for chain in chains for name, b in build_bindings(services, setup, tree, chain).items()}
+    asked = {name: b for chain in chains for name, b in build_bindings(services.policies, setup, tree, chain).items()}
     return TreeVerdicts({name: find_verdict(services.home, binding) for name, binding in asked.items()}, setup=setup)

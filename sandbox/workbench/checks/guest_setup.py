@@ -25,6 +25,6 @@ def resolve_guest_setup(services: Services, profile: Profile) -> GuestSetup:
     Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve`.
     """
     return GuestSetup(
-        resolve_image(services.image_build_context, choose_image_reference(services, profile)),
+        resolve_image(services.image_build_context, choose_image_reference(services.settings, profile)),
         choose_runtime(services, profile.name),
     )

@@ -7,39 +7,39 @@ import base64
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, RunLog, StreamName
 from sandbox.store import runs
+from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.runs import is_run_id
 from sandbox.text import DisplayDecoder
-from sandbox.workbench.controller.services import Services
 
 _PIECE = 1 << 16
 
 
-def list_runs(services: Services, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
+def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
     """Runs of a task (also a closed one) or of a repository (`run`), newest first.
 
     Raises: `not_found`, `invalid_input`.
     """
-    _require_owner(services, owner_id)
+    _require_owner(home, owner_id)
     if limit < 1:
         raise SandboxError(ErrorCode.INVALID_INPUT, "The number of runs to list must be at least 1")
-    return runs.list_runs(services.home, owner_id, limit)
+    return runs.list_runs(home, owner_id, limit)
 
 
-def find_run_id(services: Services, owner_id: str, run_id: str | None) -> str:
+def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
     """The id of a run of a task or repository; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
     if run_id is None:
-        return owner_id if is_run_id(owner_id) else _find_newest_run(services, owner_id).run_id
-    _require_owner(services, owner_id)
-    if not runs.has_log(services.home, owner_id, run_id):
-        raise runs.run_not_found_error(services.home, owner_id, run_id)
+        return owner_id if is_run_id(owner_id) else _find_newest_run(home, owner_id).run_id
+    _require_owner(home, owner_id)
+    if not runs.has_log(home, owner_id, run_id):
+        raise runs.run_not_found_error(home, owner_id, run_id)
     return run_id
 
 
-def read_log(services: Services, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
+def read_log(home: Home, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
     """One stream of a run; without `run_id`, of the newest run. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
@@ -47,11 +47,11 @@ def read_log(services: Services, owner_id: str, run_id: str | None, stream: Stre
     if stream not in {"stdout", "stderr"}:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: use stdout or stderr")
     if run_id is None and is_run_id(owner_id):
-        owner_id, run_id = runs.find_owner(services.home, owner_id), owner_id
-        run = runs.find_run(services.home, owner_id, run_id)
+        owner_id, run_id = runs.find_owner(home, owner_id), owner_id
+        run = runs.find_run(home, owner_id, run_id)
     else:
-        run = _find_newest_run(services, owner_id) if run_id is None else _find_named_run(services, owner_id, run_id)
-    content = runs.read_log(services.home, owner_id, run.run_id, stream)
+        run = _find_newest_run(home, owner_id) if run_id is None else _find_named_run(home, owner_id, run_id)
+    content = runs.read_log(home, owner_id, run.run_id, stream)
     total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
     return RunLog(
         run_id=run.run_id,
@@ -71,8 +71,8 @@ def _make_safe(content: bytes) -> str:
     return "".join([*pieces, shower.finish()])
 
 
-def _find_newest_run(services: Services, owner_id: str) -> CheckRun:
-    runs = list_runs(services, owner_id, 1)
+def _find_newest_run(home: Home, owner_id: str) -> CheckRun:
+    runs = list_runs(home, owner_id, 1)
     if not runs:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
@@ -80,14 +80,14 @@ def _find_newest_run(services: Services, owner_id: str) -> CheckRun:
     return runs[0]
 
 
-def _find_named_run(services: Services, owner_id: str, run_id: str) -> CheckRun:
-    _require_owner(services, owner_id)
-    return runs.find_run(services.home, owner_id, run_id)
+def _find_named_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
+    _require_owner(home, owner_id)
+    return runs.find_run(home, owner_id, run_id)
 
 
-def _require_owner(services: Services, owner_id: str) -> None:
+def _require_owner(home: Home, owner_id: str) -> None:
     """Require the id of a known task or repository, so that it is never a path. Raises: `not_found`."""
     if owner_id.startswith("task-"):
-        find_task(services.home, owner_id, allow_closed=True)
+        find_task(home, owner_id, allow_closed=True)
     else:
-        find_repository(services.home, owner_id)
+        find_repository(home, owner_id)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
 from operator import sub
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.checks.output import CONTINUATION, MARK_BYTES, head_bytes, read_drop_mark
 from sandbox.errors import ErrorCode, SandboxError
@@ -24,6 +25,9 @@ from sandbox.store.log_file import LogFile, LogPiece
 from sandbox.text import one_line
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, StopReason, excerpt
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 MAX_BYTES = 8 * 1024**2
 """Maximum size of the content of one answer, in bytes of JSON."""
@@ -51,7 +55,7 @@ def read_lines(services: Services, run_id: str, query: LogQuery | None = None) -
         if query.pattern is None:
             return _add_content(answer, query, log, (first, last), kept)
         path = runs.log_path(services.home, owner, run_id, query.stream)
-        searched = _search(services, path, query, range(first, last + 1))
+        searched = _search(services.settings, path, query, range(first, last + 1))
         return answer.model_copy(
             update=searched | {"truncated": kept.dropped > 0 or searched["stopped_by"] is not None}
         )
@@ -183,11 +187,11 @@ def show_line(line: bytes) -> str:
 # --- a search
 
 
-def _search(services: Services, path: Path, query: LogQuery, lines: range) -> dict[str, object]:
+def _search(settings: Settings, path: Path, query: LogQuery, lines: range) -> dict[str, object]:
     """Fields of the answer: the matches in this range of lines, and the limit that ended the search early."""
     matches: list[LogMatch] = []
     stopped_by: StopReason | None = None
-    git = Git(_NO_REPOSITORY, services.settings.git.executable)
+    git = Git(_NO_REPOSITORY, settings.git.executable)
     try:
         with closing(grep_log(git, path, Query(query.pattern or "", regex=True), query.timeout_s)) as hits:
             inside = takewhile(lambda m: m.line < lines.stop, filter(lambda m: m.line >= lines.start, hits))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
@@ -17,12 +18,16 @@ from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile
+from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
 from sandbox.workbench.controller.guest_users import Owner
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.store.liveness import LiveController
 
 
 def run_one(
@@ -40,7 +45,7 @@ def run_one(
         watch.starts(run_id, check)
         watch.announce(check, None)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services)
+            require_free_space(services.home, services.settings)
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
             run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
@@ -50,11 +55,11 @@ def run_one(
     return run
 
 
-def prepare_task_report(services: Services, task_id: str, owner: Owner) -> Path:
+def prepare_task_report(home: Home, task_id: str, owner: Owner) -> Path:
     """Empty the task's report directory, which its container has mounted, and return it. `owner`: of the worktree. The
     caller holds the task's lock, and no check runs in the task.
     """
-    folder = services.home.report(task_id)
+    folder = home.report(task_id)
     folder.mkdir(mode=0o755, exist_ok=True)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
@@ -63,9 +68,9 @@ def prepare_task_report(services: Services, task_id: str, owner: Owner) -> Path:
     return folder
 
 
-def new_run_id(services: Services) -> str:
+def new_run_id(presence: LiveController) -> str:
     """A new, unique run id."""
-    return f"run-{services.presence.new_id()}"
+    return f"run-{presence.new_id()}"
 
 
 @contextmanager
@@ -73,7 +78,7 @@ def new_report_folder(services: Services, owner: Owner) -> Iterator[tuple[str, P
     """A new run id and an empty directory for the guest's report; the directory is removed at the end. `owner`: of the
     clean room.
     """
-    run_id = new_run_id(services)
+    run_id = new_run_id(services.presence)
     folder = services.home.clean_room(run_id)
     try:
         folder.mkdir(mode=0o755)
@@ -91,7 +96,9 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     """
     _require_ready(services)
     guest = _build_guest(services, setup)
-    return Recorder(FreshContainer(services.guest_engine, services.policy, guest), guest, services.home.logs(owner))
+    return Recorder(
+        FreshContainer(services.guest_engine, services.policies.container, guest), guest, services.home.logs(owner)
+    )
 
 
 def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
@@ -102,13 +109,13 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
     _require_ready(services)
     guest = _build_guest(services, resolve_guest_setup(services, profile))
     executor = TaskContainer(
-        services.guest_engine, services.policy, guest, task_id, keep=services.settings.container.keep
+        services.guest_engine, services.policies.container, guest, task_id, keep=services.settings.container.keep
     )
     return Recorder(executor, guest, services.home.logs(task_id))
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services)
+    require_free_space(services.home, services.settings)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
@@ -124,7 +131,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         runtime=setup.runtime,
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
-        instance=services.instance_id,
+        instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
@@ -137,17 +144,17 @@ def _find_supervisor(services: Services, runtime: str) -> Path:
     known = services.supervisor_paths.get(runtime)
     if known is None or not is_usable_binary(known):
         courier = SupervisorExtractor(
-            f"sandbox-init-{services.presence.new_id()}", _own_user(services), runtime, services.instance_id
+            f"sandbox-init-{services.presence.new_id()}", _own_user(services), runtime, services.home.instance_id
         )
         known = services.supervisor_paths[runtime] = ensure_supervisor(
-            services.image_build_context, services.policy, courier
+            services.image_build_context, services.policies.container, courier
         )
     return known
 
 
 def _own_user(services: Services) -> tuple[int, int]:
     """The user of a guest that runs no foreign code."""
-    return services.pristine_owner or (os.geteuid(), os.getegid())
+    return services.policies.pristine_owner or (os.geteuid(), os.getegid())
 
 
 def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:

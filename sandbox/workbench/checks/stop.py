@@ -15,6 +15,7 @@ from dataclasses import replace
 from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, StoppedCheck, StopResult, Verdict
+from sandbox.store.home import Home
 from sandbox.store.liveness import list_live_nonces, owner_of
 from sandbox.store.records import find_task
 from sandbox.store.stop_requests import ObservedRequest, open_requests, register_request
@@ -30,15 +31,15 @@ _EDIT_WAIT_S = 10.0
 
 
 @contextmanager
-def stoppable(services: Services, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+def stoppable(home: Home, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
     """Run checks of a task in the body with the yielded watch: `stop_checks` in any process can stop them, also by
     `run_id`.
     """
-    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not services.home.task(task_id).exists():
+    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not home.task(task_id).exists():
         yield watch  # the request itself reports the wrong id
         return
-    services.home.stop_requests.mkdir(mode=0o700, exist_ok=True)
-    with register_request(services.home.stop_requests, task_id, run_id) as request:
+    home.stop_requests.mkdir(mode=0o700, exist_ok=True)
+    with register_request(home.stop_requests, task_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
             if run is None:
@@ -98,7 +99,7 @@ def _end_guests(services: Services, task_id: str) -> None:
     """Remove the guests that a dead process left, in the task and in its clean rooms."""
     with services.home.locked(task_id, _EDIT_WAIT_S):
         remove_orphans(services, task_id)
-    labels = {INSTANCE_LABEL: services.instance_id, TASK_LABEL: task_id}
+    labels = {INSTANCE_LABEL: services.home.instance_id, TASK_LABEL: task_id}
     listed = services.engine.list_containers(labels)
     living = list_live_nonces(services.home.liveness)  # after the list: a process that started since has no guest in it
     for guest in listed:

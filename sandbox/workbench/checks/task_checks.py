@@ -35,7 +35,9 @@ def run_checks(
     checks = running.order_checks(profile, check_ids)
     recorder = running.build_task_recorder(services, profile, task_id)
     with lock_task(services, task) as task:
-        ids = [running.new_run_id(services) for _ in checks[1:]] + [last_run_id or running.new_run_id(services)]
+        ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
+            last_run_id or running.new_run_id(services.presence)
+        ]
         return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
 
 
@@ -51,7 +53,7 @@ def _run_in_task(
         with compare_task(services, task, task_base=base) as opened:
             tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.prepare_task_report(services, task.id, opened.owner)
+        report = running.prepare_task_report(services.home, task.id, opened.owner)
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from sandbox.git.local_remotes import local_path_of
 from sandbox.models import UncommittedChanges
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.repositories.clone import UpdatedRepository
 from sandbox.workspaces.working_directory import compare_working_directory
 
 
 def find_uncommitted_changes(
-    services: Services, registered: UpdatedRepository, commit: str
+    remotes: RemoteConnector, registered: UpdatedRepository, commit: str
 ) -> UncommittedChanges | None:
     """Uncommitted changes of the working directory; None for a remote on the network, a bare repository, or another
     commit.
     """
-    root = local_path_of(services.parse_remote(registered.repository.remote_url))
+    root = local_path_of(remotes.parse(registered.repository.remote_url))
     if root is None or not (root / ".git").exists() or commit != registered.default_head.commit:
         return None
     return compare_working_directory(root, registered.default_head.entries, registered.facts.ignore)

@@ -7,19 +7,23 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox.models import Check
 from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.policies_in_force import Policies
+
+if TYPE_CHECKING:
+    from sandbox.policy.container import EffectiveContainerPolicy
 
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
-def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
+def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequence[Check]) -> dict[str, Binding]:
     """What the verdicts of a chain are bound to, by check. Does no I/O."""
     found: dict[str, Binding] = {}
-    policy, after = _policy_digest(services), ""
+    policy, after = _policy_digest(policies.container), ""
     for check in chain:
         found[check.id] = Binding(
             tree=tree,
@@ -28,13 +32,13 @@ def build_bindings(services: Services, setup: GuestSetup, tree: str, chain: Sequ
             policy=policy,
             runtime=setup.runtime,
             platform=PLATFORM,
-            user=None if services.pristine_owner else (os.geteuid(), os.getegid()),
+            user=None if policies.pristine_owner else (os.geteuid(), os.getegid()),
             after=after,
         )
         after = found[check.id].key
     return found
 
 
-def _policy_digest(services: Services) -> str:
-    text = json.dumps(services.policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+def _policy_digest(policy: EffectiveContainerPolicy) -> str:
+    text = json.dumps(policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

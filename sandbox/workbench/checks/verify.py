@@ -20,7 +20,6 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
     find_profile,
-    open_repository,
     update_cache,
     whole_tree_of,
 )
@@ -34,7 +33,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
     """
     task = find_task(services.home, task_id)
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
     checks = run.order_checks(profile, [c.id for c in profile.checks])
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
@@ -57,11 +56,11 @@ def run_url(
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
     url, ref = url_and_ref
-    chosen = find_profile(services, profile_name) if profile_name else None
+    chosen = find_profile(services.policies.profiles, profile_name) if profile_name else None
     updated = update_cache(services, url)
     repository, git = updated.repository, updated.git
     commit = updated.find_commit(ref)
-    tree = whole_tree_of(services, updated, commit)
+    tree = whole_tree_of(services.home, services.remotes, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
@@ -69,7 +68,7 @@ def run_url(
     )
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
     source = TreeSource(repository.id, git, tree, tree)
-    uncommitted = find_uncommitted_changes(services, updated, commit)
+    uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,

@@ -21,36 +21,36 @@ from sandbox.models import (
     JournalState,
 )
 from sandbox.store import approvals, journal
+from sandbox.store.home import Home
 from sandbox.store.journal_chain import ChainLink, sha256, walk_chain
 from sandbox.store.journal_head import find_head
 from sandbox.store.records import find_task
 from sandbox.workbench.controller import journal_anchors
-from sandbox.workbench.controller.services import Services
 
 _DECIDED_STATES = {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.USED, ApprovalState.REVOKED}
 
 
-def verify_journals(services: Services) -> AuditReport:
+def verify_journals(home: Home) -> AuditReport:
     """Verify all chains. The home's journal is read first, because it holds the anchors of the others."""
-    home = _JournalAudit(services.home.journal(journal.HOME_JOURNAL))
-    known = home.read_anchors()
-    states = [home.read_state(_read_home_head(services))]
-    names = {path.stem for path in _list_journals(services)} | known.keys()
+    of_home = _JournalAudit(home.journal(journal.HOME_JOURNAL))
+    known = of_home.read_anchors()
+    states = [of_home.read_state(_read_home_head(home))]
+    names = {path.stem for path in _list_journals(home)} | known.keys()
     states += [
-        _JournalAudit(services.home.journal(name)).read_state(known.get(name, {}))
+        _JournalAudit(home.journal(name)).read_state(known.get(name, {}))
         for name in sorted(names - {journal.HOME_JOURNAL})
     ]
     return AuditReport(intact=not any(state.broken for state in states), journals=tuple(states))
 
 
-def _list_journals(services: Services) -> list[Path]:
-    return sorted(services.home.journal(journal.HOME_JOURNAL).parent.glob("*.jsonl"))
+def _list_journals(home: Home) -> list[Path]:
+    return sorted(home.journal(journal.HOME_JOURNAL).parent.glob("*.jsonl"))
 
 
-def _read_home_head(services: Services) -> Mapping[int, str]:
+def _read_home_head(home: Home) -> Mapping[int, str]:
     """The entry in the head file. For a damaged file: entry 0, which no journal has, so the check fails."""
     try:
-        head = find_head(services.home)
+        head = find_head(home)
     except (OSError, ValueError):
         return {0: ""}
     return {head.seq: head.sha256} if head else {}
@@ -148,29 +148,27 @@ class _EntryPosition:
     length: int
 
 
-def export_records(services: Services, since: datetime | None, task_id: str | None) -> Iterator[AuditRecord]:
+def export_records(home: Home, since: datetime | None, task_id: str | None) -> Iterator[AuditRecord]:
     """All records by time; each entry is read when the iterator reaches it. Raises: `not_found` for a task."""
-    names = [path.stem for path in _list_journals(services)]
+    names = [path.stem for path in _list_journals(home)]
     if task_id is not None:
-        names = [find_task(services.home, task_id, allow_closed=True).id]
+        names = [find_task(home, task_id, allow_closed=True).id]
     start = since or datetime.min.replace(tzinfo=UTC)
     start = start if start.tzinfo else start.replace(tzinfo=UTC)
     decided = [
         a
-        for a in _list_decided_approvals(services)
+        for a in _list_decided_approvals(home)
         if task_id in {None, a.task_id} and (a.decided_at or a.created_at) >= start
     ]
-    places = sorted(
-        place for name in names for place in _read_positions(services.home.journal(name)) if place.at >= start
-    )
-    return _merge_by_time(services, places, decided)
+    places = sorted(place for name in names for place in _read_positions(home.journal(name)) if place.at >= start)
+    return _merge_by_time(home, places, decided)
 
 
-def _merge_by_time(services: Services, places: list[_EntryPosition], decided: list[Approval]) -> Iterator[AuditRecord]:
+def _merge_by_time(home: Home, places: list[_EntryPosition], decided: list[Approval]) -> Iterator[AuditRecord]:
     for place in places:
         while decided and _as_audit_record(decided[0]).at <= place.at:
             yield _as_audit_record(decided.pop(0))
-        record = _read_record(services.home.journal(place.journal), place)
+        record = _read_record(home.journal(place.journal), place)
         if record is not None:
             yield record
     yield from map(_as_audit_record, decided)
@@ -204,10 +202,8 @@ def _read_record(path: Path, place: _EntryPosition) -> AuditRecord | None:
     )
 
 
-def _list_decided_approvals(services: Services) -> list[Approval]:
-    found = (
-        a for a in approvals.list_approvals(services.home) if a.decided_at is not None and a.state in _DECIDED_STATES
-    )
+def _list_decided_approvals(home: Home) -> list[Approval]:
+    found = (a for a in approvals.list_approvals(home) if a.decided_at is not None and a.state in _DECIDED_STATES)
     return sorted(found, key=lambda a: (a.decided_at or a.created_at, a.id))
 
 

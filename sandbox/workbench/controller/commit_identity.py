@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.trailers import add_trailers
 from sandbox.version import __version__
-from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.config import PersonSettings
-    from sandbox.git.user_config import PersonIdentity
+    from sandbox.config import PersonSettings, Settings
+    from sandbox.git.user_config import OperatorIdentity, PersonIdentity
 
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 _MAX_LENGTH = 256
@@ -66,9 +65,8 @@ class Identity:
 SANDBOX_IDENTITY = Identity(SANDBOX, SANDBOX)
 
 
-def choose_identity(services: Services) -> Identity:
+def choose_identity(settings: Settings, operator: OperatorIdentity) -> Identity:
     """From `[author]` and `[committer]`, then from the operator's git. `[author]` alone sets the committer, too."""
-    settings, operator = services.settings, services.git_operator
     author = _choose_person(settings.author, operator.author)
     is_configured = settings.author.name or settings.author.email
     return Identity(author, _choose_person(settings.committer, author if is_configured else operator.committer))
@@ -88,15 +86,15 @@ def _remove_crud(text: str) -> str:
     return re.sub(r"[<>]", "", printable)[:_MAX_LENGTH].strip(_CRUD)
 
 
-def add_commit_trailers(services: Services, message: str, task_id: str, identity: Identity) -> str:
+def add_commit_trailers(settings: Settings, message: str, task_id: str, identity: Identity) -> str:
     """The message with the trailers that the settings ask for: how the commit was made, and the author's sign-off.
 
     Raises: `invalid_input` for a sign-off when the author is the sandbox.
     """
-    settings, trailers = services.settings.commit, []
-    if settings.trailer:
+    wanted, trailers = settings.commit, []
+    if wanted.trailer:
         trailers = [f"Made-with: Space Sandbox {__version__}", f"Sandbox-Task: {task_id}"]
-    if settings.sign_off:
+    if wanted.sign_off:
         if identity.author == SANDBOX:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT, "commit.sign_off needs the name and e-mail of a person", hint=_NO_IDENTITY

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import SecretStr
 
 from sandbox.credentials import FILE_NAME, Credential, make_credential, read_entries, render_entries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
-from sandbox.store.home import write_atomically
+from sandbox.store.home import Home, write_atomically
 from sandbox.store.records import not_found_error
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.credential_store import CredentialStore
+
+if TYPE_CHECKING:
+    from sandbox.config import CredentialSettings
 
 
-def store_credential(services: Services, **fields: object) -> CredentialInfo:
+def store_credential(credentials: CredentialStore, settings: CredentialSettings, /, **fields: object) -> CredentialInfo:
     """Store a credential, replacing the one of the same host pattern. The newest one is matched first."""
     entry = make_credential(**{name: value for name, value in fields.items() if value})
     if not entry.secret.get_secret_value() and entry.ssh_key is None and entry.ca_file is None:
         raise SandboxError(ErrorCode.INVALID_INPUT, "A credential needs a secret, an SSH key or a CA file")
-    with services.home.locked("credentials"):
-        known = read_entries(services.home.root)
+    with credentials.home.locked("credentials"):
+        known = read_entries(credentials.home.root)
         before = next((e for e in known if e.host == entry.host), None)
-        entry = _move_secret_to_keyring(services, entry)
+        entry = _move_secret_to_keyring(credentials, settings, entry)
         if before is not None and before.keyring and not entry.keyring:
-            services.keyring.remove(before.host)
-        _write_entries(services, [entry, *(e for e in known if e is not before)])
+            credentials.keyring.remove(before.host)
+        _write_entries(credentials.home, [entry, *(e for e in known if e is not before)])
     return _as_credential_info(entry)
 
 
-def _move_secret_to_keyring(services: Services, entry: Credential) -> Credential:
+def _move_secret_to_keyring(
+    credentials: CredentialStore, settings: CredentialSettings, entry: Credential
+) -> Credential:
     """Put the secret into the keyring if the settings allow, and return the entry as the file will hold it."""
-    where = services.settings.credentials.store
+    where = settings.store
     if where == "file" or not entry.secret.get_secret_value():
         return entry
     try:
-        services.keyring.store(entry.host, entry.secret)
+        credentials.keyring.store(entry.host, entry.secret)
     except SandboxError:
         if where == "keyring":
             raise
@@ -41,28 +48,28 @@ def _move_secret_to_keyring(services: Services, entry: Credential) -> Credential
     return entry.model_copy(update={"secret": SecretStr(""), "keyring": True})
 
 
-def list_credentials(services: Services) -> tuple[CredentialInfo, ...]:
+def list_credentials(home: Home) -> tuple[CredentialInfo, ...]:
     """Stored credentials in the order in which they are matched."""
-    return tuple(_as_credential_info(e) for e in read_entries(services.home.root))
+    return tuple(_as_credential_info(e) for e in read_entries(home.root))
 
 
-def delete_credential(services: Services, host: str) -> CredentialInfo:
+def delete_credential(credentials: CredentialStore, host: str) -> CredentialInfo:
     """Delete the credential of a host pattern; its secret in the keyring goes first. Raises: `not_found`."""
-    with services.home.locked("credentials"):
-        entries = read_entries(services.home.root)
+    with credentials.home.locked("credentials"):
+        entries = read_entries(credentials.home.root)
         found = next((e for e in entries if e.host == host.lower()), None)
         if found is None:
             raise not_found_error(
                 "credential", host, [e.host for e in entries], "`sandbox credentials list` shows all hosts."
             )
         if found.keyring:
-            services.keyring.remove(found.host)
-        _write_entries(services, [e for e in entries if e is not found])
+            credentials.keyring.remove(found.host)
+        _write_entries(credentials.home, [e for e in entries if e is not found])
     return _as_credential_info(found)
 
 
-def _write_entries(services: Services, entries: list[Credential]) -> None:
-    write_atomically(services.home.root / FILE_NAME, render_entries(entries).encode(), mode=0o600)
+def _write_entries(home: Home, entries: list[Credential]) -> None:
+    write_atomically(home.root / FILE_NAME, render_entries(entries).encode(), mode=0o600)
 
 
 def _as_credential_info(entry: Credential) -> CredentialInfo:

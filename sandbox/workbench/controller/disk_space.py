@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
@@ -17,19 +17,20 @@ from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
     from sandbox.checks.execute import CheckDirectories
+    from sandbox.config import Settings
 
 COUNTING_TIME_SHARE = 0.02
 
 
-def require_free_space(services: Services) -> None:
+def require_free_space(home: Home, settings: Settings) -> None:
     """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _minimum_free_space(services), FreeSpace.of(services.home.root)
+    floor, room = _minimum_free_space(settings), FreeSpace.of(home.root)
     if floor.is_reached(room):
         files = "" if room.free_files is None else f" and {room.free_files:,} files"
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             "Too little disk space is free to start an operation",
-            details=f"{services.home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
+            details=f"{home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
             f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
             hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
         )
@@ -41,10 +42,10 @@ def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> D
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
-    mounted_at = PurePosixPath(services.shipped_policy.container.mounts.workspace)
+    mounted_at = services.policies.workspace
     held = partial(measure_deleted_open, place.workspace, mounted_at, devices)
     return DiskWatch(
-        Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _minimum_free_space(services)
+        Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _minimum_free_space(services.settings)
     )
 
 
@@ -58,8 +59,8 @@ def add_disk_usage(run: CheckRun, watch: DiskWatch) -> CheckRun:
     return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
 
 
-def _minimum_free_space(services: Services) -> FreeSpaceFloor:
-    disk = services.settings.disk
+def _minimum_free_space(settings: Settings) -> FreeSpaceFloor:
+    disk = settings.disk
     return FreeSpaceFloor(disk.min_free_bytes, disk.min_free_files)
 
 

@@ -11,6 +11,7 @@ from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.workbench.controller.home_visibility import visibility_probes
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
 
@@ -23,34 +24,34 @@ def doctor(services: Services) -> tuple[Probe, ...]:
         engine,
         services.settings,
         services.home.root,
-        policy=_container_policy(services),
+        policy=_container_policy(services.policies),
         images=found,
         git_version=process.git_version(services.home.root, git),
     )
     return (
         *probes,
         *visibility_probes(services, engine),
-        *capabilities.profile_probes(services.profiles.values()),
-        *_policy_problem_probes(services),
+        *capabilities.profile_probes(services.policies.profiles.values()),
+        *_policy_problem_probes(services.policies),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
     )
 
 
-def _container_policy(services: Services) -> ContainerPolicy:
+def _container_policy(policies: Policies) -> ContainerPolicy:
     """The policy in force; the shipped one if the operator's file is invalid: no check runs, other lines need one."""
     try:
-        return services.policy.container
+        return policies.container.container
     except SandboxError:
-        return services.shipped_policy.container
+        return policies.shipped_container.container
 
 
-def _policy_problem_probes(services: Services) -> tuple[Probe, ...]:
+def _policy_problem_probes(policies: Policies) -> tuple[Probe, ...]:
     """A line for each of the operator's files that is invalid."""
     loads: tuple[Callable[[], object], ...] = (
-        lambda: services.policy,
-        lambda: services.commit_policy,
-        lambda: services.path_policy,
-        lambda: services.approval_policy,
+        lambda: policies.container,
+        lambda: policies.commits,
+        lambda: policies.paths,
+        lambda: policies.approvals,
     )
     found = []
     for load in loads:
@@ -71,4 +72,4 @@ def _connect_and_list_images(services: Services) -> tuple[ContainerEngine | Sand
 
 def list_images(services: Services) -> tuple[ImageInfo, ...]:
     """The images that this home has recipes for, and whether the engine has them."""
-    return images.list_images(services.image_build_context, list_image_references(services))
+    return images.list_images(services.image_build_context, list_image_references(services.settings, services.policies))

@@ -20,7 +20,7 @@ Owner = tuple[int, int] | None
 def find_guest_users(services: Services) -> GuestUsers:
     """The uids of this host's guests, for this home."""
     folder = services.settings.container.users_folder
-    return GuestUsers(folder, services.policy.container.users.ids, services.home.root)
+    return GuestUsers(folder, services.policies.container.container.users.ids, services.home.root)
 
 
 def lease_user(services: Services, owner: str) -> Owner:
@@ -28,7 +28,7 @@ def lease_user(services: Services, owner: str) -> Owner:
 
     Raises: `quota_exceeded` when no uid is free, `internal`.
     """
-    if services.pristine_owner is None:
+    if services.policies.pristine_owner is None:
         return None
     uid = find_guest_users(services).lease(owner, synced=owner.startswith("task-"))
     return uid, uid
@@ -36,7 +36,7 @@ def lease_user(services: Services, owner: str) -> Owner:
 
 def release_user(services: Services, user: Owner) -> None:
     """Return a uid, once no file and no guest of it is left. The uid that older worktrees share is no lease."""
-    if user is None or user == services.pristine_owner:
+    if user is None or user == services.policies.pristine_owner:
         return
     for path in _account_files(services, user[0]):
         path.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     user = owner or (os.geteuid(), os.getegid())
     passwd, group = _account_files(services, user[0])
     passwd.parent.mkdir(mode=0o700, exist_ok=True)
-    home = services.shipped_policy.container.mounts.home
+    home = services.policies.shipped_container.container.mounts.home
     for path, content in ((passwd, build_passwd(user, home)), (group, build_group(user))):
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content, mode=0o444, synced=False)

@@ -15,23 +15,26 @@ from typing import TYPE_CHECKING
 from sandbox.errors import SandboxError
 from sandbox.models import TASK_ID_PATTERN, JournalEntry
 from sandbox.store import journal
+from sandbox.store.home import Home
 from sandbox.store.journal_chain import ChainHead, sha256
 from sandbox.store.journal_head import save_head
 
 if TYPE_CHECKING:
-    from sandbox.workbench.controller.services import Services
+    from sandbox.workbench.controller.services import Surface
+
+    pass
 
 OPERATION = "anchor"
 _TASK_ID = re.compile(TASK_ID_PATTERN)
 
 
-def append_anchor(services: Services, name: str, head: ChainHead) -> None:
+def append_anchor(home: Home, surface: Surface, name: str, head: ChainHead) -> None:
     """Note that an entry was written. Does not raise: the operation has been done and is in its journal."""
     with suppress(SandboxError, OSError):
         if name == journal.HOME_JOURNAL:
-            save_head(services.home, head)
+            save_head(home, head)
         else:
-            journal.append_entry(services.home, journal.HOME_JOURNAL, _build_entry(services, name, head), synced=False)
+            journal.append_entry(home, journal.HOME_JOURNAL, _build_entry(surface, name, head), synced=False)
 
 
 def parse_anchor(entry: JournalEntry) -> tuple[str, ChainHead] | None:
@@ -42,11 +45,11 @@ def parse_anchor(entry: JournalEntry) -> tuple[str, ChainHead] | None:
     return name, ChainHead(int(seq), digest)
 
 
-def _build_entry(services: Services, name: str, head: ChainHead) -> JournalEntry:
+def _build_entry(surface: Surface, name: str, head: ChainHead) -> JournalEntry:
     facts = {"journal": name, "seq": str(head.seq), "sha256": head.sha256}
     return JournalEntry(
         at=datetime.now(UTC),
-        actor=services.surface.actor,
+        actor=surface.actor,
         operation=OPERATION,
         arguments=sha256(b""),
         facts=facts,

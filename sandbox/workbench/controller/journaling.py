@@ -36,6 +36,7 @@ from sandbox.models import (
     Verification,
 )
 from sandbox.store import journal
+from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller import journal_anchors, rule_changes
 from sandbox.workbench.controller.callers import clip_text
@@ -108,7 +109,7 @@ def record_operation(
     succeeded and the journal cannot be written.
     """
     ensure_recovered(services)
-    known = [task_id] if task_id is not None and _is_known_task(services, task_id) else []
+    known = [task_id] if task_id is not None and _is_known_task(services.home, task_id) else []
     operation = Operation(
         known, name, digest_arguments(arguments), shorten_names(names), in_home_journal=task_id is None
     )
@@ -173,11 +174,11 @@ def _append_entry(services: Services, operation: Operation, result: str) -> None
     for name in operation.journals:
         head = journal.append_entry(services.home, name, entry, synced=synced)
         if synced:
-            journal_anchors.append_anchor(services, name, head)
+            journal_anchors.append_anchor(services.home, services.surface, name, head)
 
 
-def _is_known_task(services: Services, task_id: str) -> bool:
-    return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and services.home.task(task_id).exists()
+def _is_known_task(home: Home, task_id: str) -> bool:
+    return re.fullmatch(TASK_ID_PATTERN, task_id) is not None and home.task(task_id).exists()
 
 
 def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -197,9 +198,9 @@ def _digest_bytes(value: object) -> str:
     return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
-def read_task_journal(services: Services, task_id: str) -> tuple[JournalEntry, ...]:
+def read_task_journal(home: Home, task_id: str) -> tuple[JournalEntry, ...]:
     """The task's journal, oldest entry first; also of a closed task. Raises: `not_found`."""
-    return journal.read_entries(services.home, find_task(services.home, task_id, allow_closed=True).id)
+    return journal.read_entries(home, find_task(home, task_id, allow_closed=True).id)
 
 
 @singledispatch

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandbox.profiles import Profile
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.policies_in_force import Policies
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 
-def choose_image_reference(services: Services, profile: Profile) -> str:
+def choose_image_reference(settings: Settings, profile: Profile) -> str:
     """The name, tag or digest, as written in the settings or the profile."""
-    override = services.settings.profiles.get(profile.name)
+    override = settings.profiles.get(profile.name)
     return override.image if override and override.image else profile.image
 
 
-def list_image_references(services: Services) -> frozenset[str]:
+def list_image_references(settings: Settings, policies: Policies) -> frozenset[str]:
     """The references of all profiles of this home, and of settings for profiles that do not exist."""
-    written = {settings.image for settings in services.settings.profiles.values() if settings.image}
+    written = {override.image for override in settings.profiles.values() if override.image}
     return frozenset(
         written
-        | {choose_image_reference(services, profile) for profile in services.profiles.values() if not profile.problem}
+        | {choose_image_reference(settings, profile) for profile in policies.profiles.values() if not profile.problem}
     )

@@ -17,12 +17,12 @@ from sandbox.config import find_resources
 from sandbox.errors import SandboxError
 from sandbox.models import JournalEntry
 from sandbox.store import journal
-from sandbox.store.home import read_json, write_json
+from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.journal_chain import sha256
 from sandbox.workbench.controller import journal_anchors
 
 if TYPE_CHECKING:
-    from sandbox.workbench.controller.services import Services
+    from sandbox.workbench.controller.services import Services, Surface
 
 OPERATION, BASELINE = "policy-change", "policy-baseline"
 _SHIPPED_PATTERNS = ("*.toml", "*.json", "profiles/*.toml")
@@ -38,20 +38,20 @@ def note_changes(services: Services) -> None:
     services.rule_comparison.is_done = True
     with suppress(SandboxError, OSError):
         found = _compute_digests(services)
-        if _find_changed(services, _read_stored_digests(services), found):
+        if _find_changed(services.surface, _read_stored_digests(services.home), found):
             with services.home.locked("policies", 10.0):
                 _record_changes(services, found)
 
 
-def _find_changed(services: Services, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def _find_changed(surface: Surface, known: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Names of rules that changed. The environment and flags of other kinds of controllers are not compared."""
-    ours = {name for name in known if not name.startswith(_NON_FILE_PREFIXES) or name in _non_file_names(services)}
+    ours = {name for name in known if not name.startswith(_NON_FILE_PREFIXES) or name in _non_file_names(surface)}
     return sorted(name for name in ours | found.keys() if known.get(name) != found.get(name))
 
 
 def _record_changes(services: Services, found: Mapping[str, str]) -> None:
-    known = _read_stored_digests(services)
-    changed = _find_changed(services, known, found)
+    known = _read_stored_digests(services.home)
+    changed = _find_changed(services.surface, known, found)
     if not known:
         _append_entry(services, BASELINE, dict(found))
     else:
@@ -74,13 +74,16 @@ def _append_entry(services: Services, operation: str, facts: dict[str, str]) -> 
         duration_s=0.0,
     )
     journal_anchors.append_anchor(
-        services, journal.HOME_JOURNAL, journal.append_entry(services.home, journal.HOME_JOURNAL, entry)
+        services.home,
+        services.surface,
+        journal.HOME_JOURNAL,
+        journal.append_entry(services.home, journal.HOME_JOURNAL, entry),
     )
 
 
-def _read_stored_digests(services: Services) -> dict[str, str]:
+def _read_stored_digests(home: Home) -> dict[str, str]:
     try:
-        found: dict[str, str] = (read_json(services.home.policy_digests) or {}).get("digests", {})
+        found: dict[str, str] = (read_json(home.policy_digests) or {}).get("digests", {})
     except SandboxError:  # a damaged file: all rules count as new
         return {}
     return found
@@ -90,15 +93,15 @@ def _compute_digests(services: Services) -> dict[str, str]:
     found = dict(_digest_files(find_resources("policies"), _SHIPPED_PATTERNS, "shipped "))
     found.update(_digest_files(services.home.root, _OPERATOR_PATTERNS, ""))
     settings = {name: value for name, value in services.environ.items() if _is_setting(name)}
-    for name, values in zip(_non_file_names(services), (settings, services.flags), strict=True):
+    for name, values in zip(_non_file_names(services.surface), (settings, services.flags), strict=True):
         if values:
             found[name] = _digest_mapping(values)
     return found
 
 
-def _non_file_names(services: Services) -> tuple[str, str]:
+def _non_file_names(surface: Surface) -> tuple[str, str]:
     """Names under which the environment and the flags of this kind of controller are kept."""
-    return f"environment of {services.surface.actor.value}", f"flags of {services.surface.actor.value}"
+    return f"environment of {surface.actor.value}", f"flags of {surface.actor.value}"
 
 
 def _is_setting(name: str) -> bool:

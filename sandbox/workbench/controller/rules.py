@@ -15,6 +15,7 @@ from sandbox.config import find_resources, load_settings_with_sources
 from sandbox.models import PolicyRule
 from sandbox.policy import commit, container
 from sandbox.policy.writes import PathPolicy
+from sandbox.store.home import Home
 from sandbox.store.journal_chain import sha256
 from sandbox.store.records import not_found_error
 from sandbox.workbench.controller.services import Services
@@ -54,9 +55,9 @@ class _PolicyFiles:
         return PolicyRule(policy=self.policy, key=key, value=value, origin=origin, source=str(source))
 
 
-def _find_policy_files(services: Services, policy: PolicyName) -> _PolicyFiles:
+def _find_policy_files(home: Home, policy: PolicyName) -> _PolicyFiles:
     name = f"{policy}.toml"
-    return _PolicyFiles(policy, find_resources("policies") / name, services.home.root / "policies" / name)
+    return _PolicyFiles(policy, find_resources("policies") / name, home.root / "policies" / name)
 
 
 def _flatten(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, RuleValue]]:
@@ -70,18 +71,18 @@ def _flatten(model: BaseModel | Mapping[str, Any], prefix: str = "") -> Iterator
 
 
 def _container_rules(services: Services) -> Iterator[PolicyRule]:
-    files = _find_policy_files(services, "container")
+    files = _find_policy_files(services.home, "container")
     own = dict(_flatten(container.read_operator_container_policy(files.operator))) if files.operator.exists() else {}
     for key, value in _FIXED_RULES.items():
         yield PolicyRule(policy="container", key=key, value=value, origin="built-in")
-    for key, value in _flatten(services.policy.container):
+    for key, value in _flatten(services.policies.container.container):
         yield files.build_rule(key, value, is_operator=key in own)
-    digest = sha256(services.policy.seccomp_json.encode())
+    digest = sha256(services.policies.container.seccomp_json.encode())
     yield files.build_rule("seccomp (in force)", digest, is_operator="seccomp_deny" in own)
 
 
 def _commit_rules(services: Services) -> Iterator[PolicyRule]:
-    files, policy = _find_policy_files(services, "commit"), services.commit_policy
+    files, policy = _find_policy_files(services.home, "commit"), services.policies.commits
     shipped = commit.load_commit_policy(files.shipped.parent)
     for field in ("names", "suffixes", "folders"):
         for value in sorted(getattr(policy, field)):
@@ -92,7 +93,7 @@ def _commit_rules(services: Services) -> Iterator[PolicyRule]:
 
 
 def _path_rules(services: Services) -> Iterator[PolicyRule]:
-    files, policy = _find_policy_files(services, "paths"), services.path_policy
+    files, policy = _find_policy_files(services.home, "paths"), services.policies.paths
     own = PathPolicy.model_validate(_read_toml(files.operator)) if files.operator.exists() else PathPolicy()
     names = {rule.name for rule in own.rules}
     for key, value in _flatten(policy.limits):
@@ -107,9 +108,9 @@ def _path_rules(services: Services) -> Iterator[PolicyRule]:
 
 
 def _approval_rules(services: Services) -> Iterator[PolicyRule]:
-    files = _find_policy_files(services, "approvals")
+    files = _find_policy_files(services.home, "approvals")
     own = dict(_flatten(_read_toml(files.operator))) if files.operator.exists() else {}
-    for key, value in _flatten(services.approval_policy):
+    for key, value in _flatten(services.policies.approvals):
         yield files.build_rule(key, value, is_operator=key in own)
 
 

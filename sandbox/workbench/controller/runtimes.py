@@ -12,7 +12,7 @@ def choose_runtime(services: Services, profile: str = "") -> str:
     """
     override = services.settings.profiles.get(profile)
     name = services.runtime or (override.runtime if override else "") or services.settings.container.runtime
-    allowed = services.policy.container.runtimes
+    allowed = services.policies.container.container.runtimes
     if name not in allowed:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,

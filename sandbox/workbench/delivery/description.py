@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox import images
 from sandbox.config import ContainerSettings
@@ -15,13 +16,17 @@ from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.tasks import status
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 
 def gather_facts(
@@ -37,9 +42,9 @@ def gather_facts(
 
     Without an engine the verdicts are unknown, and the facts say so. Raises: as reading the cache clone.
     """
-    _, git = open_repository(services, task.repo_id)
+    _, git = services.repositories.open(task.repo_id)
     tree_gate = tree_gate or gate.TreeGate(services, task)
-    files = status.list_committed_files(services, task)
+    files = status.list_committed_files(services.repositories, task)
     profile = tree_gate.profile
     known = tree_gate.try_verdicts()
     return BodyFacts(
@@ -54,8 +59,8 @@ def gather_facts(
         head=task.head_commit,
         verified=known.verified,
         unknown_reason=known.unknown,
-        gate=_describe_gate(services, known.verified),
-        risks=_find_risks(services, task, files),
+        gate=_describe_gate(services.settings, known.verified),
+        risks=_find_risks(services.repositories, services.policies, task, files),
         profile=profile.name,
         provenance=_provenance(services, task, profile, known.setup),
     )
@@ -63,7 +68,7 @@ def gather_facts(
 
 def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=choose_image_reference(services, profile) if setup else "",
+        image=choose_image_reference(services.settings, profile) if setup else "",
         image_digest=setup.image_digest if setup else "",
         wheelhouse=_wheelhouse(services, setup),
         runtime=setup.runtime if setup else "",
@@ -85,7 +90,7 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
-    repository, git = open_repository(services, task.repo_id)
+    repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
     if load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]
@@ -94,18 +99,20 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
     return tuple(words)
 
 
-def _find_risks(services: Services, task: Task, files: Sequence[DiffFile]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _find_risks(
+    repositories: RegisteredRepositories, policies: Policies, task: Task, files: Sequence[DiffFile]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
-    earlier = find_risky_paths(services, task, find_intermediate_paths(services, task, files))
+    earlier = find_risky_paths(policies, task, find_intermediate_paths(repositories, task, files))
     return (
-        *find_risky_files(services, task, files),
+        *find_risky_files(policies, task, files),
         *((path, (*flags, "in an earlier commit")) for path, flags in earlier),
     )
 
 
-def _describe_gate(services: Services, verified: bool | None) -> str:
+def _describe_gate(settings: Settings, verified: bool | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
-    require = services.settings.gate.require
+    require = settings.gate.require
     steps = [
         words
         for step, words in ((DeliveryStep.DRAFT_PR, "a draft"), (DeliveryStep.READY_PR, "a request that is ready"))

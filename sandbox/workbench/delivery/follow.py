@@ -58,9 +58,9 @@ def follow(services: Services, task_id: str, options: FollowOptions) -> PullRequ
     if not 0 < options.timeout_s <= LONGEST_S:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
     task = find_task(services.home, task_id, allow_closed=True)
-    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with connect_forge(remote, find_project(services, remote)) as forge:
+    with connect_forge(remote, find_project(services.remotes, remote)) as forge:
 
         def look() -> PullRequestStatus:  # reads the task again: a repair may have pushed another commit
             return pull_requests.poll_status(services, forge, find_task(services.home, task_id, allow_closed=True))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
 from sandbox.remotes import Remote
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.remote_access import RemoteConnector
+
+if TYPE_CHECKING:
+    from sandbox.config import RemoteSettings
 
 _CONFIGURE_HOST = (
     "If it is a GitHub Enterprise or GitLab server, add it to remotes.github_hosts or remotes.gitlab_hosts "
@@ -63,13 +67,13 @@ def _no_adapter(remote: Remote) -> str:
     return f"{place} is not a supported forge, so no pull request can be opened"
 
 
-def find_project(services: Services, remote: Remote) -> Project:
+def find_project(remotes: RemoteConnector, remote: Remote) -> Project:
     """The project of a remote on its forge, with its credential.
 
     Raises: `auth_failed` without a token; `invalid_input` for an unusable `remotes.api_urls`.
     """
     row = _row_of(remote)
-    credential = services.find_forge_credential(remote)
+    credential = remotes.find_forge_credential(remote)
     if credential is None:
         raise SandboxError(
             ErrorCode.AUTH_FAILED,
@@ -77,7 +81,7 @@ def find_project(services: Services, remote: Remote) -> Project:
             hint=f"Store one: sandbox credentials set {remote.hostname} (required scopes: docs/pull-requests.md).",
         )
     web = f"https://{_authority(remote)}"
-    api_url = _configured_api_url(services, remote) or row.api_url(remote.hostname, web)
+    api_url = _configured_api_url(remotes.settings.remotes, remote) or row.api_url(remote.hostname, web)
     return Project(
         hostname=remote.hostname,
         path=row.project_path(remote, api_url),
@@ -93,8 +97,7 @@ def _authority(remote: Remote) -> str:
     return f"{host}:{remote.port}" if remote.port and remote.protocol == "https" else host
 
 
-def _configured_api_url(services: Services, remote: Remote) -> str:
-    ours = services.settings.remotes
+def _configured_api_url(ours: RemoteSettings, remote: Remote) -> str:
     configured = {name.lower(): url for name, url in ours.api_urls.items()}.get(remote.hostname, "").rstrip("/")
     if configured and not _is_usable(configured, allow_http=ours.allow_http):
         raise SandboxError(

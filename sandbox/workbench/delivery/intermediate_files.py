@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from sandbox.git.log import list_changed_paths
 from sandbox.models import DiffFile, Task
 from sandbox.policy.paths import show_path
-from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 
 
-def find_intermediate_paths(services: Services, task: Task, sent: Sequence[DiffFile]) -> tuple[str, ...]:
+def find_intermediate_paths(
+    repositories: RegisteredRepositories, task: Task, sent: Sequence[DiffFile]
+) -> tuple[str, ...]:
     """Paths that only intermediate commits of the task change. `sent`: the files that the commits change in total."""
-    _, git = open_repository(services, task.repo_id)
+    _, git = repositories.open(task.repo_id)
     named = {path for file in sent for path in (file.old_path, file.path)}
     return tuple(
         sorted({show_path(path) for path in list_changed_paths(git, task.base_commit, task.head_commit)} - named)

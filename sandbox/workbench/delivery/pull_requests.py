@@ -17,15 +17,16 @@ from sandbox.forges.rollup import verdict_of
 from sandbox.gate import DeliveryStep
 from sandbox.git.objects import resolve_ref
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.journaling import record_operation
 from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import description, push, secret_scan
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge, unsupported_forge
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.approved_state import require_approved
 
@@ -63,10 +64,10 @@ def open_pull_request(
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
-    project = find_project(services, remote) if has_forge(remote) else None
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
+    project = find_project(services.remotes, remote) if has_forge(remote) else None
     if project is not None:
-        _require_base(services, task)
+        _require_base(services.repositories, task)
     tree_gate = TreeGate(services, task)
     if announce is not None:
         announce(push.describe_delivery(tree_gate, options.step))
@@ -79,13 +80,13 @@ def open_pull_request(
         with lifecycle.lock_task(services, task_id) as task:
             require_approved("commit", task.head_commit, pushed.commit)
             pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
-            _save_state(services, task, pull)
+            _save_state(services.home, task, pull)
             return pull
 
 
-def _require_base(services: Services, task: Task) -> None:
+def _require_base(repositories: RegisteredRepositories, task: Task) -> None:
     """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = open_repository(services, task.repo_id)
+    _, git = repositories.open(task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -106,7 +107,7 @@ def _build_proposal(tree_gate: TreeGate, options: PullRequestOptions, project: P
     first = facts.commits[0][1] if facts.commits else None
     title = body.compose_title(options.title or None, first, task.prompt, trusted=facts.trusted)
     text = body.compose(facts)
-    secret_scan.require_no_secret(services, title, text, others=[project.credential] if project else [])
+    secret_scan.require_no_secret(services.credentials, title, text, others=[project.credential] if project else [])
     return Proposal(head=task.branch, base=task.base_branch, title=title, body=text, draft=options.draft)
 
 
@@ -133,7 +134,7 @@ class _PullRequestOpener:
     def _require_new_commit(self, merged: PullRequest) -> None:
         if merged.head_commit != self.task.head_commit:
             return
-        _save_state(self.services, self.task, merged)
+        _save_state(self.services.home, self.task, merged)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"{self.task.id} is already merged",
@@ -156,7 +157,7 @@ class _PullRequestOpener:
         number = found.pull.number
         text = body.replace_generated(found.body, self.proposal.body)
         if text is not None and text != found.body:
-            secret_scan.require_no_secret(self.services, text, others=[self.credential])
+            secret_scan.require_no_secret(self.services.credentials, text, others=[self.credential])
             self.forge.replace_body(number, text)
         if found.pull.draft and not self.proposal.draft:
             self._require_same_base(found.pull)
@@ -171,9 +172,9 @@ def find_status(services: Services, task_id: str) -> PullRequestStatus:
     Raises: `not_found`, `forge_unsupported`, `auth_failed`, and as a forge.
     """
     task = find_task(services.home, task_id, allow_closed=True)
-    remote = services.parse_remote(find_repository(services.home, task.repo_id).remote_url)
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
-    with connect_forge(remote, find_project(services, remote)) as forge:
+    with connect_forge(remote, find_project(services.remotes, remote)) as forge:
         return poll_status(services, forge, task)
 
 
@@ -212,15 +213,15 @@ def _update_task(services: Services, task: Task, pull: PullRequest) -> None:
                 done(lifecycle.close_task(services, task.id, delete=False, discard=False))
         elif task.status is not TaskStatus.CLOSED:
             with lifecycle.lock_task(services, task.id, wait_s=0.0) as now:
-                _save_state(services, now, pull)
+                _save_state(services.home, now, pull)
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
 
 
-def _save_state(services: Services, task: Task, pull: PullRequest) -> None:
+def _save_state(home: Home, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
     status = known.get(pull.state, task.status)
     if (task.pr_url, task.status) != (pull.url, status):
-        save_task(services.home, task.model_copy(update={"pr_url": pull.url, "status": status}))
+        save_task(home, task.model_copy(update={"pr_url": pull.url, "status": status}))

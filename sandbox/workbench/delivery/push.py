@@ -17,11 +17,12 @@ from sandbox.git.push.send import push as push_commit
 from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
+from sandbox.store.home import Home
 from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import TreeGate
+from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -56,8 +57,8 @@ def push_with_page(
     """
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
-        repository, git = open_repository(services, task.repo_id)
-        remote = services.parse_remote(repository.remote_url)
+        repository, git = services.repositories.open(task.repo_id)
+        remote = services.remotes.parse(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
         # The caller may have asked the gate before. Only this answer counts: verdicts, image and profile may have
@@ -66,8 +67,8 @@ def push_with_page(
         _require_gate(tree_gate, announce)
         if task.pr_url is not None or (forge is not None and task.pushed_at is not None):
             _require_open_if_ready(tree_gate, remote, forge)
-        before, page = _send_with_credentials(services, remote, git, task)
-        _save_pushed(services, task)
+        before, page = _send_with_credentials(services.remotes, remote, git, task)
+        _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
 
@@ -89,19 +90,21 @@ def describe_delivery(tree_gate: TreeGate, step: DeliveryStep) -> Delivery:
     return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=tree_gate.find_state(step))
 
 
-def _send_with_credentials(services: Services, remote: Remote, git: Git, task: Task) -> tuple[str | None, str | None]:
+def _send_with_credentials(
+    remotes: RemoteConnector, remote: Remote, git: Git, task: Task
+) -> tuple[str | None, str | None]:
     """As `_send`, with the available credentials."""
     try:
-        return services.run_with_access(remote, lambda access: _send(git, access, task))
+        return remotes.run_with_access(remote, lambda access: _send(git, access, task))
     except PushRejected as error:
         raise error.with_hint(error.hint.replace("TASK", task.id)) from error
 
 
-def _save_pushed(services: Services, task: Task) -> None:
+def _save_pushed(home: Home, task: Task) -> None:
     update: dict[str, object] = {"pushed_at": datetime.now(UTC)}
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
-    save_task(services.home, task.model_copy(update=update))
+    save_task(home, task.model_copy(update=update))
 
 
 def _require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | None) -> None:
@@ -120,7 +123,7 @@ def _require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | N
 
 
 def _reuse_or_connect(services: Services, remote: Remote, forge: Forge | None) -> AbstractContextManager[Forge]:
-    return connect_forge(remote, find_project(services, remote)) if forge is None else nullcontext(forge)
+    return connect_forge(remote, find_project(services.remotes, remote)) if forge is None else nullcontext(forge)
 
 
 def _has_ready_pull_request(forge: Forge, branch: str) -> bool:

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from sandbox.models import Change, DiffFile, Task
 from sandbox.policy.paths import RepoPath
 from sandbox.policy.writes import find_flags
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.policies_in_force import Policies
 
 
 def find_risky_files(
-    services: Services, task: Task, files: Sequence[Change | DiffFile]
+    policies: Policies, task: Task, files: Sequence[Change | DiffFile]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """CI files, hooks, build scripts, lock files and similar: path and the matching rules of policies/paths.toml.
 
     A rename counts with both names.
     """
-    return find_risky_paths(services, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
+    return find_risky_paths(policies, task, [path for f in files for path in (f.old_path, f.path) if path is not None])
 
 
-def find_risky_paths(services: Services, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def find_risky_paths(policies: Policies, task: Task, paths: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """As `find_risky_files`, for paths."""
-    found = [(path, find_flags(RepoPath(path), services.path_policy, task.repo_id)) for path in paths]
+    found = [(path, find_flags(RepoPath(path), policies.paths, task.repo_id)) for path in paths]
     return tuple((path, flags) for path, flags in found if flags)

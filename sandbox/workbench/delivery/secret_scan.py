@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from sandbox.credentials import Credential, read_entries
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.credential_store import CredentialStore
 
 MIN_SECRET_CHARS = 8
 """Shorter secrets are not searched: any text may contain them by chance, and a refusal would reveal them."""
@@ -22,13 +22,13 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 _PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
-def require_no_secret(services: Services, *texts: str, others: Sequence[Credential] = ()) -> None:
+def require_no_secret(credentials: CredentialStore, *texts: str, others: Sequence[Credential] = ()) -> None:
     """Require texts without our secrets. `others`: credentials in use that are not stored here.
 
     Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
     return the secret to search.
     """
-    for owner, secret in _list_secrets(services, others):
+    for owner, secret in _list_secrets(credentials, others):
         if any(contains_secret(text, secret) for text in texts):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
@@ -60,19 +60,19 @@ def _list_encodings(secret: str) -> Iterator[str]:
         yield encoded[held : len(encoded) - bool((before + len(raw)) % 3)]
 
 
-def _list_secrets(services: Services, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
+def _list_secrets(credentials: CredentialStore, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
     """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
-    for entry in (*read_entries(services.home.root), *services.credentials, *others):
-        yield f"the credential for {entry.host}", _read_secret(services, entry)
+    for entry in (*read_entries(credentials.home.root), *credentials.entries, *others):
+        yield f"the credential for {entry.host}", _read_secret(credentials, entry)
         for line in _read_key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
-    for name, value in services.environ.items():
+    for name, value in credentials.environ.items():
         if _SECRET_NAME.search(name) and not value.startswith("/"):  # a file path is not a secret
             yield f"the environment's {name}", value.strip()
 
 
-def _read_secret(services: Services, entry: Credential) -> str:
-    found = services.keyring.find(entry.host) if entry.keyring else entry.secret
+def _read_secret(credentials: CredentialStore, entry: Credential) -> str:
+    found = credentials.keyring.find(entry.host) if entry.keyring else entry.secret
     return found.get_secret_value() if found is not None else ""
 
 

@@ -96,7 +96,7 @@ def forget(services: Services, names: Sequence[str]) -> Reconciliation:
     another reconciliation takes longer than a minute.
     """
     with services.home.locked(_LOCK, WAIT_S):
-        findings = find_forgettable(services, names)
+        findings = find_forgettable(services.home, services.settings, names)
         reconciler = _run_finders(Reconciler(services), [lambda _: iter(findings)])
     return Reconciliation(dry_run=False, leftovers=tuple(reconciler.done))
 

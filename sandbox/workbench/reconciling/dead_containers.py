@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskStatus
+from sandbox.store.home import Home
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.records import find_task
@@ -31,7 +32,7 @@ def find_dead_guests(reconciler: Reconciler) -> Iterator[Finding]:
     if not (services.home.root / "instance").exists():
         return
     try:
-        listed = services.engine.list_containers({INSTANCE_LABEL: services.instance_id})
+        listed = services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})
     except SandboxError as error:
         reconciler.guests_unknown = f"{error.brief}: {error.details}"
         yield Finding("container", "", _build_failing_remedy(error))
@@ -63,17 +64,17 @@ def _judge(reconciler: Reconciler, guest: ContainerSummary) -> Finding | None:
         return Finding("container", guest.name, remove, note="its controller is dead") if dead else None
     if not is_task_id(task_id):
         return Finding("container", guest.name, note="it has our label, but no task and no run")
-    if not _is_open(reconciler.services, task_id):
+    if not _is_open(reconciler.services.home, task_id):
         return Finding("container", guest.name, remove, locks=(task_id,), note="its task is closed or gone")
     if not guest.running:
         return Finding("container", guest.name, remove, locks=(task_id,), note="it has ended")
     return None
 
 
-def _is_open(services: Services, task_id: str) -> bool:
+def _is_open(home: Home, task_id: str) -> bool:
     """Whether a task is open. A task with an unreadable record may be open."""
     try:
-        return find_task(services.home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
+        return find_task(home, task_id, allow_closed=True).status is not TaskStatus.CLOSED
     except SandboxError as error:
         return error.code is not ErrorCode.NOT_FOUND
 
@@ -103,12 +104,12 @@ def find_reports(reconciler: Reconciler) -> Iterator[Finding]:
     """Report directories of tasks that are closed or gone: closing was killed. The container is removed first."""
     services = reconciler.services
     for path in list_folder(services.home.report("any").parent):
-        if is_task_id(path.name) and not _is_open(services, path.name):
+        if is_task_id(path.name) and not _is_open(services.home, path.name):
             yield Finding("report folder", path.name, partial(_end, services, path.name), locks=(path.name,))
 
 
 def _end(services: Services, task_id: str) -> str | None:
-    if _is_open(services, task_id) or not services.home.report(task_id).exists():
+    if _is_open(services.home, task_id) or not services.home.report(task_id).exists():
         return None
     remove_guest(services, task_id)
     return ""

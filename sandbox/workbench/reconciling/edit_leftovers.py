@@ -13,8 +13,9 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
 from sandbox.policy.paths import show_path
 from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.store.home import Home
 from sandbox.store.records import list_tasks
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 from sandbox.workbench.tasks.worktrees import ensure_task_mounted, has_worktree, locate_worktree
 
@@ -25,31 +26,31 @@ def find_cut_off_edits(reconciler: Reconciler) -> Iterator[Finding]:
     """Leftovers in open tasks. All names of a worktree are read, also build output: an edit may have been there."""
     for task in list_tasks(reconciler.services.home):
         if task.status is not TaskStatus.CLOSED and has_worktree(
-            locate_worktree(reconciler.services, task.repo_id, task.id)
+            locate_worktree(reconciler.services.home, reconciler.services.policies, task.repo_id, task.id)
         ):
-            paths = _find_temporary_paths(reconciler.services, task)
+            paths = _find_temporary_paths(reconciler.services.home, reconciler.services.policies, task)
             if paths:
                 note = f"{len(paths)} temporary files, {show_path(paths[0])} first"
                 yield Finding(
                     "cut-off edit",
                     task.id,
-                    partial(_drop, reconciler.services, task, paths),
+                    partial(_drop, reconciler.services.home, reconciler.services.policies, task, paths),
                     locks=(task.id,),
                     note=note,
                 )
 
 
-def _find_temporary_paths(services: Services, task: Task) -> list[bytes]:
+def _find_temporary_paths(home: Home, policies: Policies, task: Task) -> list[bytes]:
     """The temporary paths; empty if the worktree is removed in between or exceeds the limits."""
     try:
-        return sorted(set(_list_temporary_paths(services, task)))
+        return sorted(set(_list_temporary_paths(home, policies, task)))
     except (FileNotFoundError, SandboxError) as error:
         _log.info("the names of %s cannot be read: %s", task.id, error)
         return []
 
 
-def _list_temporary_paths(services: Services, task: Task) -> Iterable[bytes]:
-    site = locate_worktree(services, task.repo_id, task.id)
+def _list_temporary_paths(home: Home, policies: Policies, task: Task) -> Iterable[bytes]:
+    site = locate_worktree(home, policies, task.repo_id, task.id)
     if site.layers.is_dir():
         entries = read_upper(site.layers / "upper", lambda _: False).entries
         return (e.path for e in entries if _is_ours(e.path))
@@ -61,6 +62,6 @@ def _is_ours(path: bytes) -> bool:
     return posixpath.basename(path).startswith(RESERVED_PREFIX)
 
 
-def _drop(services: Services, task: Task, paths: Iterable[bytes]) -> str | None:
-    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
+def _drop(home: Home, policies: Policies, task: Task, paths: Iterable[bytes]) -> str | None:
+    with WorktreeFiles(ensure_task_mounted(home, policies, task)) as files:
         return "" if sum([files.remove_temporary(path) for path in paths]) else None

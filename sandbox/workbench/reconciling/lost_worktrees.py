@@ -9,7 +9,9 @@ from functools import partial
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay_mounts import is_mount_point
 from sandbox.models import LeftoverAction, Task, TaskStatus
+from sandbox.store.home import Home
 from sandbox.store.records import find_task, list_tasks
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.reconciling.rescue import RescueResult, forecast_rescue, rescue
@@ -45,7 +47,11 @@ def _judge(services: Services, repo_id: str, task_id: str) -> Iterator[Finding]:
         return
     if task.status is TaskStatus.CLOSED and is_mount_point(services.home.worktree(repo_id, task_id)):
         yield Finding(
-            "mount", task_id, partial(_unmount_closed, services, task), locks=(task_id,), note="its task is closed"
+            "mount",
+            task_id,
+            partial(_unmount_closed, services.home, services.policies, task),
+            locks=(task_id,),
+            note="its task is closed",
         )
 
 
@@ -69,7 +75,7 @@ def _forecast_clear(services: Services, repo_id: str, task_id: str) -> str | Non
 
 def _clear(services: Services, repo_id: str, task_id: str) -> str | None:
     """Rescue the changes, then delete the worktree. A kill does not leave a partial worktree that is rescued again."""
-    site = locate_worktree(services, repo_id, task_id)
+    site = locate_worktree(services.home, services.policies, repo_id, task_id)
     if services.home.task(task_id).exists() or not has_worktree(site):
         return None  # the process that created the task held its lock
     saved = (
@@ -123,11 +129,11 @@ def _rescue_changes(services: Services, repo_id: str, task_id: str) -> str | Non
     return saved.note if saved.is_new else None
 
 
-def _unmount_closed(services: Services, task: Task) -> str | None:
-    site = locate_worktree(services, task.repo_id, task.id)
+def _unmount_closed(home: Home, policies: Policies, task: Task) -> str | None:
+    site = locate_worktree(home, policies, task.repo_id, task.id)
     if not is_mount_point(site.root):
         return None
-    with lock_mount(services, task.id):
+    with lock_mount(home, task.id):
         unmount_worktree(site)
     return ""
 
@@ -136,12 +142,12 @@ def find_lost_worktrees(reconciler: Reconciler) -> Iterator[Finding]:
     """Open tasks without a worktree: a close was killed, or the worktree was deleted manually."""
     for task in list_tasks(reconciler.services.home):
         if task.status is not TaskStatus.CLOSED and not has_worktree(
-            locate_worktree(reconciler.services, task.repo_id, task.id)
+            locate_worktree(reconciler.services.home, reconciler.services.policies, task.repo_id, task.id)
         ):
             yield Finding(
                 "task",
                 task.id,
-                partial(_confirm_lost, reconciler.services, task),
+                partial(_confirm_lost, reconciler.services.home, reconciler.services.policies, task),
                 action=LeftoverAction.KEPT,
                 locks=(task.id,),
                 note=f"its worktree is gone; `sandbox task clean {task.id}` creates a new one from its last "
@@ -149,8 +155,10 @@ def find_lost_worktrees(reconciler: Reconciler) -> Iterator[Finding]:
             )
 
 
-def _confirm_lost(services: Services, task: Task) -> str | None:
+def _confirm_lost(home: Home, policies: Policies, task: Task) -> str | None:
     """Check again under the lock: another process may have closed the task."""
-    now = find_task(services.home, task.id, allow_closed=True)
-    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(locate_worktree(services, task.repo_id, task.id))
+    now = find_task(home, task.id, allow_closed=True)
+    is_lost = now.status is not TaskStatus.CLOSED and not has_worktree(
+        locate_worktree(home, policies, task.repo_id, task.id)
+    )
     return "" if is_lost else None

@@ -27,7 +27,9 @@ def find_old_images(reconciler: Reconciler) -> Iterator[Finding]:
     if not (services.home.root / "instance").exists() or reconciler.guests_unknown:
         return
     for unused in images.find_unused_images(
-        services.image_build_context, list_image_references(services), services.settings.images.keep_days
+        services.image_build_context,
+        list_image_references(services.settings, services.policies),
+        services.settings.images.keep_days,
     ):
         note = f"no home has used it since {unused.since}"
         yield Finding("image", unused.name, partial(_remove, services, unused), note=note)

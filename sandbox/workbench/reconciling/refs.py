@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Task, TaskStatus
+from sandbox.store.home import Home
 from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
-from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 _BRANCHES = "refs/heads/space-agent/"
 _KEPT_REFS = "refs/sandbox/"
@@ -25,7 +30,7 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
     """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
     services = reconciler.services
     registered = list_repositories(services.home)
-    yield from _find_unregistered(services, {repository.id for repository in registered})
+    yield from _find_unregistered(services.home, {repository.id for repository in registered})
     for repository in registered:
         try:
             git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
@@ -34,25 +39,25 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
             yield Finding("clone", repository.id, note=f"{error.brief}: {error.details}"[:500])
             continue
         tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
-        yield from _find_orphans(services, repository.id, git, tips)
-        yield from _find_unfinished_commits(services, repository.id, git, tips)
+        yield from _find_orphans(services.home, services.policies, repository.id, git, tips)
+        yield from _find_unfinished_commits(services.home, repository.id, git, tips)
 
 
-def _find_unregistered(services: Services, registered: set[str]) -> Iterator[Finding]:
+def _find_unregistered(home: Home, registered: set[str]) -> Iterator[Finding]:
     """Clones that are not registered. They are only reported: the registry may be damaged, and tasks may need them."""
-    for path in list_folder(services.home.clone("any").parent):
+    for path in list_folder(home.clone("any").parent):
         if path.name not in registered and not path.name.startswith("."):
             note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
             yield Finding("clone", path.name, note=note)
 
 
-def _find_orphans(services: Services, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     for name, oid in tips.items():
         task_id = _task_of(name)
-        if task_id is None or services.home.task(task_id).exists():
+        if task_id is None or home.task(task_id).exists():
             continue
         if name.startswith(_BRANCHES):
-            drop = partial(_drop, services, git, (repo_id, task_id), (name, oid))
+            drop = partial(_drop, home, policies, git, (repo_id, task_id), (name, oid))
             yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and no commits of its own")
         elif not name.endswith(("/pushed", "/pushing")):
             yield _report_kept_ref(name)
@@ -67,25 +72,25 @@ def _kind(name: str) -> str:
     return "rescued work" if name.split("/")[3].startswith("rescued-") else "snapshot"
 
 
-def find_forgettable(services: Services, names: Sequence[str]) -> list[Finding]:
+def find_forgettable(home: Home, settings: Settings, names: Sequence[str]) -> list[Finding]:
     """Findings that delete these kept states of tasks without a record. They may be the only copy of work.
 
     Raises: `not_found` when a name is not such a ref.
     """
-    known = {finding.name: finding for finding in _list_forgettable(services)}
+    known = {finding.name: finding for finding in _list_forgettable(home, settings)}
     for name in names:
         if name not in known:
             raise not_found_error("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def _list_forgettable(services: Services) -> Iterator[Finding]:
-    for repository in list_repositories(services.home):
-        git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
+def _list_forgettable(home: Home, settings: Settings) -> Iterator[Finding]:
+    for repository in list_repositories(home):
+        git = open_cache(home.clone(repository.id), settings.git.executable)
         for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT_REFS).decode().splitlines():
             oid, _, name = line.partition(" ")
             task_id = _task_of(name)
-            if task_id is not None and not services.home.task(task_id).exists():
+            if task_id is not None and not home.task(task_id).exists():
                 yield Finding(_kind(name), name, partial(_forget, git, name, oid), locks=(task_id,))
 
 
@@ -100,13 +105,13 @@ def _task_of(ref: str) -> str | None:
     return task_id if is_task_id(task_id) else None
 
 
-def _drop(services: Services, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
+def _drop(home: Home, policies: Policies, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
     """Delete a branch if each of its commits is also reachable from another ref. Raises: `dirty_workspace` if not."""
     repo_id, task_id = owner
     name, oid = branch
-    if services.home.task(task_id).exists():
+    if home.task(task_id).exists():
         return None
-    if has_worktree(locate_worktree(services, repo_id, task_id)):
+    if has_worktree(locate_worktree(home, policies, repo_id, task_id)):
         raise _branch_kept("its worktree still exists")
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
@@ -119,19 +124,19 @@ def _branch_kept(why: str) -> SandboxError:
     return SandboxError(ErrorCode.DIRTY_WORKSPACE, "The branch was kept", details=why)
 
 
-def _find_unfinished_commits(services: Services, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+def _find_unfinished_commits(home: Home, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     """Branches one commit ahead of their task's record: the controller was killed before it wrote the record."""
-    for task in list_tasks(services.home, repo_id):
+    for task in list_tasks(home, repo_id):
         name = f"refs/heads/{task.branch}"
         tip = tips.get(name)
         if task.status is not TaskStatus.CLOSED and tip not in {None, task.head_commit}:
-            back = partial(_move_branch_back, services, git, task)
+            back = partial(_move_branch_back, home, git, task)
             yield Finding("commit", task.id, back, LeftoverAction.RESTORED, (task.id,))
 
 
-def _move_branch_back(services: Services, git: Git, before: Task) -> str | None:
+def _move_branch_back(home: Home, git: Git, before: Task) -> str | None:
     """Move the branch back to the commit in the task's record. The files still have the changes."""
-    task = find_task(services.home, before.id, allow_closed=True)
+    task = find_task(home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
     tip = objects.resolve_ref(git, name)
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:

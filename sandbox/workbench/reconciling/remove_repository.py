@@ -53,9 +53,8 @@ def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
                 close_task(services, task.id, delete=True, discard=discard)
         delete_repository(home, repo_id)
         for orphan in _list_folder(home.repositories / "worktrees" / repo_id):
-            remove_worktree(
-                services, locate_worktree(services, repo_id, orphan.name)
-            )  # a mount would keep the folder busy
+            # a mount would keep the folder busy
+            remove_worktree(services, locate_worktree(services.home, services.policies, repo_id, orphan.name))
         _delete(home, repo_id)
     return RemoveResult(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
 

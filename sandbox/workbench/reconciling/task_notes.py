@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from sandbox.store.home import Home
 from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
-from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
 
 
@@ -17,11 +17,11 @@ def find_stat_indexes(reconciler: Reconciler) -> Iterator[Finding]:
     home = reconciler.services.home
     for path in find_matching(home.repositories, "tasks/*.stat"):
         if is_task_id(path.stem) and not home.task(path.stem).exists() and not _is_used(reconciler, path.stem):
-            yield Finding("stat index", path.stem, partial(_unlink, reconciler.services, path), locks=(path.stem,))
+            yield Finding("stat index", path.stem, partial(_unlink, reconciler.services.home, path), locks=(path.stem,))
 
 
-def _unlink(services: Services, path: Path) -> str | None:
-    if services.home.task(path.stem).exists() or not path.exists():
+def _unlink(home: Home, path: Path) -> str | None:
+    if home.task(path.stem).exists() or not path.exists():
         return None
     path.unlink()
     return ""

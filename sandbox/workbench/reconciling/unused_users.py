@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def find_unused_users(reconciler: Reconciler) -> Iterator[Finding]:
     """Leases without files. Those of a task in use, or of a live controller, may be about to get some."""
     services = reconciler.services
-    if services.pristine_owner is None:
+    if services.policies.pristine_owner is None:
         return
     leases = find_guest_users(services).list_leases()  # before looking at files
     in_use = _list_users(services)
@@ -40,7 +40,7 @@ def record_moved_users(reconciler: Reconciler) -> Iterator[Finding]:
     guest may get an id that a file has. Finds no leftovers.
     """
     services = reconciler.services
-    if services.pristine_owner is not None and not reconciler.dry_run:
+    if services.policies.pristine_owner is not None and not reconciler.dry_run:
         users = find_guest_users(services)
         known = {lease.uid for lease in users.list_leases()}
         for uid, owner in _list_users(services).items():

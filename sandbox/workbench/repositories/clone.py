@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -31,7 +31,10 @@ from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.remotes import Remote
-from sandbox.store.records import find_repository, list_repositories, not_found_error, save_repository
+from sandbox.store.home import Home
+from sandbox.store.records import list_repositories, not_found_error, save_repository
+from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.commit_facts import CommitListing, list_commit, load_facts_of_listing
@@ -39,9 +42,9 @@ from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
 
 
-def locate(services: Services, url: str) -> str:
+def locate(remotes: RemoteConnector, url: str) -> str:
     """The URL of the repository that contains a directory of this host; any other URL unchanged."""
-    path = local_path_of(services.parse_remote(url))
+    path = local_path_of(remotes.parse(url))
     try:
         enclosing = path and find_enclosing_repository(path)
     except OSError:
@@ -88,16 +91,18 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
 
     `partial`: a new clone leaves out file contents that are not on the default branch.
     """
-    remote = services.parse_remote(url)
+    remote = services.remotes.parse(url)
     ensure_recovered(services)
-    repo_id = choose_repo_id(services, remote)
+    repo_id = choose_repo_id(services.home, remote)
     wanted_since = time.time()
     path = services.home.clone(repo_id)
     with services.home.locked(f"repository-{repo_id}"):
-        head = services.run_with_access(remote, lambda access: refresh(path, access, wanted_since, partial=partial))
+        head = services.remotes.run_with_access(
+            remote, lambda access: refresh(path, access, wanted_since, partial=partial)
+        )
     git = open_cache(path, services.settings.git.executable)
-    listing = _list_default_branch(services, remote, git, head)
-    facts = load_facts_of_listing(services, repo_id, git, listing)
+    listing = _list_default_branch(services.home, services.remotes, remote, git, head)
+    facts = load_facts_of_listing(services.home, services.policies, repo_id, git, listing)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -107,7 +112,7 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=detect_profile(services.profiles, facts.marker).name,
+        profile=detect_profile(services.policies.profiles, facts.marker).name,
         created_at=known.created_at if known else datetime.now(UTC),
     )
     if repository != known:
@@ -115,16 +120,18 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
     return UpdatedRepository(repository, git, listing, head.commit, facts)
 
 
-def _list_default_branch(services: Services, remote: Remote, git: Git, head: RemoteHead) -> CommitListing:
+def _list_default_branch(
+    home: Home, remotes: RemoteConnector, remote: Remote, git: Git, head: RemoteHead
+) -> CommitListing:
     """List the default branch. If that fails because the clone is corrupt, clone again, once."""
     try:
         return list_commit(git, resolve_commit(git, "HEAD", head.branch))
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git):
             raise
-    with services.home.locked(f"repository-{git.git_dir.name}"):
+    with home.locked(f"repository-{git.git_dir.name}"):
         if not is_intact(git):  # another process may have repaired it meanwhile
-            head = services.run_with_access(remote, lambda access: replace_corrupt_clone(git.git_dir, access))
+            head = remotes.run_with_access(remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
@@ -133,10 +140,10 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
 
     Raises: `not_found` for an unknown ref or directory.
     """
-    updated = update_cache(services, url)
-    repository, git, head = updated.repository, updated.git, updated.default_head
-    commit = updated.find_commit(ref)
-    name = tree = whole_tree_of(services, updated, commit)
+    found = update_cache(services, url)
+    repository, git, head = found.repository, found.git, found.default_head
+    commit = found.find_commit(ref)
+    name = tree = whole_tree_of(services.home, services.remotes, found, commit)
     entries = head.entries if commit == head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(parse_repo_path(subpath.strip("/"))) + b"/"
@@ -149,69 +156,62 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
                 hint="Omit the subpath to get all directories.",
             )
     context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)))
-    path = ensure_pristine_checkout(services, repository.id, git, entries, name)
+    path = ensure_pristine_checkout(services.home, services.policies, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
 
 
-def whole_tree_of(services: Services, updated: UpdatedRepository, commit: str) -> str:
+def whole_tree_of(home: Home, remotes: RemoteConnector, found: UpdatedRepository, commit: str) -> str:
     """As `fetch_whole_tree`, without asking git for the tree of the head."""
-    tree = updated.default_head.tree if commit == updated.default_head.commit else tree_of(updated.git, commit)
-    return _fetch_missing_blobs(services, updated.repository, updated.git, tree)
+    tree = found.default_head.tree if commit == found.default_head.commit else tree_of(found.git, commit)
+    return _fetch_missing_blobs(home, remotes, found.repository, found.git, tree)
 
 
-def fetch_whole_tree(services: Services, repository: Repository, git: Git, commit: str) -> str:
+def fetch_whole_tree(home: Home, remotes: RemoteConnector, repository: Repository, git: Git, commit: str) -> str:
     """The tree of a commit; a partial clone fetches its missing blobs. Raises: network errors, `quota_exceeded`."""
-    return _fetch_missing_blobs(services, repository, git, tree_of(git, commit))
+    return _fetch_missing_blobs(home, remotes, repository, git, tree_of(git, commit))
 
 
-def _fetch_missing_blobs(services: Services, repository: Repository, git: Git, tree: str) -> str:
+def _fetch_missing_blobs(home: Home, remotes: RemoteConnector, repository: Repository, git: Git, tree: str) -> str:
     if is_partial(git) and list_missing_blobs(git, tree):
-        remote = services.parse_remote(repository.remote_url)
-        with services.home.locked(f"repository-{repository.id}"):
-            services.run_with_access(remote, lambda access: fetch_missing_blobs(git, access, tree))
+        remote = remotes.parse(repository.remote_url)
+        with home.locked(f"repository-{repository.id}"):
+            remotes.run_with_access(remote, lambda access: fetch_missing_blobs(git, access, tree))
     return tree
 
 
 def materialize(services: Services, repo_id: str) -> Repository:
     """Fetch everything that a partial clone lacks. For a complete clone this does not contact the remote."""
     ensure_recovered(services)
-    repository, git = open_repository(services, repo_id)
+    repository, git = services.repositories.open(repo_id)
     if is_partial(git):
-        remote = services.parse_remote(repository.remote_url)
+        remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repo_id}"):
-            services.run_with_access(remote, lambda access: fetch_remaining(git, access))
+            services.remotes.run_with_access(remote, lambda access: fetch_remaining(git, access))
     return repository
 
 
 def ensure_pristine_checkout(
-    services: Services, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str
+    home: Home, policies: Policies, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str
 ) -> Path:
     """The shared checkout of these entries, created if it does not exist."""
-    with services.home.locked(f"pristine-{repo_id}"):
-        return ensure_pristine(git, entries, services.home.pristine(repo_id, name), services.pristine_owner)
+    with home.locked(f"pristine-{repo_id}"):
+        return ensure_pristine(git, entries, home.pristine(repo_id, name), policies.pristine_owner)
 
 
-def open_repository(services: Services, repo_id: str) -> tuple[Repository, Git]:
-    """A registered repository and git on its cache clone. Raises: `not_found`."""
-    repository = find_repository(services.home, repo_id)
-    git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    return repository, replace(git, cache=services.get_object_cache(git.git_dir))
-
-
-def find_profile(services: Services, name: str) -> Profile:
+def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
     """Raises: `not_found` with near matches, `invalid_input` for a profile with a mistake in its file."""
-    if name not in services.profiles:
-        raise not_found_error("profile", name, services.profiles, "`sandbox profiles list` shows all profiles.")
-    return require_usable(services.profiles[name])
+    if name not in profiles:
+        raise not_found_error("profile", name, profiles, "`sandbox profiles list` shows all profiles.")
+    return require_usable(profiles[name])
 
 
-def choose_repo_id(services: Services, remote: Remote) -> str:
+def choose_repo_id(home: Home, remote: Remote) -> str:
     """The remote's id; with a short hash if another remote, or an unregistered clone of one, has the same id."""
     identity = (remote.hostname, remote.owner, remote.name)
     digest = hashlib.sha256("/".join(identity).encode()).hexdigest()
     plain, hashed = remote.id, f"{remote.id[:190]}-{digest[:8]}"
-    known = {r.id: (r.hostname, r.owner, r.name) for r in list_repositories(services.home) if r.id in {plain, hashed}}
+    known = {r.id: (r.hostname, r.owner, r.name) for r in list_repositories(home) if r.id in {plain, hashed}}
     for name in (plain, hashed):
         if known.get(name) == identity:
             return name
-    return hashed if plain in known or is_clone_of_other_remote(services.home.clone(plain), remote) else plain
+    return hashed if plain in known or is_clone_of_other_remote(home.clone(plain), remote) else plain

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
@@ -15,8 +14,9 @@ from sandbox.git.objects import list_tree, read_blobs, tree_of
 from sandbox.git.process import Git
 from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, add_suggested_checks, detect_profile
-from sandbox.store.home import read_json, write_json
+from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.trust import is_trusted
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
@@ -33,14 +33,16 @@ class CommitListing:
     entries: list[TreeEntry]
 
 
-def load_base(services: Services, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()) -> BaseTree:
+def load_base(
+    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()
+) -> BaseTree:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
-    return base_from_facts(services, load_facts(services, repo_id, git, commit), without)
+    return base_from_facts(policies, load_facts(home, policies, repo_id, git, commit), without)
 
 
-def base_from_facts(services: Services, facts: BaseFacts, without: Sequence[str] = ()) -> BaseTree:
+def base_from_facts(policies: Policies, facts: BaseFacts, without: Sequence[str] = ()) -> BaseTree:
     """As `load_base`, from facts that were read before."""
-    artifacts = detect_profile(services.profiles, facts.marker).artifacts
+    artifacts = detect_profile(policies.profiles, facts.marker).artifacts
     return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
 
 
@@ -48,32 +50,32 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str) -> Pro
     """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
     trusts them, and the operator's settings for this repository.
     """
-    return profile_from_facts(services, repo_id, load_facts(services, repo_id, git, commit))
+    return profile_from_facts(services, repo_id, load_facts(services.home, services.policies, repo_id, git, commit))
 
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile, suggested = detect_profile(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    profile, suggested = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
-        profile = add_suggested_checks(
-            profile, suggested, PurePosixPath(services.shipped_policy.container.mounts.workspace)
-        )
+        profile = add_suggested_checks(profile, suggested, services.policies.workspace)
     return apply_overrides(services.settings, repo_id, profile)
 
 
-def load_facts(services: Services, repo_id: str, git: Git, commit: str) -> BaseFacts:
+def load_facts(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseFacts:
     """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack.
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    return _read_stored(services, repo_id, commit) or _gather_and_store(
-        services, repo_id, git, list_commit(git, commit)
+    return _read_stored(home, policies, repo_id, commit) or _gather_and_store(
+        home, policies, repo_id, git, list_commit(git, commit)
     )
 
 
-def load_facts_of_listing(services: Services, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
+def load_facts_of_listing(home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    return _read_stored(services, repo_id, listing.commit) or _gather_and_store(services, repo_id, git, listing)
+    return _read_stored(home, policies, repo_id, listing.commit) or _gather_and_store(
+        home, policies, repo_id, git, listing
+    )
 
 
 def list_commit(git: Git, commit: str) -> CommitListing:
@@ -82,27 +84,27 @@ def list_commit(git: Git, commit: str) -> CommitListing:
     return CommitListing(commit, tree, list_tree(git, tree))
 
 
-def _gather_and_store(services: Services, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
-    markers = _read_markers(git, listing.entries, _list_marker_names(services))
+def _gather_and_store(home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
+    markers = _read_markers(git, listing.entries, _list_marker_names(policies.profiles))
     facts = gather_facts(git, listing.tree, listing.entries, markers)
-    path = services.home.facts(repo_id, listing.commit)
+    path = home.facts(repo_id, listing.commit)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     write_json(path, facts.model_dump(mode="json"))
     return facts
 
 
-def _list_marker_names(services: Services) -> set[str]:
-    return {name for profile in services.profiles.values() for name in profile.markers} | {SUGGESTIONS}
+def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
+    return {name for profile in profiles.values() for name in profile.markers} | {SUGGESTIONS}
 
 
-def _read_stored(services: Services, repo_id: str, commit: str) -> BaseFacts | None:
+def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str) -> BaseFacts | None:
     """None when no facts are stored, when they are damaged, and when they lack a marker of a newer profile."""
     try:
-        document = read_json(services.home.facts(repo_id, commit))
+        document = read_json(home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
         return None  # they are only a cache of git's answers
-    return facts if facts is not None and _list_marker_names(services) <= facts.markers.keys() else None
+    return facts if facts is not None and _list_marker_names(policies.profiles) <= facts.markers.keys() else None
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:

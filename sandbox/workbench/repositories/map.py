@@ -14,12 +14,14 @@ from sandbox.git.objects import list_tree, read_blobs, tree_of
 from sandbox.images import resolve_image
 from sandbox.models import RepoMap
 from sandbox.policy.paths import show_path
+from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.guest_users import lease_account
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
-from sandbox.workbench.repositories.clone import ensure_pristine_checkout, open_repository
+from sandbox.workbench.repositories.clone import ensure_pristine_checkout
 
 MAX_MAP_TOKENS = 100_000
 MENTION_BYTES = 32 * 1024**2
@@ -31,8 +33,8 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
     if not 1 <= token_budget <= MAX_MAP_TOKENS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
     ensure_recovered(services)
-    repo_id, commit = _find_commit(services, owner_id)
-    _, git = open_repository(services, repo_id)
+    repo_id, commit = _find_commit(services.home, services.repositories, owner_id)
+    _, git = services.repositories.open(repo_id)
     tree = tree_of(git, commit)
     entries = list_tree(git, tree)
     site = services.image_build_context
@@ -41,12 +43,12 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
         place = ctags.CtagsRun(
             name=name,
             engine=services.guest_engine,
-            policy=services.policy,
+            policy=services.policies.container,
             image_digest=resolve_image(site, "base"),
             runtime=choose_runtime(services),
             account=account,
-            instance=services.instance_id,
-            tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
+            instance=services.home.instance_id,
+            tree=ensure_pristine_checkout(services.home, services.policies, repo_id, git, entries, tree),
         )
         found = ctags.read_symbols(place)
     selected = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
@@ -65,9 +67,9 @@ def _choose_blobs(entries: Sequence[TreeEntry]) -> list[str]:
     return chosen
 
 
-def _find_commit(services: Services, owner_id: str) -> tuple[str, str]:
+def _find_commit(home: Home, repositories: RegisteredRepositories, owner_id: str) -> tuple[str, str]:
     if owner_id.startswith("task-"):
-        task = find_task(services.home, owner_id, allow_closed=True)
+        task = find_task(home, owner_id, allow_closed=True)
         return task.repo_id, task.head_commit
-    repository, git = open_repository(services, owner_id)
+    repository, git = repositories.open(owner_id)
     return repository.id, resolve_commit(git, "HEAD", repository.default_branch)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
@@ -11,20 +9,21 @@ from sandbox.models import Suggestion
 from sandbox.profiles import SUGGESTIONS, add_suggested_checks, detect_profile
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.repositories.commit_facts import load_facts
 
 
 def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     """The checks that the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file."""
-    repository, git = open_repository(services, repo_id)
-    facts = load_facts(services, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch))
-    profile, content = detect_profile(services.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    repository, git = services.repositories.open(repo_id)
+    facts = load_facts(
+        services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
+    )
+    profile, content = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if content is None:
         return Suggestion(
             repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
         )
-    extended = add_suggested_checks(profile, content, PurePosixPath(services.shipped_policy.container.mounts.workspace))
+    extended = add_suggested_checks(profile, content, services.policies.workspace)
     sha256 = sha256_of(content)
     return Suggestion(
         repo_id=repo_id,
@@ -59,6 +58,6 @@ def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
 
 def distrust(services: Services, repo_id: str) -> Suggestion:
     """Stop using the checks that the repository suggests."""
-    open_repository(services, repo_id)
+    services.repositories.open(repo_id)
     store.revoke_trust(services.home, repo_id)
     return read_suggestion(services, repo_id)

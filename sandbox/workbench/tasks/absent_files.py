@@ -12,20 +12,20 @@ from sandbox.git.process import Git
 from sandbox.models import PatchedFile, Task
 from sandbox.policy.paths import show_path
 from sandbox.store import journal
-from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
+from sandbox.store.home import Home
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 
 
-def explain_absence(services: Services, task: Task, path: str) -> Absence:
+def explain_absence(home: Home, repositories: RegisteredRepositories, task: Task, path: str) -> Absence:
     """From the task's last commit and its latest edits, without reading the worktree. If git fails: from the edits."""
     edited = {
         name
-        for entry in journal.read_recent_entries(services.home, task.id)
+        for entry in journal.read_recent_entries(home, task.id)
         for file in entry.files
         for name in _list_paths(file)
     }
     try:
-        _, git = open_repository(services, task.repo_id)
+        _, git = repositories.open(task.repo_id)
         # The whole tree is listed, so that no text of the caller reaches git.
         known = edited | _list_tree_paths(git, objects.tree_of(git, task.head_commit))
         return Absence(was_there=True) if path in known else Absence(near=find_near_paths(path, known))

@@ -14,7 +14,7 @@ from sandbox.git.process import Git
 from sandbox.models import CleanResult, Snapshot, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
@@ -42,10 +42,10 @@ def clean_task(services: Services, task_id: str, without: Sequence[str], *, disc
             hint="Give either --without or --discard.",
         )
     with lock_task(services, task_id) as task:
-        repository, git = open_repository(services, task.repo_id)
+        repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
-        below = fetch_whole_tree(services, repository, git, task.base_commit)
+        below = fetch_whole_tree(services.home, services.remotes, repository, git, task.base_commit)
         remove_guest(services, task_id, task_ends=False)
         replace_worktree(services, git, task, (below, tree))
         with compare_task(services, task) as opened:
@@ -67,11 +67,11 @@ def _require_new_paths(git: Git, task: Task, without: Sequence[str]) -> tuple[st
 
 
 def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, ...]) -> Snapshot | None:
-    if not has_worktree(locate_worktree(services, task.repo_id, task.id)):
+    if not has_worktree(locate_worktree(services.home, services.policies, task.repo_id, task.id)):
         return find_newest_on_head(git, task)
     try:
         with compare_task(services, task, without) as opened:
-            return keep_snapshot(services, opened, BEFORE_CLEAN)
+            return keep_snapshot(opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             raise error.with_hint(_LEAVE_OUT_HINT) from error

@@ -16,9 +16,10 @@ from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
+from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
 from sandbox.workbench.tasks.worktrees import locate_worktree, open_files
@@ -45,26 +46,30 @@ def write_file(
     return _edit(services, task_id, lambda gate: replace_file(gate, path, raw, expected, executable=executable))
 
 
-def base_hash(services: Services, task_id: str, path: str) -> str | None:
+def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, path: str) -> str | None:
     """Hash of a file in the task's last commit, None when it is not there; read from git objects only."""
-    task = find_task(services.home, task_id, allow_closed=True)
-    _, git = open_repository(services, task.repo_id)
+    task = find_task(home, task_id, allow_closed=True)
+    _, git = repositories.open(task.repo_id)
     oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
     return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:
-    with lock_task(services, task_id) as task, open_files(services, task) as files:
-        allowed = partial(parse_writable_path, policy=services.path_policy, repo_id=task.repo_id)
+    with lock_task(services, task_id) as task, open_files(services.home, services.policies, task) as files:
+        owner = locate_worktree(services.home, services.policies, task.repo_id, task.id).owner
+        allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
-            files, allowed, partial(_find_last_edit, services, task.id), partial(explain_absence, services, task)
+            files,
+            allowed,
+            partial(_find_last_edit, services.home, task.id),
+            lambda path: explain_absence(services.home, services.repositories, task, path),
         )
-        return publish_edit(files, decide(gate), locate_worktree(services, task.repo_id, task.id).owner)
+        return publish_edit(files, decide(gate), owner)
 
 
-def _find_last_edit(services: Services, task_id: str, path: str, sha256: str | None) -> str:
+def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:
     """Name and time of the latest journaled edit that left a file in this state; empty if none is found."""
-    for entry in journal.read_recent_entries(services.home, task_id):
+    for entry in journal.read_recent_entries(home, task_id):
         if (path, sha256) in {*map(_state_after, entry.files), *map(_old_path_state, entry.files)}:
             return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
     return ""

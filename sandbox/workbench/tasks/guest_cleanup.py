@@ -53,12 +53,12 @@ def remove_guest(services: Services, task_id: str, *, task_ends: bool = True) ->
 
 def _remove_containers(services: Services, task_id: str) -> bool:
     """Remove the task's containers; False when one is quarantined, as its engine may still start it for a moment."""
-    name = task_container_name(services.instance_id, task_id)
+    name = task_container_name(services.home.instance_id, task_id)
     services.engine.remove_container(name)
     ward = QuarantineNotes(services.home.quarantine)
     if not ward.folder.exists():
         return True
-    labels = {INSTANCE_LABEL: services.instance_id, TASK_LABEL: task_id}
+    labels = {INSTANCE_LABEL: services.home.instance_id, TASK_LABEL: task_id}
     for guest in services.engine.list_containers(labels):
         if guest.name.startswith(f"{name}-"):  # created while the container of that name was quarantined
             services.engine.remove_container(guest.id)

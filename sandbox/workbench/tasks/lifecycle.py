@@ -20,7 +20,7 @@ from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_free_space
 from sandbox.workbench.controller.guest_users import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree, open_repository
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
@@ -79,12 +79,12 @@ def create_task(
     services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
 ) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
-    require_free_space(services)
-    repository, git = open_repository(services, repo_id)
+    require_free_space(services.home, services.settings)
+    repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
     commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
     base_commit = origin.task.base_commit if origin else commit
-    base_tree = fetch_whole_tree(services, repository, git, base_commit)
+    base_tree = fetch_whole_tree(services.home, services.remotes, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -113,7 +113,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        create_worktree(services, task.repo_id, git, base_tree, site)
+        create_worktree(services.home, services.settings, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
                 restore_tree(git, files, base_tree, origin.tree, site.owner)
@@ -134,8 +134,8 @@ def _slug(prompt: str) -> str:
 
 def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
-    _, git = open_repository(services, task.repo_id)
-    return TaskBase(git, load_facts(services, task.repo_id, git, task.base_commit))
+    _, git = services.repositories.open(task.repo_id)
+    return TaskBase(git, load_facts(services.home, services.policies, task.repo_id, git, task.base_commit))
 
 
 @contextmanager
@@ -159,11 +159,11 @@ def compare_task(
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
     known = task_base or read_base(services, task)
-    git, base = known.git, base_from_facts(services, known.facts, without)
+    git, base = known.git, base_from_facts(services.policies, known.facts, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
-    site = locate_worktree(services, task.repo_id, task.id)
-    root = ensure_task_mounted(services, task)
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files:
         changes = layout_of(site).find_changes(git, site, base, head_tree)
         yield TaskComparison(task, git, root, site.owner, files, changes)
@@ -175,11 +175,11 @@ def close_task(services: Services, task_id: str, *, delete: bool, discard: bool)
     with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         remove_orphans(services, task_id)
         task = find_task(services.home, task_id, allow_closed=True)
-        site = locate_worktree(services, task.repo_id, task.id)
+        site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
         if delete and not discard and has_worktree(site):
             _require_no_changes(services, task)
         remove_guest(services, task_id)
-        with lock_mount(services, task.id):  # until the record says closed, or a reader would mount it again
+        with lock_mount(services.home, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
                 delete_worktree(services, site)
             unmount_worktree(site)
@@ -188,7 +188,7 @@ def close_task(services: Services, task_id: str, *, delete: bool, discard: bool)
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
     if delete:
-        collect_unused_checkouts(services, task.repo_id)
+        collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
 
 

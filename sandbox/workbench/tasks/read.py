@@ -33,7 +33,7 @@ def read_file(
     checked = parse_repo_path(path)
     with (
         _explain_missing_file(services, task, checked),
-        open_files(services, task) as files,
+        open_files(services.home, services.policies, task) as files,
         closing(files.stream(checked)) as chunks,
     ):
         window = read_line_range(chunks, lines, max_bytes)
@@ -49,7 +49,9 @@ def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator
     except SandboxError as error:
         hint = f"To list paths, search for a glob: `sandbox file search {task.id} --glob 'src/*'`."
         if error.code is ErrorCode.NOT_FOUND and error.reason == NO_SUCH_FILE:
-            raise no_such_file_error(path, explain_absence(services, task, path), hint) from error
+            raise no_such_file_error(
+                path, explain_absence(services.home, services.repositories, task, path), hint
+            ) from error
         if error.code is ErrorCode.UNSAFE_PATH and error.reason in UNREADABLE_REASONS:
             raise error.with_hint(hint) from error
         raise

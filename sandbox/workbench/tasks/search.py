@@ -51,7 +51,12 @@ def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult
     task = find_task(services.home, task_id)
     with compare_task(services, task) as opened, _build_search_tree(opened, query) as place:
         if query.pattern is not None:
-            place = replace(place, pristine=plan_pristine_search(place.git, place.tree, find_pristine(services, task)))
+            place = replace(
+                place,
+                pristine=plan_pristine_search(
+                    place.git, place.tree, find_pristine(services.home, services.policies, task)
+                ),
+            )
         findings = _Findings(selection, query.max_results)
         stopped_by = _collect_matches(findings, place, query, selection.superset_patterns())
     large = sum(show_path(path) in selection for path in place.too_large)

@@ -15,10 +15,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.models import RestoreResult, Snapshot, Task
+from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.lifecycle import ForkOrigin, TaskComparison, compare_task, create_task, lock_task
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workspaces.restore import restore_tree
@@ -45,7 +46,7 @@ def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot
     """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
     clean = _clean_label(label)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
-        return keep_snapshot(services, opened, clean)
+        return keep_snapshot(opened, clean)
 
 
 def _clean_label(label: str) -> str:
@@ -55,7 +56,7 @@ def _clean_label(label: str) -> str:
     return text
 
 
-def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Snapshot:
+def keep_snapshot(opened: TaskComparison, label: str) -> Snapshot:
     """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
     task, git = opened.task, opened.git
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
@@ -80,10 +81,10 @@ def _ref_prefix(task_id: str) -> str:
     return f"refs/sandbox/{task_id}/snapshots/"
 
 
-def list_snapshots(services: Services, task_id: str) -> tuple[Snapshot, ...]:
+def list_snapshots(home: Home, repositories: RegisteredRepositories, task_id: str) -> tuple[Snapshot, ...]:
     """Snapshots of a task, oldest first; also of a closed task."""
-    task = find_task(services.home, task_id, allow_closed=True)
-    return tuple(kept.snapshot for kept in _read_snapshots(open_repository(services, task.repo_id)[1], task.id))
+    task = find_task(home, task_id, allow_closed=True)
+    return tuple(kept.snapshot for kept in _read_snapshots(repositories.open(task.repo_id)[1], task.id))
 
 
 def _read_snapshots(git: Git, task_id: str) -> list[_SnapshotOnHead]:
@@ -130,7 +131,7 @@ def restore_state(services: Services, task_id: str, state: str) -> RestoreResult
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
             target = _find_target_tree(opened.git, task, state)
-            previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
+            previous = keep_snapshot(opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
             restore_tree(opened.git, opened.files, previous.tree, target, opened.owner, left_out)
         with compare_task(services, task) as opened:
@@ -153,7 +154,7 @@ def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, 
     """
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        kept = _find_snapshot(open_repository(services, task.repo_id)[1], task, snapshot_id)
+        kept = _find_snapshot(services.repositories.open(task.repo_id)[1], task, snapshot_id)
         return _create_fork(services, task, kept.head, kept.snapshot.tree, prompt)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
@@ -165,7 +166,7 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
 
     Raises: `not_found`, also for a snapshot of another repository.
     """
-    git = open_repository(services, repo_id)[1]
+    git = services.repositories.open(repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:

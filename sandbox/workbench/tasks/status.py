@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
@@ -17,12 +18,16 @@ from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
+from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import merge_exact_renames
+
+if TYPE_CHECKING:
+    from sandbox.config import Settings
 
 MESSAGE_BYTES = 64 * 1024
 _KINDS = {
@@ -83,11 +88,11 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
     )
 
 
-def list_committed_files(services: Services, task: Task) -> tuple[DiffFile, ...]:
+def list_committed_files(repositories: RegisteredRepositories, task: Task) -> tuple[DiffFile, ...]:
     """Files that the task's commits changed since its base: a push sends these."""
-    _, git = open_repository(services, task.repo_id)
-    difference = compare_trees(git, task.base_commit, task.head_commit)
-    return tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), {}) for c in difference.changes)
+    _, git = repositories.open(task.repo_id)
+    found = compare_trees(git, task.base_commit, task.head_commit)
+    return tuple(_as_diff_file(c, found.counts.get(c.path, (None, None)), {}) for c in found.changes)
 
 
 def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
@@ -139,10 +144,10 @@ def commit_task(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
             )
         shown = _list_changes(opened)
-        _require_sources(services, opened, shown, allow)
+        _require_sources(services.policies, services.settings, opened, shown, allow)
         git = opened.git
-        now, who = datetime.now(UTC), choose_identity(services)
-        text = add_commit_trailers(services, cleaned, task.id, who)
+        now, who = datetime.now(UTC), choose_identity(services.settings, services.git_operator)
+        text = add_commit_trailers(services.settings, cleaned, task.id, who)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
         require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
@@ -167,14 +172,16 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         objects.move_ref(git, branch, commit, tip)
 
 
-def _require_sources(services: Services, opened: TaskComparison, shown: Sequence[Change], allow: Sequence[str]) -> None:
+def _require_sources(
+    policies: Policies, settings: Settings, opened: TaskComparison, shown: Sequence[Change], allow: Sequence[str]
+) -> None:
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
         (path, c.content)
         for c in opened.changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
-    require_sources(files, allow, services.commit_policy, services.settings.commit.max_file_bytes)
+    require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
 
 
 def _clean_message(message: str) -> str:

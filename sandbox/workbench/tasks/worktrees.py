@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
-from sandbox.store.home import GIT_MASK
+from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.guest_users import lease_user, release_user
+from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
@@ -26,19 +28,21 @@ from sandbox.workspaces.pristine import remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
 
+if TYPE_CHECKING:
+    from sandbox.config import Settings
+
 _log = logging.getLogger(__name__)
 
 
-def locate_worktree(services: Services, repo_id: str, task_id: str) -> WorktreePaths:
+def locate_worktree(home: Home, policies: Policies, repo_id: str, task_id: str) -> WorktreePaths:
     """The directories of a task's worktree. Its owner is read from the directories: no guest can change it."""
-    home = services.home
     root, layers = home.worktree(repo_id, task_id), home.layers(repo_id, task_id)
     return WorktreePaths(
         root=root,
         layers=layers,
         pristines=home.pristines(repo_id),
-        owner=None if services.pristine_owner is None else read_owner(root, layers),
-        pristine_owner=services.pristine_owner,
+        owner=None if policies.pristine_owner is None else read_owner(root, layers),
+        pristine_owner=policies.pristine_owner,
         mask=GIT_MASK,
         stat_cache=StatCacheFiles(home.stat_index(task_id), home.guest_mark(task_id)),
     )
@@ -49,16 +53,17 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str) -> Workt
 
     Raises: `quota_exceeded` when no uid is free, `internal`.
     """
-    return replace(locate_worktree(services, repo_id, task_id), owner=lease_user(services, task_id))
+    site = locate_worktree(services.home, services.policies, repo_id, task_id)
+    return replace(site, owner=lease_user(services, task_id))
 
 
-def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
+def create_worktree(home: Home, settings: Settings, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
     """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose_layout(services.settings.workspaces.worktree, services.home.repositories, site.id_mapping)
+    layout = choose_layout(settings.workspaces.worktree, home.repositories, site.id_mapping)
     if layout.kind == "plain":
         layout.create(git, tree, site)
         return
-    with services.home.locked(f"pristine-{repo_id}"):
+    with home.locked(f"pristine-{repo_id}"):
         layout.create(git, tree, site)
 
 
@@ -88,7 +93,7 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
         layers=root.with_name(f"{root.name}.layers"),
         pristines=services.home.pristines(repo_id),
         owner=lease_user(services, user_of),
-        pristine_owner=services.pristine_owner,
+        pristine_owner=services.policies.pristine_owner,
         mask=GIT_MASK,
     )
 
@@ -98,7 +103,7 @@ def _create_worktree_over(
 ) -> None:
     """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
     below, tree = trees
-    create_worktree(services, repo_id, git, below, site)
+    create_worktree(services.home, services.settings, repo_id, git, below, site)
     with WorktreeFiles(site.root) as files:
         restore_tree(git, files, below, tree, site.owner)
 
@@ -109,10 +114,11 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     The caller holds the task's lock, and no check runs in it. The new one is created in a room first, so a kill leaves
     the old one, the new one, or, for a moment, none.
     """
-    site, room = locate_worktree(services, task.repo_id, task.id), _locate_room(services, task.repo_id, task.id)
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    room = _locate_room(services, task.repo_id, task.id)
     try:
         _create_worktree_over(services, task.repo_id, git, trees, room)
-        with lock_mount(services, task.id):
+        with lock_mount(services.home, task.id):
             unmount_worktree(room)
             delete_worktree(services, site)
             for new, place in ((room.layers, site.layers), (room.root, site.root)):
@@ -151,33 +157,33 @@ def unmount_worktree(site: WorktreePaths) -> None:
     layout_of(site).unmount(site)
 
 
-def collect_unused_checkouts(services: Services, repo_id: str) -> list[str]:
+def collect_unused_checkouts(home: Home, settings: Settings, repo_id: str) -> list[str]:
     """Remove pristine checkouts without a worktree above them that were unused for days; return their names.
 
     Removes none while another process creates one, or when their use cannot be determined; a later call does.
     """
-    home, unused_s = services.home, services.settings.workspaces.keep_unused_days * 86_400
+    unused_s = settings.workspaces.keep_unused_days * 86_400
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
             in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
-            return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(services), unused_s)
+            return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(home), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
         return []
 
 
-def find_pristine(services: Services, task: Task) -> Path | None:
+def find_pristine(home: Home, policies: Policies, task: Task) -> Path | None:
     """The immutable checkout below a task's worktree; None if there is none."""
-    site = locate_worktree(services, task.repo_id, task.id)
+    site = locate_worktree(home, policies, task.repo_id, task.id)
     return layout_of(site).find_pristine(site)
 
 
-def _list_trees_below_rooms(services: Services) -> set[str]:
+def _list_trees_below_rooms(home: Home) -> set[str]:
     """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
     of our repository are created under the lock that the caller holds.
     """
     trees = set()
-    for layers in services.home.clean_room("any").parent.glob("*.layers/"):
+    for layers in home.clean_room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
             trees.add(base_of(layers))
     return trees
@@ -197,17 +203,17 @@ def has_worktree(site: WorktreePaths) -> bool:
     return site.root.is_dir() or site.layers.is_dir()
 
 
-def ensure_task_mounted(services: Services, task: Task) -> Path:
+def ensure_task_mounted(home: Home, policies: Policies, task: Task) -> Path:
     """Root of a task's worktree, mounted again if a reboot removed the mount. Raises: `not_found`.
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
     """
-    site = locate_worktree(services, task.repo_id, task.id)
+    site = locate_worktree(home, policies, task.repo_id, task.id)
     _require_worktree(site, task)
     if task.status is not TaskStatus.CLOSED and not layout_of(site).is_mounted(site):
-        with lock_mount(services, task.id):
+        with lock_mount(home, task.id):
             _require_worktree(site, task)  # another process may have closed the task and removed it meanwhile
-            if find_task(services.home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
+            if find_task(home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
                 layout_of(site).ensure_mounted(site)
     return site.root
 
@@ -228,13 +234,13 @@ def _require_worktree(site: WorktreePaths, task: Task) -> None:
         )
 
 
-def lock_mount(services: Services, task_id: str) -> AbstractContextManager[None]:
+def lock_mount(home: Home, task_id: str) -> AbstractContextManager[None]:
     """The lock for mounting and unmounting a task's worktree. Operations that only read need it, too."""
-    return services.home.locked(f"mount-{task_id}")
+    return home.locked(f"mount-{task_id}")
 
 
 @contextmanager
-def open_files(services: Services, task: Task) -> Iterator[WorktreeFiles]:
+def open_files(home: Home, policies: Policies, task: Task) -> Iterator[WorktreeFiles]:
     """Safe access to the files of a task."""
-    with WorktreeFiles(ensure_task_mounted(services, task)) as files:
+    with WorktreeFiles(ensure_task_mounted(home, policies, task)) as files:
         yield files

@@ -183,12 +183,12 @@ def test_what_is_remembered_changes_no_answer(desk: Desk) -> None:
 
 def test_a_clone_in_the_same_place_is_not_taken_for_the_old_one(desk: Desk) -> None:
     clone = desk.home / "repositories" / "clones" / desk.repo_id
-    before = desk.workbench._services.get_object_cache(clone)
-    assert desk.workbench._services.get_object_cache(clone) is before
+    before = desk.workbench._services.repositories.get_object_cache(clone)
+    assert desk.workbench._services.repositories.get_object_cache(clone) is before
     aside = clone.with_name("aside")
     clone.rename(aside)
     shutil.copytree(aside, clone)
-    assert desk.workbench._services.get_object_cache(clone) is not before
+    assert desk.workbench._services.repositories.get_object_cache(clone) is not before
 
 
 # --- the comparison still sees what git really wrote
@@ -259,7 +259,7 @@ NAMES = ["A. Tester", ' .J. R. "R".,', "Ünï Cödé", "<evil> x", "...", "a\nb"
 @pytest.mark.parametrize("name", NAMES)
 def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, name: str) -> None:
     with_name = replace(desk.workbench._services, flags={"author": {"name": name}})
-    who = choose_identity(with_name).as_environment(desk.task.created_at)
+    who = choose_identity(with_name.settings, with_name.git_operator).as_environment(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
     commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)

@@ -493,7 +493,7 @@ def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> N
         return desk.workbench.answer_approval(approval_id, approved=False, by="a person")
 
     services = build_services(desk.home, {}, allow_file=True)
-    assert [a.id for a in requests.end_all(services, {ApprovalState.PENDING}, None, end)] == [first.id]
+    assert [a.id for a in requests.end_all(services.home, {ApprovalState.PENDING}, None, end)] == [first.id]
     services.close()
 
 

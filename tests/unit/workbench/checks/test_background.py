@@ -45,7 +45,7 @@ def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
     run = background.start(parts, question(desk), Watch(), fail)
     started.set()
     with pytest.raises(SandboxError) as caught:
-        background.wait(parts, run.run_id, DEADLINE_S)
+        background.wait(parts.home, parts.background_threads, run.run_id, DEADLINE_S)
     error = caught.value
     assert (error.code, error.brief, error.details, error.hint) == (ErrorCode.CONFLICT, "no", "d", "h")
     assert (error.reason, error.data) == ("changed", data)
@@ -58,7 +58,7 @@ def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:
     _record(desk, state="failed", failure=failure)
 
     with pytest.raises(SandboxError) as caught:
-        background.wait(services, "run-" + "a" * 32, 0.0)
+        background.wait(services.home, services.background_threads, "run-" + "a" * 32, 0.0)
     assert (caught.value.brief, caught.value.reason, caught.value.data) == ("no", None, None)
 
 
@@ -102,12 +102,12 @@ def test_one_look_reads_the_record_once(desk: Desk, reads: list[str]) -> None:
 
     run = background.start(parts, question(desk), Watch(), work)
     reads.clear()
-    assert background.wait(parts, run.run_id, 0.0).state == "running"
+    assert background.wait(parts.home, parts.background_threads, run.run_id, 0.0).state == "running"
     assert reads == [run.run_id]
     ends.set()
-    background.wait(parts, run.run_id, DEADLINE_S)
+    background.wait(parts.home, parts.background_threads, run.run_id, DEADLINE_S)
     reads.clear()
-    assert background.wait(parts, run.run_id, 0.0).state == "finished"
+    assert background.wait(parts.home, parts.background_threads, run.run_id, 0.0).state == "finished"
     assert reads == [run.run_id]
 
 
@@ -123,7 +123,12 @@ def test_a_run_that_ends_between_record_and_lock_is_not_taken_for_killed(
         return False
 
     monkeypatch.setattr(background, "_is_alive", ended_meanwhile)
-    assert background.wait(desk.workbench._services, record.run_id, 0.0).state == "finished"
+    assert (
+        background.wait(
+            desk.workbench._services.home, desk.workbench._services.background_threads, record.run_id, 0.0
+        ).state
+        == "finished"
+    )
     assert len(reads) == 2
 
 
@@ -132,4 +137,4 @@ def test_a_run_of_a_killed_process_has_no_result(desk: Desk) -> None:
     record = _record(desk)
 
     with refused(ErrorCode.NOT_FOUND):
-        background.wait(desk.workbench._services, record.run_id, 0.0)
+        background.wait(desk.workbench._services.home, desk.workbench._services.background_threads, record.run_id, 0.0)

@@ -141,7 +141,7 @@ def test_stopping_where_nothing_runs_is_fine_and_asks_no_engine(desk: Desk) -> N
 def test_stopping_what_is_no_task_is_not_found(desk: Desk, task_id: str) -> None:
     with refused(ErrorCode.NOT_FOUND):
         desk.workbench.stop_checks(task_id)
-    with stoppable(desk.workbench._services, task_id, watch := Watch()) as heard:
+    with stoppable(desk.workbench._services.home, task_id, watch := Watch()) as heard:
         assert heard is watch
     assert not list(desk.home.rglob("*.stop"))
 
@@ -158,7 +158,7 @@ def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> 
 
     def run() -> None:
         with (
-            stoppable(services, desk.task.id, Watch(announce=announced)) as heard,
+            stoppable(services.home, desk.task.id, Watch(announce=announced)) as heard,
             open_requests(services.home.stop_requests, desk.task.id) as own,
         ):
             path = own[0].path
@@ -192,7 +192,7 @@ def ended(path: Path, check_id: str, verdict: Verdict) -> None:
 def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.workbench.checks.stop.STOP_WAIT_S", 0.1)
     services = desk.workbench._services
-    with stoppable(services, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
+    with stoppable(services.home, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
         stop_checks(services, desk.task.id)
 
 

@@ -236,7 +236,7 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
         services = workbench._services
         found = update_cache(services, str(place))
         commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
-        answer = find_uncommitted_changes(services, found, commit)
+        answer = find_uncommitted_changes(services.remotes, found, commit)
 
     assert (answer is not None) == (where == "checked out")
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]

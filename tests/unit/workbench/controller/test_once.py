@@ -21,15 +21,15 @@ from tests.unit.desk import Desk
 THREADS = 16
 DEADLINE_S = 120.0
 FIRST_USES: tuple[Callable[[Services], object], ...] = (
-    lambda services: services.policy,
-    lambda services: services.path_policy,
-    lambda services: services.commit_policy,
-    lambda services: services.profiles,
-    lambda services: services.credentials,
+    lambda services: services.policies.container,
+    lambda services: services.policies.paths,
+    lambda services: services.policies.commits,
+    lambda services: services.policies.profiles,
+    lambda services: services.credentials.entries,
     lambda services: services.presence,
     lambda services: services.check_queue,
     lambda services: services.hosts_file,
-    lambda services: services.instance_id,
+    lambda services: services.home.instance_id,
 )
 
 

@@ -151,14 +151,14 @@ def test_another_policy_is_another_question(tmp_path: Path) -> None:
     for text in ("", "", "shm_bytes = 1", 'seccomp_deny = ["ptrace"]', "[env]\nTZ = 'UTC'"):
         written(tmp_path / "home" / "policies", "container.toml", text)
         services = build_services(tmp_path / "home", {}, allow_file=True)
-        asked = build_bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
+        asked = build_bindings(services.policies, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])
         keys.append(asked["test"].key)
         services.close()
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4
     (tmp_path / "home" / "policies" / "container.toml").unlink()
     services = build_services(tmp_path / "home", {}, allow_file=True)
-    assert build_bindings(services, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
+    assert build_bindings(services.policies, GuestSetup("sha256:1", "runc"), "0" * 40, [CHECK])["test"].key == keys[0]
 
 
 def test_a_repository_has_no_say(upstream: Upstream, tmp_path: Path) -> None:

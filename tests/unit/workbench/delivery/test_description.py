@@ -30,7 +30,6 @@ from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.services import Services, build_services
 from sandbox.workbench.delivery import description, secret_scan
 from sandbox.workbench.repositories import profile_checks
-from sandbox.workbench.repositories.clone import open_repository
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -92,10 +91,10 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
 def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
     """Clean rooms have said this of the task's last commit."""
     task = find_task(services.home, desk.task.id)
-    tree = tree_of(open_repository(services, task.repo_id)[1], task.head_commit)
+    tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = profile_checks.load_task_profile(services, task)
     for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks])):
-        for name, binding in build_bindings(services, made, tree, chain).items():
+        for name, binding in build_bindings(services.policies, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]
                 run = run_made(verdict, code, check_id=name, tree=tree, clean_room=True)
@@ -161,7 +160,7 @@ def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
     found = told(services, desk)
     body = compose(found)
     task = find_task(services.home, desk.task.id)
-    url = open_repository(services, task.repo_id)[0].remote_url
+    url = services.repositories.open(task.repo_id)[0].remote_url
     for line in (
         "- profile: `two`",
         "- image: `base` `sha256:1`",
@@ -251,9 +250,9 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
         f'[[credential]]\nhost = "git.example.org"\nusername = "u"\nsecret = "{TOKEN}"\n'
     )
     services = build_services(desk.home, {}, allow_file=True)
-    secret_scan.require_no_secret(services, "a title", "a body that holds " + TOKEN[:10])
+    secret_scan.require_no_secret(services.credentials, "a title", "a body that holds " + TOKEN[:10])
     with refused(ErrorCode.POLICY_VIOLATION) as error:
-        secret_scan.require_no_secret(services, "a title", f"a body that holds {text}, and more")
+        secret_scan.require_no_secret(services.credentials, "a title", f"a body that holds {text}, and more")
     assert "git.example.org" in error.value.brief
     assert TOKEN not in str(error.value.payload())
 
@@ -261,17 +260,17 @@ def test_a_stored_secret_does_not_leave_in_any_spelling(desk: Desk, text: str) -
 @pytest.mark.parametrize("name", ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "SOME_API_KEY", "npm_password"])
 def test_secrets_of_the_environment_do_not_leave(desk: Desk, name: str) -> None:
     services = build_services(desk.home, {"GH_TOKEN": "another-token-0123", name: TOKEN}, allow_file=True)
-    secret_scan.require_no_secret(services, "a title", "a body")
+    secret_scan.require_no_secret(services.credentials, "a title", "a body")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(services, f"title with {TOKEN}")
+        secret_scan.require_no_secret(services.credentials, f"title with {TOKEN}")
 
 
 def test_a_secret_of_the_environment_may_be_no_text(desk: Desk) -> None:
     held = os.fsdecode(TOKEN.encode() + b"\xff")
     services = build_services(desk.home, {"SOME_TOKEN": held}, allow_file=True)
-    secret_scan.require_no_secret(services, "a title")
+    secret_scan.require_no_secret(services.credentials, "a title")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(services, base64.b64encode(os.fsencode(held)).decode())
+        secret_scan.require_no_secret(services.credentials, base64.b64encode(os.fsencode(held)).decode())
 
 
 def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
@@ -280,14 +279,14 @@ def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
     with Workbench(desk.home, environ={}) as workbench:
         workbench.set_credential("git.example.org", ssh_key=tmp_path / "key")
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(build_services(desk.home, {}, allow_file=True), f"see {line}")
+        secret_scan.require_no_secret(build_services(desk.home, {}, allow_file=True).credentials, f"see {line}")
 
 
 def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Services) -> None:
     used = Credential(host="github.com", secret=SecretStr(TOKEN))
-    secret_scan.require_no_secret(services, TOKEN)
+    secret_scan.require_no_secret(services.credentials, TOKEN)
     with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(services, TOKEN, others=[used])
+        secret_scan.require_no_secret(services.credentials, TOKEN, others=[used])
 
 
 def test_a_secret_as_short_as_a_word_is_not_looked_for() -> None:

@@ -39,7 +39,7 @@ def parts_of(home: Path, config: str = HOSTS, **environ: str) -> Services:
 )
 def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: str, path: str) -> None:
     services = parts_of(tmp_path / "home")
-    project = find_project(services, services.parse_remote(url))
+    project = find_project(services.remotes, services.remotes.parse(url))
     assert (project.api_url, project.path) == (api_url, path)
     assert project.credential.secret.get_secret_value().startswith("token-of-")
 
@@ -47,7 +47,10 @@ def test_the_api_is_where_the_forge_has_it(tmp_path: Path, url: str, api_url: st
 @pytest.mark.parametrize("name", ["ghe.example", "GHE.Example"])
 def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "{name}" = "https://api.ghe.example/" }}\n')
-    assert find_project(services, services.parse_remote("https://ghe.example/o/n")).api_url == "https://api.ghe.example"
+    assert (
+        find_project(services.remotes, services.remotes.parse("https://ghe.example/o/n")).api_url
+        == "https://api.ghe.example"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,20 +63,20 @@ def test_a_configured_api_goes_before(tmp_path: Path, name: str) -> None:
 def test_the_token_goes_nowhere_unencrypted_or_unclear(tmp_path: Path, url: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
     with pytest.raises(SandboxError) as caught:
-        find_project(services, services.parse_remote("https://ghe.example/o/n"))
+        find_project(services.remotes, services.remotes.parse("https://ghe.example/o/n"))
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/api", "http://[::1]:1/api", "http://localhost:1"])
 def test_this_machine_may_be_asked_unencrypted(tmp_path: Path, url: str) -> None:
     services = parts_of(tmp_path / "home", HOSTS + f'api_urls = {{ "ghe.example" = "{url}" }}\n')
-    assert find_project(services, services.parse_remote("https://ghe.example/o/n")).api_url == url
+    assert find_project(services.remotes, services.remotes.parse("https://ghe.example/o/n")).api_url == url
 
 
 def test_without_a_token_the_error_says_how_to_store_one(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
     with pytest.raises(SandboxError) as caught:
-        find_project(services, services.parse_remote("https://gitlab.com/o/n"))
+        find_project(services.remotes, services.remotes.parse("https://gitlab.com/o/n"))
     assert caught.value.code is ErrorCode.AUTH_FAILED
     assert "credentials set gitlab.com" in caught.value.hint
 
@@ -81,7 +84,9 @@ def test_without_a_token_the_error_says_how_to_store_one(tmp_path: Path) -> None
 def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home", GITLAB_TOKEN="glpat-x")
     assert (
-        find_project(services, services.parse_remote("git@gitlab.com:o/n.git")).credential.secret.get_secret_value()
+        find_project(
+            services.remotes, services.remotes.parse("git@gitlab.com:o/n.git")
+        ).credential.secret.get_secret_value()
         == "glpat-x"
     )
 
@@ -97,7 +102,7 @@ def test_a_token_of_the_environment_serves_a_repository_cloned_over_ssh(tmp_path
 def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
     tmp_path: Path, url: str, page: str | None
 ) -> None:
-    remote = parts_of(tmp_path / "home").parse_remote(url)
+    remote = parts_of(tmp_path / "home").remotes.parse(url)
     assert remote.host is Host.UNKNOWN
     assert compare_url(remote, "space-agent/x", "main") == page
     with pytest.raises(SandboxError) as caught:
@@ -108,8 +113,8 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
 
 def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
-    known = services.parse_remote("https://lab.example/o/n")
-    remote, project = replace(known, host=cast("Host", "imaginary")), find_project(services, known)
+    known = services.remotes.parse("https://lab.example/o/n")
+    remote, project = replace(known, host=cast("Host", "imaginary")), find_project(services.remotes, known)
     assert has_forge(known)
     assert not has_forge(remote)
 
@@ -117,7 +122,11 @@ def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Pat
         with connect_forge(remote, project):
             pytest.fail("connected")
 
-    for attempt in (lambda: require_forge(remote, "topic", "main"), lambda: find_project(services, remote), connect):
+    for attempt in (
+        lambda: require_forge(remote, "topic", "main"),
+        lambda: find_project(services.remotes, remote),
+        connect,
+    ):
         with pytest.raises(SandboxError) as caught:
             attempt()
         assert caught.value.code is ErrorCode.FORGE_UNSUPPORTED

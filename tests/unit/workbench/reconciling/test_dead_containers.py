@@ -46,12 +46,12 @@ def reconcile(services: Services) -> list[Leftover]:
 
 
 def add_guest(services: Services, engine: MemoryEngine, name: str, **labels: str) -> str:
-    ours = {INSTANCE_LABEL: services.instance_id, **labels}
+    ours = {INSTANCE_LABEL: services.home.instance_id, **labels}
     return engine.add_container(name, ours, services.home.root / "repositories")
 
 
 def test_the_container_of_a_closed_task_is_removed(services: Services, engine: MemoryEngine) -> None:
-    name = task_container_name(services.instance_id, TASK)
+    name = task_container_name(services.home.instance_id, TASK)
     add_guest(services, engine, name, **{TASK_LABEL: TASK})
     (done,) = reconcile(services)
     assert (done.kind, done.name, done.action) == ("container", name, LeftoverAction.REMOVED)
@@ -71,7 +71,7 @@ def test_a_run_of_a_dead_controller_is_removed_and_one_of_a_live_controller_is_k
 
 def test_containers_of_other_homes_are_kept(services: Services, engine: MemoryEngine, tmp_path: Path) -> None:
     engine.add_container("other", {INSTANCE_LABEL: "f" * 16, TASK_LABEL: TASK}, services.home.root / "repositories")
-    engine.add_container("copy", {INSTANCE_LABEL: services.instance_id, TASK_LABEL: TASK}, tmp_path / "elsewhere")
+    engine.add_container("copy", {INSTANCE_LABEL: services.home.instance_id, TASK_LABEL: TASK}, tmp_path / "elsewhere")
     (done,) = reconcile(services)
     assert (done.name, done.action) == ("copy", LeftoverAction.KEPT)
     assert len(engine.containers) == 2
@@ -80,7 +80,7 @@ def test_containers_of_other_homes_are_kept(services: Services, engine: MemoryEn
 def test_a_container_that_cannot_be_removed_is_busy_until_the_engine_can(
     services: Services, engine: MemoryEngine
 ) -> None:
-    name = task_container_name(services.instance_id, TASK)
+    name = task_container_name(services.home.instance_id, TASK)
     engine.hung.add(add_guest(services, engine, name, **{TASK_LABEL: TASK}))
     assert {(done.name, done.action) for done in reconcile(services)} == {(name, LeftoverAction.BUSY)}
     assert [done.action for done in reconcile(services)] == [LeftoverAction.BUSY]

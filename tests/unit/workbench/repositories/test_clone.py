@@ -45,18 +45,18 @@ def registered(services: Services, remote: Remote, repo_id: str) -> None:
 def test_whoever_comes_second_gets_another_name_and_keeps_it(services: Services, upstream: Upstream) -> None:
     upstream.write("f", b"one\n")
     upstream.commit()
-    first, second = (services.parse_remote(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
-    assert first.id == second.id == choose_repo_id(services, second), "void: they do not read the same"
+    first, second = (services.remotes.parse(f"https://github.com/{path}") for path in ("a/b-c", "a-b/c"))
+    assert first.id == second.id == choose_repo_id(services.home, second), "void: they do not read the same"
 
     cloned(services, upstream, first)
-    other = choose_repo_id(services, second)
-    assert choose_repo_id(services, first) == first.id
+    other = choose_repo_id(services.home, second)
+    assert choose_repo_id(services.home, first) == first.id
     assert re.fullmatch(rf"{re.escape(first.id)}-[0-9a-f]{{8}}", other)
 
     registered(services, second, other)
     registered(services, first, first.id)
-    assert (choose_repo_id(services, first), choose_repo_id(services, second)) == (first.id, other)
+    assert (choose_repo_id(services.home, first), choose_repo_id(services.home, second)) == (first.id, other)
     shutil.rmtree(services.home.clone(first.id))
     (services.home.repositories / "registry.json").unlink()
     registered(services, second, other)
-    assert choose_repo_id(services, second) == other, "it is registered once"
+    assert choose_repo_id(services.home, second) == other, "it is registered once"

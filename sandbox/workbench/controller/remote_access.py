@@ -1,0 +1,117 @@
+"""Access to remotes: which URLs are allowed, and the credential, limits and deadline for one remote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.shutdown import Shutdown
+from sandbox.store.home import Home
+from sandbox.workbench.controller.credential_store import CredentialStore
+from sandbox.workbench.controller.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox import credentials, remotes
+    from sandbox.config import Settings
+    from sandbox.credentials import Credential
+    from sandbox.git import credential_helper, transport
+    from sandbox.remotes import Remote
+else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
+    credentials = LazyModule("sandbox.credentials")
+    remotes = LazyModule("sandbox.remotes")
+    credential_helper = LazyModule("sandbox.git.credential_helper")
+    transport = LazyModule("sandbox.git.transport")
+
+_ResultT = TypeVar("_ResultT")
+
+
+@dataclass(frozen=True)
+class TransferCallbacks:
+    """What a long transfer reports to, and what ends it. `progress`: see `Surface`."""
+
+    progress: Callable[[str], None] | None
+    shutdown: Shutdown
+
+
+@dataclass(frozen=True)
+class RemoteConnector:
+    """The remotes that a controller may use, and its access to them. `allow_file`: of the surface."""
+
+    home: Home
+    settings: Settings
+    environ: Mapping[str, str]
+    credentials: CredentialStore
+    allow_file: bool
+    transfers: TransferCallbacks
+
+    def parse(self, url: str) -> Remote:
+        """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""
+        ours = self.settings.remotes
+        allow_file = self.allow_file or ours.allow_file
+        forges = remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
+        try:
+            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+        except SandboxError as error:
+            if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
+                raise error.with_hint(f"For a directory of this host write a path: ./{url}") from error
+            raise
+
+    def get_access(self, remote: Remote) -> transport.RemoteAccess:
+        """What git may use to reach one remote over the network: its credential, limits and deadline.
+
+        Raises: `auth_failed` if the keyring does not return the secret.
+        """
+        port = remote.port or {"https": 443, "ssh": 22}.get(remote.protocol)
+        credential = credentials.find_credential(self.credentials.entries, remote.hostname, port, remote.protocol)
+        if credential is not None and credential.keyring and remote.protocol == "https":
+            credential = self.credentials.add_keyring_secret(credential)
+        return transport.RemoteAccess(
+            remote,
+            credential,
+            self.home.known_hosts,
+            self.environ,
+            progress=self.transfers.progress,
+            timeout_s=self.settings.remotes.timeout_s,
+            git=self.settings.git.executable,
+            max_fetch_bytes=self.settings.remotes.max_fetch_bytes,
+            shutdown=self.transfers.shutdown,
+        )
+
+    def run_with_access(self, remote: Remote, action: Callable[[transport.RemoteAccess], _ResultT]) -> _ResultT:
+        """Run `action` on a remote. If the remote refuses it and we have no secret, run it once more with the secret of
+        the user's credential helper. Raises: as `get_access`, and what `action` raises.
+        """
+        access = self.get_access(remote)
+        try:
+            return action(access)
+        except SandboxError as error:
+            known = access.credential is not None and bool(access.credential.secret.get_secret_value())
+            if error.code is not ErrorCode.AUTH_FAILED or remote.protocol != "https" or known:
+                raise
+            found = self._ask_credential_helper(remote.url.split("/")[2], access.credential)
+            if found is None:
+                raise
+        return action(replace(access, credential=found))
+
+    def find_forge_credential(self, remote: Remote) -> Credential | None:
+        """The credential for the API of a remote's forge: the one for https to its host, also if the remote is ssh.
+
+        Raises: `auth_failed` if the keyring does not return the secret.
+        """
+        port = remote.port if remote.protocol == "https" else None
+        found = credentials.find_credential(self.credentials.entries, remote.hostname, port or 443)
+        if found is not None and found.keyring:
+            found = self.credentials.add_keyring_secret(found)
+        if found is not None and found.secret.get_secret_value():
+            return found
+        return self._ask_credential_helper(f"{remote.hostname}:{port}" if port else remote.hostname, found)
+
+    def _ask_credential_helper(self, authority: str, configured: Credential | None) -> Credential | None:
+        """The credential of the user's git credential helper for a host, with the CA file that we have for it."""
+        found = credential_helper.ask_helper(authority, self.environ, self.settings.git.executable)
+        if found is None:
+            return None
+        return found.model_copy(update={"ca_file": configured.ca_file if configured else None})

@@ -1,0 +1,129 @@
+"""Which remotes a controller may use, and with which credential."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.config import load_settings
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.shutdown import Shutdown
+from sandbox.git.transport import RemoteAccess
+from sandbox.store.home import Home
+from sandbox.workbench.controller.credential_store import CredentialStore
+from sandbox.workbench.controller.remote_access import RemoteConnector, TransferCallbacks
+
+URL = "https://git.example.com/o/n"
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Callable[..., RemoteConnector]:
+    """A connector of a new home. `entries`: its credentials.toml; `helper`: a secret of the user's git helper."""
+
+    def make(entries: str = "", helper: str = "", *, allow_file: bool = True) -> RemoteConnector:
+        home = Home(tmp_path / "home")
+        home.prepare()
+        (home.root / "credentials.toml").touch(mode=0o600)
+        (home.root / "credentials.toml").write_text(entries)
+        answer = f"!f() {{ echo username=u; echo password={helper}; }}; f"
+        (tmp_path / ".gitconfig").write_text(f'[credential]\n\thelper = "{answer}"\n' if helper else "")
+        environ = {"HOME": str(tmp_path)}
+        settings = load_settings(home.root, environ, {"remotes": {"timeout_s": 7.0, "max_fetch_bytes": 99}})
+        transfers = TransferCallbacks(None, Shutdown())
+        return RemoteConnector(home, settings, environ, CredentialStore(home, environ), allow_file, transfers)
+
+    return make
+
+
+def entry(host: str, secret: str) -> str:
+    return f'[[credential]]\nhost = "{host}"\nsecret = "{secret}"\n'
+
+
+def refuse_once(secrets: list[str]) -> Callable[[RemoteAccess], str]:
+    """An action that the remote refuses at its first call. `secrets`: gets the secret of each call."""
+
+    def act(access: RemoteAccess) -> str:
+        secrets.append(access.credential.secret.get_secret_value() if access.credential else "")
+        if len(secrets) == 1:
+            raise SandboxError(ErrorCode.AUTH_FAILED, "refused")
+        return "done"
+
+    return act
+
+
+def test_a_name_that_is_a_directory_gets_a_hint_in_an_error_of_its_own(
+    connect: Callable[..., RemoteConnector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SandboxError) as found:
+        connect().parse("project")
+    cause = found.value.__cause__
+    assert found.value.hint == "For a directory of this host write a path: ./project"
+    assert isinstance(cause, SandboxError)
+    assert (cause.code, cause.brief) == (found.value.code, found.value.brief)
+    assert cause.hint != found.value.hint
+
+
+def test_without_local_paths_a_directory_gets_no_such_hint(
+    connect: Callable[..., RemoteConnector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SandboxError) as found:
+        connect(allow_file=False).parse("project")
+    assert "./project" not in found.value.hint
+
+
+def test_access_has_the_credential_of_the_host_and_the_limits_of_the_settings(
+    connect: Callable[..., RemoteConnector],
+) -> None:
+    remotes = connect(entry("git.example.com", "stored") + entry("other.example.com", "other"))
+    access = remotes.get_access(remotes.parse(URL))
+    assert access.credential is not None
+    assert access.credential.secret.get_secret_value() == "stored"
+    assert (access.timeout_s, access.max_fetch_bytes, access.shutdown) == (7.0, 99, remotes.transfers.shutdown)
+
+
+def test_a_mistake_in_the_credentials_is_reported_at_their_first_use(connect: Callable[..., RemoteConnector]) -> None:
+    remotes = connect("no toml")
+    remote = remotes.parse(URL)
+    with pytest.raises(SandboxError) as found:
+        remotes.get_access(remote)
+    assert found.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_refused_action_runs_again_with_the_secret_of_the_users_helper(
+    connect: Callable[..., RemoteConnector],
+) -> None:
+    remotes, secrets = connect(helper="of-the-helper"), list[str]()
+    assert remotes.run_with_access(remotes.parse(URL), refuse_once(secrets)) == "done"
+    assert secrets == ["", "of-the-helper"]
+
+
+@pytest.mark.parametrize("entries", [entry("git.example.com", "stored"), ""], ids=["stored secret", "no helper"])
+def test_a_refused_action_runs_once_if_there_is_no_other_secret(
+    connect: Callable[..., RemoteConnector], entries: str
+) -> None:
+    remotes, secrets = connect(entries, helper="of-the-helper" if entries else ""), list[str]()
+    with pytest.raises(SandboxError, match="refused"):
+        remotes.run_with_access(remotes.parse(URL), refuse_once(secrets))
+    assert len(secrets) == 1
+
+
+def test_the_forge_of_an_ssh_remote_gets_the_credential_for_https(connect: Callable[..., RemoteConnector]) -> None:
+    remotes = connect(entry("git.example.com", "stored"))
+    found = remotes.find_forge_credential(remotes.parse("ssh://git@git.example.com:2222/o/n"))
+    assert found is not None
+    assert found.secret.get_secret_value() == "stored"
+
+
+def test_a_forge_without_a_stored_secret_gets_the_one_of_the_users_helper(
+    connect: Callable[..., RemoteConnector],
+) -> None:
+    remotes = connect(helper="of-the-helper")
+    found = remotes.find_forge_credential(remotes.parse(URL))
+    assert found is not None
+    assert found.secret.get_secret_value() == "of-the-helper"
