@@ -37,17 +37,28 @@ _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:
 
 @dataclass(frozen=True)
 class ForgeHosts:
-    """The hosts of one kind of forge. `setting`: the key below `remotes` that names self-hosted servers."""
+    """The hosts of one kind of forge.
+
+    `setting`: the key below `remotes` that names self-hosted servers; `server`: what such a server is called.
+    """
 
     defaults: tuple[str, ...]
     setting: str
+    server: str
 
 
 FORGE_HOSTS: Mapping[Host, ForgeHosts] = {
-    Host.GITHUB: ForgeHosts(defaults=("github.com",), setting="github_hosts"),
-    Host.GITLAB: ForgeHosts(defaults=("gitlab.com",), setting="gitlab_hosts"),
+    Host.GITHUB: ForgeHosts(defaults=("github.com",), setting="github_hosts", server="GitHub Enterprise"),
+    Host.GITLAB: ForgeHosts(defaults=("gitlab.com",), setting="gitlab_hosts", server="GitLab"),
 }
 """The pure half of the table of forges; the other half is `sandbox.forges.table`."""
+
+
+def explain_unknown_host() -> str:
+    """What to do about a host that is not known as a forge."""
+    servers = " or ".join(hosts.server for hosts in FORGE_HOSTS.values())
+    settings = " or ".join(f"remotes.{hosts.setting}" for hosts in FORGE_HOSTS.values())
+    return f"If it is a {servers} server, add it to {settings} (docs/pull-requests.md)."
 
 
 def map_hosts(configured: Mapping[str, Iterable[str]]) -> dict[str, Host]:

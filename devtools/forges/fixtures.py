@@ -45,7 +45,7 @@ class GitLab(StandIn):
 
 
 def client_of(stand_in: StandIn) -> Github:
-    """The product's client, which waits for nothing."""
+    """PyGithub, which waits for nothing: a client of GitHub that is not ours."""
     return Github(
         auth=Auth.Token(stand_in.token),
         base_url=stand_in.api_url,

@@ -24,8 +24,9 @@ CONNECT_TIMEOUT_S = 10.0
 """Limit for connecting, TLS included. Reached: `timeout`."""
 
 MAX_ANSWER_BYTES = 32 * 1024**2
+PAGE_ITEMS = 100
 MAX_PAGES = 20
-"""Pages have 100 items. A longer list is refused (`forge_error`), never cut."""
+"""Pages have `PAGE_ITEMS` items. A longer list is refused (`forge_error`), never cut."""
 
 EXCERPT_BYTES = 4096
 MAX_EXCERPTS = 5

@@ -1,7 +1,6 @@
 """GitHub: github.com and Enterprise Server, over the REST API, and GraphQL for the one operation that REST lacks.
 
-PyGithub does authentication, requests, errors and GraphQL. Its objects are not used: they follow any URL that an
-answer holds. Paths are built here, and answers are parsed by our own models.
+Requests go through our own session. No URL of an answer is followed, except that of a log: paths are built here.
 API: https://docs.github.com/en/rest (version 2022-11-28).
 """
 
@@ -13,20 +12,20 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
-from github import Auth
-from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
+import requests
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_EXCERPTS, MAX_PAGES, Project, Proposal, PullWithText
+from sandbox.forges.forge import MAX_EXCERPTS, MAX_PAGES, PAGE_ITEMS, Project, Proposal, PullWithText
 from sandbox.forges.github_answers import (
+    MARK_READY,
     Pull,
-    ReadyMutation,
     as_pull_with_text,
     check_of_run,
     check_of_status,
     check_of_workflow,
     excerpt_of_annotations,
     excerpt_of_log,
+    is_ready,
     jobs_of,
     latest_runs,
     pulls_of,
@@ -34,14 +33,13 @@ from sandbox.forges.github_answers import (
     statuses_of,
     workflow_runs_of,
 )
-from sandbox.forges.github_failures import translate_errors
+from sandbox.forges.github_failures import require_data, translate_errors
 from sandbox.forges.http_session import build_session, fetch_redirected, retry_read
 from sandbox.forges.recovery import recover_pull
-from sandbox.forges.responses import parse_response
+from sandbox.forges.responses import parse_json, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState
 
 _API_VERSION = "2022-11-28"
-_PAGE = 100
 _JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # pages of jobs; below: of jobs and other check runs
 _RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")
 _LOGS = (".actions.githubusercontent.com", ".blob.core.windows.net")
@@ -53,12 +51,11 @@ class GitHub:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._requester = _build_requester(project)
+        self._session = _build_api_session(project)
         self._unseen = ""
-        self._cache: dict[str, tuple[str, Any]] = {}
 
     def close(self) -> None:
-        self._requester.close()
+        self._session.close()
 
     def find(self, head: str) -> PullWithText | None:
         owner = self._project.path.split("/")[0]
@@ -82,25 +79,17 @@ class GitHub:
             "maintainer_can_modify": False,  # has an effect on forks only
         }
         try:
-            made = parse_response(Pull, self._request("POST", "/pulls", wanted))
+            made = parse_response(Pull, self._request("POST", "/pulls", body=wanted))
         except SandboxError as error:
             return recover_pull(error, self, proposal.head)
-        found = as_pull_with_text(made)
-        return PullWithText(found.pull.model_copy(update={"created": True}), found.title, found.body)
+        return as_pull_with_text(made, created=True)
 
     def replace_body(self, number: int, body: str) -> None:
-        self._request("PATCH", f"/pulls/{number}", {"body": body})
+        self._request("PATCH", f"/pulls/{number}", body={"body": body})
 
     def make_ready(self, number: int) -> None:
-        pull = parse_response(Pull, retry_read(lambda: self._request("GET", f"/pulls/{number}")))
-        if not pull.draft:
-            return
-        with translate_errors(self._project):
-            _, answer = self._requester.graphql_named_mutation(
-                "markPullRequestReadyForReview", {"pullRequestId": pull.node_id}, "pullRequest { isDraft }"
-            )
-        made = parse_response(ReadyMutation, answer or {}).pull_request
-        if made is None or made.is_draft:
+        pull = parse_response(Pull, self._read(f"/pulls/{number}", {}))
+        if pull.draft and not is_ready(self._request_graphql(MARK_READY, {"pullRequestId": pull.node_id})):
             raise SandboxError(
                 ErrorCode.FORGE_ERROR,
                 f"Pull request {number} is still a draft",
@@ -146,19 +135,17 @@ class GitHub:
         if run is None:
             return check
         try:
-            notes = retry_read(lambda: self._request("GET", f"/check-runs/{run[1]}/annotations?per_page=20"))
+            notes = self._read(f"/check-runs/{run[1]}/annotations", {"per_page": "20"})
         except SandboxError:
             return check
         return check.model_copy(update={"excerpt": excerpt_of_annotations(notes)})
 
     def _fetch_log(self, job: str) -> str:
         """The log of a job of GitHub Actions. It is on another host: fetched without our token, from known hosts."""
-        credential = self._project.credential
-        token = f"token {credential.secret.get_secret_value()}"
-        url = f"{self._project.api_url}{self._api_path(f'/actions/jobs/{job}/logs')}"
+        url, ca_file = self._url(f"/actions/jobs/{job}/logs"), self._project.credential.ca_file
         try:
-            with closing(build_session(credential.ca_file)) as session, translate_errors(self._project):
-                return fetch_redirected(session, url, {"Authorization": token}, self._is_log_host)
+            with closing(build_session(ca_file)) as session, translate_errors(self._project):
+                return fetch_redirected(session, url, _authorization(self._project), self._is_log_host)
         except SandboxError:
             return ""
 
@@ -173,67 +160,41 @@ class GitHub:
         """All items of a list. Raises: `forge_error` for a list of more than `MAX_PAGES` pages."""
         found: list[Any] = []
         for page in range(1, MAX_PAGES + 1):
-            asked = {**parameters, "per_page": str(_PAGE), "page": str(page)}
-            got = items(retry_read(lambda asked=asked: self._get_cached(path, asked)))  # type: ignore[misc]
+            got = items(self._read(path, {**parameters, "per_page": str(PAGE_ITEMS), "page": str(page)}))
             found += got
-            if len(got) < _PAGE:
+            if len(got) < PAGE_ITEMS:
                 return tuple(found)
-        raise SandboxError(ErrorCode.FORGE_ERROR, f"The forge lists more than {MAX_PAGES * _PAGE} items", details=path)
+        raise too_long_list(MAX_PAGES * PAGE_ITEMS, path)
 
-    def _get_cached(self, path: str, parameters: Mapping[str, str]) -> Any:
-        """Send a conditional request with the last ETag: an unchanged answer does not count against the rate limit."""
-        key = f"{path}?{sorted(parameters.items())}"
-        tag, known = self._cache.get(key, ("", None))
+    def _read(self, path: str, parameters: Mapping[str, str]) -> Any:
+        return retry_read(lambda: self._request("GET", path, parameters))
+
+    def _request(
+        self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
         with translate_errors(self._project):
-            headers, answer = self._requester.requestJsonAndCheck(
-                "GET",
-                self._api_path(path),
-                parameters=dict(parameters),
-                headers={"If-None-Match": tag} if tag else None,
-            )
-        if answer is None and tag:
-            return known
-        if headers.get("etag"):
-            self._cache[key] = (str(headers["etag"]), answer)
-        return answer
+            return parse_json(self._session.request(method, self._url(path), params=parameters, json=body))
 
-    def _request(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _request_graphql(self, query: str, asked: Mapping[str, Any]) -> Any:
+        """On github.com the path is `/graphql`; on Enterprise Server `/api/graphql`, beside `/api/v3`."""
+        url = f"{self._project.api_url.removesuffix('/v3')}/graphql"
         with translate_errors(self._project):
-            return self._requester.requestJsonAndCheck(verb, self._api_path(path), input=body)[1]
+            response = self._session.post(url, json={"query": query, "variables": {"input": asked}})
+            document = parse_json(response)
+            require_data(document, response.headers)
+            return document
 
-    def _api_path(self, path: str) -> str:
-        return f"/repos/{self._project.path}{path}"
-
-
-class _HttpsSession(HTTPSRequestsConnectionClass):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.session = build_session(None)  # PyGithub passes the CA file with each request
+    def _url(self, path: str) -> str:
+        return f"{self._project.api_url}/repos/{self._project.path}{path}"
 
 
-class _HttpSession(HTTPRequestsConnectionClass):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.session = build_session(None)
+def _authorization(project: Project) -> dict[str, str]:
+    return {"Authorization": f"token {project.credential.secret.get_secret_value()}"}
 
 
-class _SessionRequester(Requester):
-    """A requester with our sessions. PyGithub's own setting of them is for the whole process; this is per instance."""
-
-    _Requester__httpConnectionClass = _HttpSession
-    _Requester__httpsConnectionClass = _HttpsSession
-
-
-def _build_requester(project: Project) -> Requester:
-    ca_file = project.credential.ca_file
-    return _SessionRequester(
-        auth=Auth.Token(project.credential.secret.get_secret_value()),
-        base_url=project.api_url,
-        timeout=int(CALL_TIMEOUT_S),
-        user_agent="space-sandbox",
-        per_page=_PAGE,
-        verify=str(ca_file) if ca_file else True,
-        retry=0,  # `http_session` does the retries
-        pool_size=None,
-        api_version=_API_VERSION,
-    )
+def _build_api_session(project: Project) -> requests.Session:
+    """Its conditional requests matter: an unchanged answer does not count against the rate limit."""
+    session = build_session(project.credential.ca_file, only_origin=project.api_url, conditional=True)
+    session.headers.update(_authorization(project))
+    session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _API_VERSION})
+    return session

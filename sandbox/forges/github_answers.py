@@ -17,6 +17,12 @@ _PASS = frozenset({"success", "neutral", "skipped"})
 _FAIL = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
 
 
+MARK_READY = """mutation($input: MarkPullRequestReadyForReviewInput!) {
+  markPullRequestReadyForReview(input: $input) { pullRequest { isDraft } }
+}"""
+"""The request of GraphQL that `is_ready` reads the answer to."""
+
+
 class _Repo(ForgeResponse):
     full_name: str
 
@@ -82,10 +88,20 @@ class _ReadyPull(ForgeResponse):
     is_draft: bool = Field(alias="isDraft")
 
 
-class ReadyMutation(ForgeResponse):
+class _ReadyMutation(ForgeResponse):
     """`pull_request`: None if there was no change."""
 
     pull_request: _ReadyPull | None = Field(alias="pullRequest", default=None)
+
+
+class _ReadyData(ForgeResponse):
+    mutation: _ReadyMutation | None = Field(alias="markPullRequestReadyForReview", default=None)
+
+
+class _ReadyAnswer(ForgeResponse):
+    """The answer to `MARK_READY`."""
+
+    data: _ReadyData | None = None
 
 
 class _CommitStatus(ForgeResponse):
@@ -103,6 +119,13 @@ def pulls_of(answer: Any) -> tuple[Pull, ...]:
     if not isinstance(answer, list):
         raise invalid_response("expected a list")
     return tuple(parse_response(Pull, item) for item in answer)
+
+
+def is_ready(answer: Any) -> bool:
+    """Whether the answer to `MARK_READY` says that the pull request is no draft any more."""
+    data = parse_response(_ReadyAnswer, answer).data
+    pull = data.mutation.pull_request if data and data.mutation else None
+    return pull is not None and not pull.is_draft
 
 
 def runs_of(answer: Any) -> tuple[_GitHubCheckRun, ...]:
@@ -130,7 +153,7 @@ def statuses_of(answer: Any) -> tuple[_CommitStatus, ...]:
     return parse_response(_Combined, answer).statuses
 
 
-def as_pull_with_text(pull: Pull) -> PullWithText:
+def as_pull_with_text(pull: Pull, *, created: bool = False) -> PullWithText:
     """Translate a pull request."""
     state = PullState.MERGED if pull.merged_at else PullState(pull.state)
     known = PullRequest(
@@ -141,6 +164,7 @@ def as_pull_with_text(pull: Pull) -> PullWithText:
         head=pull.head.ref,
         base=pull.base.ref,
         head_commit=pull.head.sha,
+        created=created,
     )
     return PullWithText(known, pull.title, pull.body or "")
 

@@ -1,127 +1,93 @@
-"""Translation of GitHub's and PyGithub's errors to ours.
+"""Translation of GitHub's errors to ours.
 
-Facts: https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api.
+Facts: https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api, and for GraphQL
+https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
-import requests
-from github import GithubException
-
-from sandbox.credentials import remove_secret
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode
+from sandbox.forges import refusals
 from sandbox.forges.forge import Project
-from sandbox.forges.http_session import network_error, rate_limit_error, redact_secret, server_error
-from sandbox.forges.responses import invalid_response
-from sandbox.text import neutralise, one_line
+from sandbox.forges.http_session import RefusedError
+from sandbox.forges.refusals import DEFAULT_PAUSE_S, Meaning, RefusalRules, explain_status, read_seconds
+from sandbox.text import one_line
 
-_INVALID_ANSWER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What PyGithub raises for invalid answers."""
-
-
-@contextmanager
-def translate_errors(project: Project) -> Iterator[None]:
-    """Translate errors of PyGithub and of the network. The token is removed from the forge's messages."""
-    with redact_secret(project.credential):
-        try:
-            yield
-        except GithubException as error:
-            raise _as_error(error, project) from None
-        except requests.RequestException as error:
-            raise network_error(error, project.hostname) from None
-        except _INVALID_ANSWER_ERRORS as error:
-            raise invalid_response(f"{type(error).__name__}: {error}"[:300]) from None
-
-
-def _as_error(error: GithubException, project: Project) -> SandboxError:
-    headers = {name.lower(): str(value) for name, value in (error.headers or {}).items()}
-    said = _read_message(error, project)
-    if (wait_s := _read_pause_s(error, headers, said)) is not None:
-        return rate_limit_error(project.hostname, said, wait_s)
-    if error.status >= 500:
-        return server_error(project.hostname, error.status, said)
-    if error.status == 422:
-        code, brief, hint = _explain_unprocessable(said)
-    else:
-        code, brief, hint = _explain_refusal(error.status, headers, said)
-    brief = brief.format(host=project.hostname, path=project.path, status=error.status)
-    return SandboxError(code, brief, details=said, hint=hint.replace("{host}", project.hostname))
-
-
-_Meaning = tuple[ErrorCode, str, str]
 _SCOPES = "docs/pull-requests.md lists the permissions that a token needs."
-_BRANCHES = "Push first. Check that the base branch still exists."
-_MEANINGS: Mapping[int, _Meaning] = {
-    401: (
-        ErrorCode.AUTH_FAILED,
-        "{host} rejected the token",
-        "It may have expired. Store a new one: sandbox credentials set {host}",
-    ),
-    403: (ErrorCode.AUTH_FAILED, "The token lacks a permission on {host}", _SCOPES),
-    404: (
-        ErrorCode.NOT_FOUND,
-        "{host} has no project {path}, or the token has no access to it or to this part of it",
-        _SCOPES,
-    ),
-}
+_GRAPHQL_STATUS = {"FORBIDDEN": 403, "NOT_FOUND": 404, "RATE_LIMITED": 429}
+"""The status with which the REST API gives the same error."""
 
 
-def _explain_refusal(status: int, headers: Mapping[str, str], said: str) -> _Meaning:
+def translate_errors(project: Project) -> AbstractContextManager[None]:
+    """Translate GitHub's refusals and errors of the network. The token is removed from the forge's messages."""
+    return refusals.translate_errors(project, _RULES)
+
+
+def require_data(document: Any, headers: Mapping[str, str]) -> None:
+    """Raise `RefusedError` for errors of GraphQL, which come with HTTP 200: with the status of REST, else with 400."""
+    errors = document.get("errors") if isinstance(document, dict) else None
+    if not errors:
+        return
+    kinds = [str(error.get("type")) for error in _items(errors) if isinstance(error, dict)]
+    raise RefusedError(next((_GRAPHQL_STATUS[k] for k in kinds if k in _GRAPHQL_STATUS), 400), headers, document)
+
+
+def _explain(refused: RefusedError, said: str) -> Meaning:
+    status, headers = refused.status, refused.headers
+    if status == 422:
+        return _explain_unprocessable(said)
     if "archived" in said:
-        return ErrorCode.FORGE_ERROR, "{path} is archived on {host} and read-only", "Check the repository's URL."
-    if status == 403 and "x-github-sso" in headers:
-        return (*_MEANINGS[403][:2], "The organization requires single sign-on: authorize the token for it on GitHub.")
-    if status == 400 and "FORBIDDEN" in said:  # GraphQL errors come with 200, which PyGithub reports as 400
-        status = 403
-    code, brief, hint = _MEANINGS.get(status, (ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", ""))
-    missing = _missing_permissions(headers)
-    if missing and status in {403, 404}:
-        return ErrorCode.AUTH_FAILED, _MEANINGS[403][1], f"The token lacks: {missing}. {_SCOPES}"
-    return code, brief, hint
+        return Meaning(
+            ErrorCode.FORGE_ERROR, "{path} is archived on {host} and read-only", "Check the repository's URL."
+        )
+    if status == 403 and "X-GitHub-SSO" in headers:
+        hint = "The organization requires single sign-on: authorize the token for it on GitHub."
+        return replace(explain_status(403, ""), hint=hint)
+    if status in {403, 404} and (missing := _missing_permissions(headers)):
+        return explain_status(403, f"The token lacks: {missing}. {_SCOPES}")
+    return explain_status(status, _SCOPES)
 
 
 def _missing_permissions(headers: Mapping[str, str]) -> str:
     """Permissions or scopes that the request needs and the token lacks, if the forge names them."""
-    permissions = headers.get("x-accepted-github-permissions", "")
-    wanted = {scope.strip() for scope in headers.get("x-accepted-oauth-scopes", "").split(",") if scope.strip()}
-    has = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")}
-    lacking = ", ".join(sorted(wanted)) if "x-oauth-scopes" in headers and not wanted & has else ""
+    permissions = headers.get("X-Accepted-GitHub-Permissions", "")
+    wanted = {scope.strip() for scope in headers.get("X-Accepted-OAuth-Scopes", "").split(",") if scope.strip()}
+    has = {scope.strip() for scope in headers.get("X-OAuth-Scopes", "").split(",")}
+    lacking = ", ".join(sorted(wanted)) if "X-OAuth-Scopes" in headers and not wanted & has else ""
     return one_line(permissions or lacking)[:200]
 
 
-def _explain_unprocessable(said: str) -> _Meaning:
+def _explain_unprocessable(said: str) -> Meaning:
     if "pull request already exists" in said:
-        return ErrorCode.CONFLICT, "A pull request for this branch already exists", "Show it: sandbox pr status TASK"
+        brief = "A pull request for this branch already exists"
+        return Meaning(ErrorCode.CONFLICT, brief, "Show it: sandbox pr status TASK")
     if "No commits between" in said:
-        return ErrorCode.CONFLICT, "The branch has no commits that its base lacks", "It may have been merged already."
+        brief = "The branch has no commits that its base lacks"
+        return Meaning(ErrorCode.CONFLICT, brief, "It may have been merged already.")
     if re.search(r"\b(head|base)\b.*\binvalid\b", said):
-        return ErrorCode.NOT_FOUND, "{host} lacks the head or the base branch", _BRANCHES
+        return refusals.UNKNOWN_BRANCH
     if "Draft pull requests are not supported" in said:
-        return ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", "Open it as ready: sandbox pr open TASK --ready"
-    return ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)", ""
+        hint = "Open it as ready: sandbox pr open TASK --ready"
+        return Meaning(ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", hint)
+    return Meaning(ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)")
 
 
-def _read_message(error: GithubException, project: Project) -> str:
-    """Message and error details of an answer, one per line, without our token."""
-    data = error.data if isinstance(error.data, dict) else {}
-    lines = [str(data.get("message") or error.message or "")]
-    reasons = data.get("errors")
-    lines += [_reason(reason) for reason in (reasons if isinstance(reasons, list) else ())]
-    return remove_secret(neutralise("\n".join(lines)), project.credential)[:2000]
+def _read_message(refused: RefusedError) -> str:
+    """Message and error details of an answer, one per line. Empty for an answer that is not JSON: a proxy's page."""
+    document = refused.document if isinstance(refused.document, dict) else {}
+    lines = [str(document.get("message") or ""), *map(_reason, _items(document.get("errors")))]
+    return "\n".join(line for line in lines if line)
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _reason(reason: Any) -> str:
@@ -130,19 +96,16 @@ def _reason(reason: Any) -> str:
     return " ".join(str(reason[name]) for name in ("type", "resource", "field", "code", "message") if name in reason)
 
 
-def _read_pause_s(error: GithubException, headers: Mapping[str, str], said: str) -> float | None:
-    """Seconds to wait for the rate limit; None if the error is not a rate limit."""
-    if error.status not in {400, 403, 429} or (error.status == 400 and "RATE_LIMITED" not in said):
+def _read_pause_s(refused: RefusedError, said: str) -> float | None:
+    status, headers = refused.status, refused.headers
+    if status not in {403, 429}:
         return None
-    after = headers.get("retry-after", "")
-    if _SECONDS.fullmatch(after):
-        return float(after)
-    if headers.get("x-ratelimit-remaining") == "0":
-        reset = headers.get("x-ratelimit-reset", "")
-        return max(1.0, int(reset) - time.time()) if _SECONDS.fullmatch(reset) else _DEFAULT_PAUSE_S
-    return _DEFAULT_PAUSE_S if error.status == 429 or "rate limit" in said.lower() else None
+    if (after_s := read_seconds(headers, "Retry-After")) is not None:
+        return after_s
+    if headers.get("X-RateLimit-Remaining") == "0":
+        reset = read_seconds(headers, "X-RateLimit-Reset")  # in seconds since 1970
+        return DEFAULT_PAUSE_S if reset is None else max(1.0, reset - time.time())
+    return DEFAULT_PAUSE_S if status == 429 or "rate limit" in said.lower() else None
 
 
-_SECONDS = re.compile(r"[0-9]{1,12}")
-_DEFAULT_PAUSE_S = 60.0
-"""GitHub's documented pause when it names no time."""
+_RULES = RefusalRules(_read_message, _read_pause_s, _explain)

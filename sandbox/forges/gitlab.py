@@ -14,7 +14,15 @@ import gitlab
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import as_draft, without_draft
-from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_EXCERPTS, MAX_PAGES, Project, Proposal, PullWithText
+from sandbox.forges.forge import (
+    CALL_TIMEOUT_S,
+    MAX_EXCERPTS,
+    MAX_PAGES,
+    PAGE_ITEMS,
+    Project,
+    Proposal,
+    PullWithText,
+)
 from sandbox.forges.gitlab_answers import (
     GitLabCommit,
     Job,
@@ -25,13 +33,12 @@ from sandbox.forges.gitlab_answers import (
     excerpt_of,
     newest_request,
 )
-from sandbox.forges.gitlab_failures import raise_refusal, translate_errors
-from sandbox.forges.http_session import build_session, retry_read
+from sandbox.forges.gitlab_failures import translate_errors
+from sandbox.forges.http_session import USER_AGENT, build_session, retry_read
 from sandbox.forges.recovery import recover_pull
-from sandbox.forges.responses import ForgeResponse, parse_response
+from sandbox.forges.responses import ForgeResponse, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState
 
-_PER_PAGE = 100
 _ResultT = TypeVar("_ResultT")
 _AnswerT = TypeVar("_AnswerT", bound=ForgeResponse)
 
@@ -155,10 +162,10 @@ class GitLab:
         return read
 
     def _list_all(self, kind: type[_AnswerT], pages: Callable[[], Iterable[Any]]) -> list[_AnswerT]:
-        most = MAX_PAGES * _PER_PAGE
+        most = MAX_PAGES * PAGE_ITEMS
         items = self._read(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
         if len(items) > most:
-            raise SandboxError(ErrorCode.FORGE_ERROR, f"GitLab lists more than {most} items")
+            raise too_long_list(most, kind.__name__)
         return [parse_response(kind, item) for item in items]
 
     def _read(self, ask: Callable[[], _ResultT]) -> _ResultT:
@@ -172,17 +179,15 @@ class GitLab:
 def _build_client(project: Project) -> gitlab.Gitlab:
     """git's user name selects the kind of token. `oauth2` is sent as `Bearer`, which works for any access token."""
     session = build_session(project.credential.ca_file, only_origin=project.api_url, conditional=True)
-    session.hooks["response"].append(raise_refusal)
     secret, user = project.credential.secret.get_secret_value() or None, project.credential.username
     return gitlab.Gitlab(
         project.api_url.removesuffix("/api/v4"),
         oauth_token=secret if user == "oauth2" else None,
         job_token=secret if user == "gitlab-ci-token" else None,
         private_token=secret if user not in {"oauth2", "gitlab-ci-token"} else None,
-        ssl_verify=str(project.credential.ca_file) if project.credential.ca_file else True,
         timeout=CALL_TIMEOUT_S,
-        per_page=_PER_PAGE,
-        user_agent="space-sandbox",
+        per_page=PAGE_ITEMS,
+        user_agent=USER_AGENT,
         keep_base_url=True,
         session=session,
     )

@@ -1,29 +1,28 @@
 """HTTP sessions for forges: limited in time and size, no redirects, no credentials from the environment.
 
-Both client libraries use `requests`; they get a session from this module. Also the retry policy and common errors.
+The GitHub adapter sends its requests through such a session, and python-gitlab takes one. Also the retry policy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.deadlines import CONNECTION_CLASSES
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.retries import build_retrying
-from sandbox.text import neutralise
 
+USER_AGENT = "space-sandbox"
 _CHUNK = 64 * 1024
 _ResultT = TypeVar("_ResultT")
 
@@ -36,38 +35,70 @@ class TransientForgeError(SandboxError):
         self.wait_s = wait_s
 
 
+class RefusedError(Exception):
+    """An answer other than success. `headers`: names in any case. `document`: its JSON; its text if it is not JSON."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], document: Any) -> None:
+        super().__init__(status)
+        self.status, self.headers, self.document = status, headers, document
+
+
 class _RedirectError(SandboxError):
     """A redirect."""
 
     def __init__(self, status: int, location: str) -> None:
-        place = urlsplit(location)
+        place = _split(location)
         super().__init__(
             ErrorCode.FORGE_ERROR,
             "The forge redirects to another address",
             details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
             hint="If the project was renamed or moved, clone it by its new URL.",
         )
-        self.location = location
+        self.location, self.place = location, place
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; all empty if it is not valid."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def build_session(ca_file: Path | None, *, only_origin: str = "", conditional: bool = False) -> requests.Session:
-    """A session that follows no redirect and reads no ~/.netrc; proxies and CA files of the environment count.
+    """A session that follows no redirect and reads no ~/.netrc; it raises `RefusedError` for any answer but success.
 
+    `ca_file`: trusted instead of the system's and the environment's CA files. Proxies of the environment count.
     `only_origin`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
     `conditional`: cache answers that have an ETag and send conditional requests for them.
     """
     session = requests.Session()
+    session.headers["User-Agent"] = USER_AGENT
     session.auth = _leave_unchanged  # any other value than None keeps `requests` from looking into ~/.netrc
-    session.verify = str(ca_file) if ca_file else True
+    session.hooks["response"].append(_require_success)
     session.adapters.clear()
     for prefix in (_origin(only_origin),) if only_origin else ("https://", "http://"):
-        session.mount(prefix, _CachingAdapter() if conditional else _BoundedAdapter())
+        session.mount(prefix, _CachingAdapter(ca_file) if conditional else _BoundedAdapter(ca_file))
     return session
 
 
 def _origin(url: str) -> str:
+    """Scheme and host as `requests` writes them: a host with letters outside ASCII in its IDNA form."""
+    with contextlib.suppress(requests.RequestException):  # the first request raises it again
+        url = str(requests.Request("GET", url).prepare().url)
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}/"
+
+
+def _require_success(response: requests.Response, *_: object, **__: object) -> None:
+    """A response hook of `requests`."""
+    if 200 <= response.status_code < 300:
+        return
+    try:
+        document = response.json()
+    except (ValueError, RecursionError):
+        document = response.text
+    raise RefusedError(response.status_code, response.headers, document)
 
 
 def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -77,6 +108,10 @@ def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequ
 class _BoundedAdapter(HTTPAdapter):
     """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only."""
 
+    def __init__(self, ca_file: Path | None) -> None:
+        super().__init__()
+        self._ca_file = ca_file
+
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         pool.ConnectionCls = CONNECTION_CLASSES[pool.scheme]
@@ -85,6 +120,7 @@ class _BoundedAdapter(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         deadline = time.monotonic() + CALL_TIMEOUT_S
         kwargs |= {"stream": True, "timeout": (CONNECT_TIMEOUT_S, CALL_TIMEOUT_S)}
+        kwargs |= {"verify": str(self._ca_file)} if self._ca_file else {}  # `requests` prefers REQUESTS_CA_BUNDLE
         response = super().send(request, *args, **kwargs)
         try:
             body = _read_body(response, deadline)
@@ -99,8 +135,8 @@ class _BoundedAdapter(HTTPAdapter):
 class _CachingAdapter(_BoundedAdapter):
     """Sends the ETag of the last answer, and returns that answer if it has not changed (RFC 9110, 13)."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, ca_file: Path | None) -> None:
+        super().__init__(ca_file)
         self._cache: dict[str, requests.Response] = {}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
@@ -164,21 +200,9 @@ def fetch_redirected(
     try:
         return session.get(url, headers=headers).text
     except _RedirectError as answer:
-        place = urlsplit(answer.location)
-        if place.scheme not in {"https", urlsplit(url).scheme} or not allowed(place.hostname or ""):
+        if answer.place.scheme not in {"https", urlsplit(url).scheme} or not allowed(answer.place.hostname or ""):
             raise
         return session.get(answer.location).text
-
-
-@contextmanager
-def redact_secret(credential: Credential) -> Iterator[None]:
-    """Remove the credential's secret from errors: a server may repeat it in a status line or a redirect's address."""
-    try:
-        yield
-    except SandboxError as error:
-        # Changed in place: a copy raised from it would keep the original, with the secret, in its traceback.
-        error.details = remove_secret(neutralise(error.details), credential)
-        raise
 
 
 def retry_read(ask: Callable[[], _ResultT]) -> _ResultT:
@@ -192,19 +216,6 @@ def _is_transient(error: BaseException) -> bool:
 
 def _retry_after_s(error: BaseException) -> float:
     return error.wait_s if isinstance(error, TransientForgeError) else 0.0
-
-
-def server_error(hostname: str, status: int, message: str) -> TransientForgeError:
-    """An error of the forge itself (5xx)."""
-    brief = f"{hostname} failed (HTTP {status})"
-    hint = "Try again later. No work was lost."
-    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=message, hint=hint))
-
-
-def rate_limit_error(hostname: str, message: str, wait_s: float) -> TransientForgeError:
-    """The rate limit was reached."""
-    brief, hint = f"The rate limit of {hostname} was reached", f"Wait {wait_s:.0f} s, then try again."
-    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=message, hint=hint), wait_s)
 
 
 def network_error(error: requests.RequestException, hostname: str) -> SandboxError:

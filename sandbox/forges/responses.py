@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import requests
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -16,6 +17,14 @@ class ForgeResponse(BaseModel):
     """Base of the models of forge answers. Fields that are not used here are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+def parse_json(response: requests.Response) -> Any:
+    """The JSON document of an answer. Raises: `forge_error`."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        raise invalid_response("it is not JSON") from None
 
 
 def parse_response(model: type[_ForgeResponseT], answer: Any) -> _ForgeResponseT:
@@ -33,6 +42,11 @@ def short_line(text: str) -> str:
 
 
 _WORD_CHARS = 200
+
+
+def too_long_list(max_items: int, details: str) -> SandboxError:
+    """The error for a list of more items than we read."""
+    return SandboxError(ErrorCode.FORGE_ERROR, f"The forge lists more than {max_items} items", details=details)
 
 
 def invalid_response(details: str) -> SandboxError:

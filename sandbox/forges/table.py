@@ -1,8 +1,7 @@
 """The table of forges: one row per kind of host, with its adapter and its addresses. Pure; adapters load at first use.
 
-A new forge needs a value of `Host`, a row in `remotes.FORGE_HOSTS`, its setting in `config.RemoteSettings`, the token
-variables of its public host in `credentials`, an adapter, a row here, and a line in docs/pull-requests.md;
-tests/unit/forges/test_table.py names the missing ones. A kind without a row is not supported.
+docs/architecture.md lists the places of a new forge; tests/unit/forges/test_table.py names the missing ones. A kind
+without a row is not supported.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sandbox.remotes import Remote
 
 @dataclass(frozen=True)
 class ForgeRow:
-    """One kind of forge. `adapter`: `module:class`, a string because each client library takes a tenth of a second.
+    """One kind of forge. `adapter`: `module:class`, a string so that only the adapter in use is imported.
 
     `api_path`: the path of the API on a server; `api_urls`: API URLs of hosts that have it elsewhere.
     `below_path`: a server may be below a path, which is then part of its https URLs but not of its ssh URLs.

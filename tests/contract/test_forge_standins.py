@@ -25,7 +25,7 @@ PULLS = "/repos/[^/]+/[^/]+/pulls"
 
 @pytest.fixture
 def repository(github: GitHub) -> Iterator[Repository]:
-    """The repository, as the product's client sees it."""
+    """The repository, as PyGithub sees it: a client that is not ours."""
     with client_of(github) as client:
         yield client.get_repo("demo-owner/demo")
 

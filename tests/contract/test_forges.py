@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import tenacity
@@ -18,6 +19,7 @@ from sandbox.forges.forge import EXCERPT_BYTES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
 from sandbox.forges.rollup import verdict_of
+from sandbox.forges.table import FORGE_ROWS
 from sandbox.models import CiState, CiVerdict, PullState
 
 __all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
@@ -88,12 +90,22 @@ def gitlab_side(server: GitLab) -> Side:
     return Side(server, GitLabForge, requests, f"{requests}/1", "PUT", judge, log)
 
 
-@pytest.fixture(params=["github", "gitlab"])
+SIDES: Mapping[str, Callable[[Any], Side]] = {
+    "github": github_side,
+    "gitlab": gitlab_side,
+}
+"""One row for each kind of forge, by the fixture of its stand-in."""
+
+
+def test_every_forge_has_a_row() -> None:
+    assert set(FORGE_ROWS) == SIDES.keys(), "tests/contract/test_forges.py: a row in SIDES"
+
+
+@pytest.fixture(params=sorted(SIDES))
 def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Side:
     """Each forge, with no pauses between attempts."""
     monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
-    server = request.getfixturevalue(request.param)
-    return github_side(server) if request.param == "github" else gitlab_side(server)
+    return SIDES[request.param](request.getfixturevalue(request.param))
 
 
 def test_what_was_opened_is_found_again(side: Side) -> None:

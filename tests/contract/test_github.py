@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -151,6 +153,12 @@ def test_the_log_of_a_failed_job_comes_from_elsewhere_without_the_token(
     assert not elsewhere.saw(github.token)
 
 
+def test_a_log_that_is_gone_is_replaced_by_annotations(github: StandIn, forge: GitHub) -> None:
+    github.on("GET", ".*/actions/jobs/77/logs", Answer(410, {"message": "Gone"}, checked=False))
+    github.rules.annotations[77] = [{"message": "from the annotation"}]
+    assert "from the annotation" in _explained(github, forge)
+
+
 def test_a_log_in_a_place_where_no_logs_are_is_not_fetched(
     github: StandIn, forge: GitHub, elsewhere: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,3 +262,40 @@ def test_nonsense_after_making_one_ready_is_an_error_of_the_forge(github: StandI
     with pytest.raises(SandboxError) as caught:
         forge.make_ready(number)
     assert caught.value.code is ErrorCode.FORGE_ERROR
+
+
+@pytest.mark.parametrize("below", ["/api/v3", ""], ids=["enterprise", "github.com"])
+def test_a_draft_is_made_ready_over_graphql_beside_the_api(github: StandIn, below: str) -> None:
+    github.push(BRANCH)
+    credential = make_credential(host="127.0.0.1", username="x", secret=github.token)
+    forge = GitHub(Project("127.0.0.1", "demo-owner/demo", f"{github.url}{below}", github.url, credential))
+    with closing(forge):
+        forge.make_ready(forge.open(DRAFT).pull.number)
+    assert not github.rules.pulls[0].draft
+    assert github.count("POST", "/graphql") == 1
+
+
+def test_an_unchanged_answer_is_not_sent_again(github: StandIn, forge: GitHub) -> None:
+    opened = _opened(github, forge)
+    assert forge.find(BRANCH) == forge.find(BRANCH)
+    first, second = [request for request in github.requests if request.method == "GET"]
+    assert (first.header("If-None-Match"), bool(second.header("If-None-Match"))) == ("", True)
+    github.rules.pulls[0].title = "Another"
+    found = forge.find(BRANCH)
+    assert found is not None
+    assert (found.pull.number, found.title) == (opened.number, "Another")
+
+
+def test_every_request_names_our_client_and_the_version_of_the_api(github: StandIn, forge: GitHub) -> None:
+    forge.make_ready(_opened(github, forge).number)
+    sent = {tuple(r.header(name) for name in ("User-Agent", "X-GitHub-Api-Version")) for r in github.requests}
+    assert sent == {("space-sandbox", "2022-11-28")}
+
+
+def test_a_token_that_cannot_be_sent_is_an_error_that_does_not_show_it(github: StandIn) -> None:
+    credential = make_credential(host="127.0.0.1", username="x", secret=f"{github.token}\u20ac")
+    forge = GitHub(Project("127.0.0.1", "demo-owner/demo", github.api_url, github.url, credential))
+    with closing(forge), pytest.raises(SandboxError, match="characters that are not allowed in a token") as caught:
+        forge.find(BRANCH)
+    assert caught.value.code is ErrorCode.AUTH_FAILED
+    assert github.token not in "".join(traceback.format_exception(caught.value))

@@ -43,7 +43,7 @@ def test_other_details_of_a_rejected_push_keep_the_line_made_of_its_reason() -> 
 # --- no caught error is changed
 
 ALLOWED = {
-    "forges/http_session.py: error.details",  # a copy would keep the secret in the original's traceback
+    "forges/refusals.py: error.details",  # a copy would keep the secret in the original's traceback
 }
 
 
@@ -65,7 +65,7 @@ def test_a_caught_error_is_copied_and_not_changed() -> None:
         for change in find_changes_of_caught_errors(path.read_text())
     }
     assert found <= ALLOWED, "use `raise error.with_hint(...) from error`"
-    assert "forges/http_session.py: error.details" in found, "void: the known one was not found"
+    assert "forges/refusals.py: error.details" in found, "void: the known one was not found"
 
 
 @pytest.mark.parametrize("change", ["error.hint = ''", "error.details += ''", "if x:\n        error.reason: str = ''"])

@@ -11,16 +11,11 @@ from urllib.parse import urlsplit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
-from sandbox.remotes import Remote
+from sandbox.remotes import Remote, explain_unknown_host
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
 if TYPE_CHECKING:
     from sandbox.config import RemoteSettings
-
-_CONFIGURE_HOST = (
-    "If it is a GitHub Enterprise or GitLab server, add it to remotes.github_hosts or remotes.gitlab_hosts "
-    "(docs/pull-requests.md)."
-)
 
 
 @contextmanager
@@ -47,7 +42,7 @@ def require_forge(remote: Remote, head: str, base: str) -> None:
 def _row_of(remote: Remote) -> ForgeRow:
     row = FORGE_ROWS.get(remote.host)
     if row is None:
-        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=_CONFIGURE_HOST)
+        raise SandboxError(ErrorCode.FORGE_UNSUPPORTED, _no_adapter(remote), hint=explain_unknown_host())
     return row
 
 
@@ -58,7 +53,7 @@ def unsupported_forge(remote: Remote, head: str, base: str, page: str | None = N
         ErrorCode.FORGE_UNSUPPORTED,
         _no_adapter(remote),
         details=f"branch {head}, into {base}",
-        hint=f"Open it in a browser: {page}" if page else _CONFIGURE_HOST,
+        hint=f"Open it in a browser: {page}" if page else explain_unknown_host(),
     )
 
 

@@ -1,0 +1,133 @@
+"""Translation of errors of forges and of the network to ours: all that GitHub and GitLab have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import requests
+
+from sandbox.credentials import Credential, remove_secret
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.forge import Project
+from sandbox.forges.http_session import RefusedError, TransientForgeError, network_error
+from sandbox.forges.responses import invalid_response
+from sandbox.text import neutralise
+
+DEFAULT_PAUSE_S = 60.0
+"""The pause after a rate limit that names none. GitHub documents a minute; GitLab's limits are per minute.
+
+It is above `MAX_PAUSE_S`, so a read is not retried: the hint names the pause, and `pr status --watch` waits for it.
+"""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a refusal means. `{host}`, `{path}` and `{status}` are replaced in the brief, `{host}` in the hint."""
+
+    code: ErrorCode
+    brief: str
+    hint: str = ""
+
+
+UNKNOWN_BRANCH = Meaning(
+    ErrorCode.NOT_FOUND,
+    "{host} lacks the head or the base branch",
+    "Push first. Check that the base branch still exists.",
+)
+
+
+@dataclass(frozen=True)
+class RefusalRules:
+    """How one kind of forge refuses.
+
+    `read_message`: the messages of an answer. `read_pause_s`: from an answer and its messages, the pause after a rate
+    limit; None if it is none. `explain`: from the same, the meaning of an answer with a status below 500.
+    """
+
+    read_message: Callable[[RefusedError], str]
+    read_pause_s: Callable[[RefusedError, str], float | None]
+    explain: Callable[[RefusedError, str], Meaning]
+
+
+@contextmanager
+def translate_errors(project: Project, rules: RefusalRules) -> Iterator[None]:
+    """Translate refusals and errors of the network. The token is removed from the forge's messages."""
+    host = project.hostname
+    with redact_secret(project.credential):
+        try:
+            yield
+        except RefusedError as refused:
+            raise _as_error(refused, project, rules) from None
+        except UnicodeEncodeError:  # headers are Latin-1
+            raise SandboxError(
+                ErrorCode.AUTH_FAILED,
+                f"The token for {host} has characters that are not allowed in a token",
+                hint=f"Store a new one: sandbox credentials set {host}",
+            ) from None
+        except requests.exceptions.InvalidSchema:  # another origin, see `http_session.build_session`
+            raise invalid_response("it redirects or links to another host") from None
+        except requests.RequestException as error:
+            raise network_error(error, host) from None
+
+
+@contextmanager
+def redact_secret(credential: Credential) -> Iterator[None]:
+    """Remove the credential's secret from errors: a server may repeat it in a status line or a redirect's address."""
+    try:
+        yield
+    except SandboxError as error:
+        # Changed in place: a copy raised from it would keep the original, with the secret, in its traceback.
+        error.details = remove_secret(neutralise(error.details), credential)
+        raise
+
+
+def _as_error(refused: RefusedError, project: Project, rules: RefusalRules) -> SandboxError:
+    host, status = project.hostname, refused.status
+    said = remove_secret(neutralise(rules.read_message(refused)), project.credential)[:2000]
+    if (wait_s := rules.read_pause_s(refused, said)) is not None:
+        return _rate_limit_error(host, said, wait_s)
+    if status >= 500:
+        return _server_error(host, status, said)
+    meaning = rules.explain(refused, said)
+    brief = meaning.brief.format(host=host, path=project.path, status=status)
+    return SandboxError(meaning.code, brief, details=said, hint=meaning.hint.replace("{host}", host))
+
+
+def _server_error(hostname: str, status: int, said: str) -> TransientForgeError:
+    brief, hint = f"{hostname} failed (HTTP {status})", "Try again later. No work was lost."
+    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint))
+
+
+def _rate_limit_error(hostname: str, said: str, wait_s: float) -> TransientForgeError:
+    brief, hint = f"The rate limit of {hostname} was reached", f"Wait {wait_s:.0f} s, then try again."
+    return TransientForgeError(SandboxError(ErrorCode.FORGE_ERROR, brief, details=said, hint=hint), wait_s)
+
+
+_MEANINGS = {
+    401: Meaning(
+        ErrorCode.AUTH_FAILED,
+        "{host} rejected the token",
+        "It may have expired or been revoked. Store a new one: sandbox credentials set {host}",
+    ),
+    403: Meaning(ErrorCode.AUTH_FAILED, "The token lacks a permission on {host}"),
+    404: Meaning(
+        ErrorCode.NOT_FOUND,
+        "{host} has no project {path}, or the token has no access to it or to this part of it",
+        "The forge gives the same answer for both. ",
+    ),
+}
+
+
+def explain_status(status: int, permissions: str) -> Meaning:
+    """The meaning of a status alone. `permissions`: what a token needs, for the hint if it may lack one."""
+    meaning = _MEANINGS.get(status, Meaning(ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})"))
+    return replace(meaning, hint=meaning.hint + permissions) if status in {403, 404} else meaning
+
+
+def read_seconds(headers: Mapping[str, str], name: str) -> float | None:
+    """A header that is a number of seconds. None if there is no such header, or it is something else."""
+    text = headers.get(name, "")
+    return float(text) if re.fullmatch("[0-9]{1,12}", text) else None
