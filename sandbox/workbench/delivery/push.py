@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
+from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
@@ -19,6 +20,7 @@ from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import find_gate_state, require_gate_state, require_open_gate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
+from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.repositories.clone import open_repository
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import lock_task
@@ -31,10 +33,11 @@ def push(
     services: Services, task_id: str, expected_commit: str | None = None, announce: AnnounceDelivery | None = None
 ) -> PushResult:
     """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
-    commit.
+    commit. Branch and commit messages are searched for secrets before.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
-    `gate_closed`; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
+    `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; then `push_rejected`, `auth_failed`,
+    `remote_not_found`, `network_error`, `timeout`.
     """
     return push_with_page(services, task_id, expected_commit, announce)[0]
 
@@ -57,6 +60,7 @@ def push_with_page(
         remote = services.parse_remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
+        require_no_secret(services, task.branch, read_messages(git, task.base_commit, task.head_commit))
         _require_gate(services, task, announce)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(services, task, remote)
