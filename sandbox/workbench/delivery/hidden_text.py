@@ -18,14 +18,16 @@ import unicodedata
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from sandbox.characters import INVISIBLE
+from sandbox.characters import INVISIBLE, char_class
 
 _STEPS = 3
+_INVISIBLE = re.compile(char_class(INVISIBLE))
+_BACKSLASH = re.compile(r"\\(?=[!-/:-@[-`{-~])")
 _OTHER = re.compile(r"[^a-z0-9]+")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"<[a-z/!?][^>]*>", re.IGNORECASE)
 _QUOTED_VALUE = re.compile(r"=\s?(?:\"[^\"]*\"|'[^']*')")
-_LINK_TARGET = re.compile(r"\]\([^()]*\)")
+_LINK_TARGET = re.compile(r"\]\([^()]*\)| \(`[^`()]*`\)")  # in Markdown, and as `forges.sanitize` writes it
 # Python refuses to convert a long decimal number, and Unicode ends at seven digits.
 _LEADING_ZEROS = re.compile(r"&#0+(?=[0-9])")
 _LONG_NUMBER = re.compile(r"&#[0-9]{8,};?")
@@ -35,8 +37,8 @@ _SPELLED_OUT = re.compile("u([0-9a-f]{4,5})")
 
 def list_readings(text: str) -> frozenset[str]:
     """The text and what is left of it without markup and encodings. Pure."""
-    found = {text}
-    newest = found
+    newest = {_unescape(text)}
+    found = {text} | newest
     for _ in range(_STEPS):
         newest = {step(reading) for reading in newest for step in (_decode, _remove_markup, _remove_values)} - found
         found |= newest
@@ -67,10 +69,17 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKD", kept).casefold()
 
 
+def _unescape(text: str) -> str:
+    """Remove invisible characters, which may be breaks of ours, and the backslashes of Markdown."""
+    return _BACKSLASH.sub("", _INVISIBLE.sub("", text))
+
+
 def _decode(text: str) -> str:
     """Replace entities, percent-encoding and the escapes of JSON."""
-    bounded = _LONG_NUMBER.sub("", _LEADING_ZEROS.sub("&#", text))
-    return _JSON_ESCAPE.sub(lambda m: chr(int(m[1], 16)), unquote(html.unescape(bounded), errors="replace"))
+    unquoted = text.replace("`", "")  # escaping of ours puts long numbers into code spans
+    bounded = _LONG_NUMBER.sub("", _LEADING_ZEROS.sub("&#", unquoted))
+    plain = unquote(html.unescape(bounded), errors="replace")
+    return _unescape(_JSON_ESCAPE.sub(lambda m: chr(int(m[1], 16)), plain))
 
 
 def _remove_markup(text: str) -> str:

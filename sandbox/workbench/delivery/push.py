@@ -60,7 +60,7 @@ def push_with_page(
         remote = services.parse_remote(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
-        require_no_secret(services, task.branch, read_messages(git, task.base_commit, task.head_commit))
+        _require_no_secret(services, git, task)
         _require_gate(services, task, announce)
         if task.pr_url is not None or (for_pull_request and task.pushed_at is not None):
             _require_open_if_ready(services, task, remote)
@@ -68,6 +68,12 @@ def push_with_page(
         _save_pushed(services, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+def _require_no_secret(services: Services, git: Git, task: Task) -> None:
+    """Raises: `policy_violation`, `quota_exceeded`, `auth_failed`, as the search for secrets."""
+    messages = read_messages(git, task.base_commit, task.head_commit)
+    require_no_secret(services, task.branch, messages, what="The branch's name or a commit message")
 
 
 def _require_gate(services: Services, task: Task, announce: AnnounceDelivery | None) -> None:

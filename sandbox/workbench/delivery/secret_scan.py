@@ -22,8 +22,10 @@ _SECRET_NAME = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY)$", re.IGNO
 _PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
-def require_no_secret(services: Services, *texts: str, others: Sequence[Credential] = ()) -> None:
-    """Require texts without our secrets. `others`: credentials in use that are not stored here.
+def require_no_secret(
+    services: Services, *texts: str, others: Sequence[Credential] = (), what: str = "The text"
+) -> None:
+    """Require texts without our secrets. `others`: credentials in use that are not stored here. `what`: for the error.
 
     Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
     return the secret to search.
@@ -33,7 +35,7 @@ def require_no_secret(services: Services, *texts: str, others: Sequence[Credenti
         if any(text.contains(secret) for text in searched):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The text contains the secret of {owner}, so it was not sent",
+                f"{what} contains the secret of {owner}, so it was not sent",
                 hint="Remove it. If an agent or a guest wrote it, the secret is known to them: replace that secret.",
             )
 
