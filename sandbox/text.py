@@ -6,6 +6,8 @@ import codecs
 import re
 import unicodedata
 
+from sandbox.characters import EMOJI_SELECTORS, INVISIBLE, LOOK_ALIKES, char_class
+
 # CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
 # bounded, so that a stream shown in chunks has a bound on how much may belong to an unfinished sequence.
 _CSI = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
@@ -18,8 +20,7 @@ _PIECE = re.compile(
     rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?P<string>{_STRING}\Z)|{_SEQUENCES.pattern}"
 )
 _ENDS = {"osc": re.compile("[\x07\x1b\x9c]"), "string": re.compile("[\x1b\x9c]")}
-# Bidirectional controls and zero-width or tag characters can make text look different from what it is.
-_INVISIBLE = re.compile("[\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
+_INVISIBLE = re.compile(char_class(INVISIBLE))
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
 
 
@@ -43,22 +44,35 @@ def escape_invisible(text: str) -> str:
 
     `neutralise` drops characters instead, which does no harm where no decision depends on the text.
     """
-    return "".join(c if _is_visible(c) else f"\\u{{{ord(c):x}}}" for c in text.replace("\\", "\\\\"))
+    return "".join(c if _is_visible(c) else _escape(c) for c in text.replace("\\", "\\\\"))
+
+
+def escape_path(path: str) -> str:
+    """Like `escape_invisible`, for a path: characters that look like a dot, a separator or a space are escaped too."""
+    return "".join(_escape(c) if ord(c) in LOOK_ALIKES else c for c in escape_invisible(path))
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
 
 
 def _is_visible(character: str) -> bool:
     """Whether a character is visible: printable ASCII, and characters of other scripts that have a width."""
     if character.isascii():
         return character.isprintable()
-    return character.isprintable() and unicodedata.category(character) not in {"Mn", "Me"} and character not in _BLANK
-
-
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and symbols that look blank
+    is_mark = unicodedata.category(character) in {"Mn", "Me"}
+    return character.isprintable() and not is_mark and ord(character) not in INVISIBLE
 
 
 def _replace_invisible(text: str) -> str:
-    plain = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    """Spell out invisible characters. Emoji selectors are dropped: they are common, and only change a symbol's look."""
+    plain = text if text.isascii() else _INVISIBLE.sub(_spell_out, text)
     return _UNPRINTABLE.sub("\ufffd", plain)
+
+
+def _spell_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return "" if code in EMOJI_SELECTORS else f"\\u{code:04x}"
 
 
 class DisplayDecoder:

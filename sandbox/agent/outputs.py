@@ -5,7 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from sandbox.models import ApprovalState, Cause, Check, FailedTest, Model, Repository, SparseModel, Task, Verdict
+from sandbox.models import (
+    ApprovalState,
+    Cause,
+    Check,
+    FailedTest,
+    FileContent,
+    Model,
+    Repository,
+    SparseModel,
+    Task,
+    Verdict,
+)
 
 
 class Repositories(Model):
@@ -25,6 +36,15 @@ class Tasks(Model):
 
 class Checks(Model):
     checks: tuple[Check, ...]
+
+
+class FileResult(FileContent):
+    """A file as shown to an agent: its exact content, because an edit needs it.
+
+    `invisible`: the characters of `content` that cannot be seen, how many of each, and the line of the first.
+    """
+
+    invisible: tuple[str, ...] = ()
 
 
 RunState = Literal["running", "finished"]

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
-from sandbox.text import neutralise
+from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
 NAME = "repository-workbench"
@@ -98,10 +98,9 @@ def _describe_checks(workbench: Workbench, owner: str) -> str:
     try:
         checks = workbench.checks(owner)
     except SandboxError as error:
-        raise MCPError(types.INVALID_PARAMS, error.brief) from error
+        raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
     lines = [
-        f"- {c.id}: {neutralise(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s"
-        for c in checks
+        f"- {c.id}: {one_line(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s" for c in checks
     ]
     return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
 

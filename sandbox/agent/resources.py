@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -13,9 +14,10 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent.results import neutralise_values
 from sandbox.config import find_resources
 from sandbox.errors import SandboxError
-from sandbox.text import neutralise
+from sandbox.text import neutralise, one_line
 from sandbox.workbench import Workbench
 
 MAX_CHARS = 256 * 1024
@@ -65,7 +67,7 @@ async def read_resource(
     try:
         text = await anyio.to_thread.run_sync(_reader_for(workbench, home, uri))
     except SandboxError as error:
-        raise MCPError(types.INVALID_PARAMS, error.brief) from error
+        raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
     cut = (
         text
         if len(text) <= MAX_CHARS
@@ -98,7 +100,8 @@ def _read_log(workbench: Workbench, task_id: str, run_id: str, stream: Literal["
 
 
 def _read_journal(workbench: Workbench, task_id: str) -> str:
-    return "".join(f"{entry.model_dump_json()}\n" for entry in workbench.log(task_id))
+    entries = (neutralise_values(entry.model_dump(mode="json")) for entry in workbench.log(task_id))
+    return "".join(f"{json.dumps(entry, ensure_ascii=False, separators=(',', ':'))}\n" for entry in entries)
 
 
 def _read_policy(home: Path, name: str) -> str:

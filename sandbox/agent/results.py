@@ -1,14 +1,12 @@
 """Turn the result or error of a use-case into a tool result: safe to show, within a budget, errors as content.
 
-Guest text stays in the fields that the models define. Control sequences in it are neutralised, except in the content of
-a file: an edit needs the exact text. A file with control characters is sent as base64, so that none reaches a terminal.
+Guest text stays in the fields that the models define. Control sequences and invisible characters in it are neutralised,
+except in the content of a file: an edit needs the exact text (`file_results`).
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import mcp_types as types
 from pydantic import BaseModel
 
+from sandbox.agent.file_results import file_result
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
@@ -23,13 +22,12 @@ from sandbox.models import FileContent
 from sandbox.text import neutralise
 
 BUDGET_BYTES = 50 * 1024
-_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 _NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
 
 
 def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
-    document = _neutralise(_encode_if_control(result).model_dump(mode="json"))
+    document = _show(result)
     text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
     content = [types.TextContent(type="text", text=text)]
     if omitted:
@@ -41,7 +39,7 @@ def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> 
 
 def failure(error: SandboxError, home: Path) -> types.CallToolResult:
     """A typed error as content, without paths of this host, and with tools in place of the commands in its hint."""
-    payload = _neutralise(error.payload())
+    payload = neutralise_values(error.payload())
     payload["error"]["hint"] = replace_commands(payload["error"]["hint"])
     text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
     return types.CallToolResult(
@@ -49,20 +47,21 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
     )
 
 
-def _encode_if_control(result: BaseModel) -> BaseModel:
-    if not isinstance(result, FileContent) or result.encoding != "utf-8" or not _CONTROL.search(result.content):
-        return result
-    encoded = base64.b64encode(result.content.encode("utf-8", "surrogateescape")).decode()
-    return result.model_copy(update={"content": encoded, "encoding": "base64"})
+def _show(result: BaseModel) -> dict[str, Any]:
+    shown = file_result(result) if isinstance(result, FileContent) else result
+    document: dict[str, Any] = neutralise_values(shown.model_dump(mode="json"))
+    if isinstance(shown, FileContent):
+        document["content"] = shown.content
+    return document
 
 
-def _neutralise(value: Any, name: str = "") -> Any:
-    """Neutralise control sequences in every text except a file's content."""
+def neutralise_values(value: Any) -> Any:
+    """Neutralise every text in a JSON value."""
     if isinstance(value, dict):
-        return {key: _neutralise(entry, key) for key, entry in value.items()}
+        return {neutralise(key): neutralise_values(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_neutralise(entry, name) for entry in value]
-    return neutralise(value) if isinstance(value, str) and name != "content" else value
+        return [neutralise_values(entry) for entry in value]
+    return neutralise(value) if isinstance(value, str) else value
 
 
 def _shorten(document: dict[str, Any], fields: tuple[str, ...], max_bytes: int) -> tuple[str, dict[str, int]]:

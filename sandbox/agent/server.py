@@ -38,7 +38,7 @@ from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
-from sandbox.text import decode_for_display
+from sandbox.text import decode_for_display, one_line
 from sandbox.version import __version__
 from sandbox.workbench import Watch
 
@@ -115,7 +115,7 @@ def _permit_without_asking(agent: Agent, context: _Context, name: str) -> Agent:
             raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
         return agent.with_permission(context, approval.permit_without_asking(agent, TOOLS[name]))
     except SandboxError as error:
-        raise MCPError(types.INVALID_REQUEST, f"{error.brief}. {error.hint}") from error
+        raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}")) from error
 
 
 async def _update_task(_context: _Context, _params: mcp_tasks.UpdateParams) -> dict[str, Any]:

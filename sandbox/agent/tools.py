@@ -225,7 +225,7 @@ _ROWS = (
         journal=_NO_JOURNAL, command="diff",
     ),
     Tool(
-        "space_repo_read_file", Preset.DISCOVER, _READ, inputs.ReadFileInput, models.FileContent,
+        "space_repo_read_file", Preset.DISCOVER, _READ, inputs.ReadFileInput, outputs.FileResult,
         lambda r: r.workbench.read_file(
             r.arguments.task_id, r.arguments.path, r.arguments.start_line, r.arguments.end_line
         ),

@@ -11,6 +11,7 @@ from sandbox.attack.suites import (
     hostile_images,
     hostile_paths,
     metadata,
+    misleading_text,
     nested,
     patches,
     pointer,
@@ -36,6 +37,7 @@ _FOUND: tuple[AttackEntry, ...] = (
     *resource_limits.ENTRIES,
     *hostile_images.ENTRIES,
     *start.ENTRIES,
+    *misleading_text.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

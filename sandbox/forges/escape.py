@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 
+from sandbox.characters import SHAPING, char_class
 from sandbox.text import neutralise
 
 BREAK = "\u200b"
@@ -26,12 +27,7 @@ RULE = "* * *"
 
 _LINE_CHARS = 2000
 
-# Unicode's default-ignorable characters that `neutral` keeps: they are invisible in text. The variation selectors
-# among them only change how an emoji looks.
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
-)
+_SHAPING = re.compile(char_class(SHAPING))
 # Bounded and possessive: hostile text must not cause long backtracking.
 _REFERENCE = r"(?:\S{0,300}[#!]|https?:|[a-z][a-z0-9_]{0,60}-\d)"
 _CLOSING_WORD = r"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
@@ -63,8 +59,11 @@ _LINE_START = re.compile(r"^([ ]*)([-+=:;]|[0-9]{1,9}(?=[.)]))", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """Remove or spell out terminal sequences, control and invisible characters; expand tabs."""
-    return _INVISIBLE.sub("", neutralise(text)).expandtabs(4)
+    """Remove terminal sequences and shaping characters, spell out other invisible ones; expand tabs.
+
+    Elsewhere shaping characters are spelled out too. A pull request is prose, in which a soft hyphen is ordinary.
+    """
+    return neutralise(_SHAPING.sub("", text)).expandtabs(4)
 
 
 def break_references(text: str) -> str:

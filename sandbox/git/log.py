@@ -1,15 +1,17 @@
-"""The commits of a range: their subjects, and the paths that they change."""
+"""The commits of a range: their subjects and messages, and the paths that they change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import IO
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import missing_object_error
 from sandbox.git.process import Git
 
 MAX_COMMITS = 2000
 SUBJECT_BYTES = 1000
+MESSAGES_BYTES = 4 * 1024**2
 _RANGE_OPTIONS = (f"--max-count={MAX_COMMITS}", "--topo-order", "--reverse")
 _FORMAT_OPTIONS = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
 
@@ -26,6 +28,22 @@ def list_subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]
     if process.code != 0:
         raise missing_object_error("The task's commits cannot be read", process.stderr)
     return tuple((oid, subject) for oid, _, subject in lines)
+
+
+def read_messages(git: Git, base: str, head: str) -> str:
+    """Authors, committers and messages of all commits on `head` that `base` does not have, as one untrusted text.
+
+    Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`.
+    """
+    fields = "--format=%an <%ae>%n%cn <%ce>%n%B"
+    with git.stream("rev-list", "--encoding=UTF-8", "--no-commit-header", fields, head, f"^{base}") as process:
+        found = process.stdout.read(MESSAGES_BYTES + 1)
+        if len(found) > MESSAGES_BYTES:
+            brief = f"The messages of the task's commits are longer than {MESSAGES_BYTES} bytes together"
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Start again with fewer or shorter messages.")
+    if process.code != 0:
+        raise missing_object_error("The task's commits cannot be read", process.stderr)
+    return found.decode("utf-8", errors="replace")
 
 
 def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NewType
 
+from sandbox.characters import IGNORABLE, INVISIBLE, LOOK_ALIKES
 from sandbox.errors import ErrorCode, SandboxError
 
 RepoPath = NewType("RepoPath", str)
@@ -22,17 +23,8 @@ MAX_COMPONENT_BYTES = 255
 _PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _SHORT_DOTGIT = re.compile(r"^git~[0-9]+$")
-# Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt, 15.0). HFS+ ignores some of them in names
-# (CVE-2014-9390, git's protectHFS); ext4 and f2fs directories with case folding ignored all until Linux 6.13.
-_IGNORABLE = dict.fromkeys(
-    code
-    for first, last in (
-        (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
-        (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
-        (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
-    )
-    for code in range(first, last + 1)
-)  # fmt: skip
+_IGNORED = dict.fromkeys(IGNORABLE)
+_LOOKS = {**dict.fromkeys(INVISIBLE), **LOOK_ALIKES}
 
 
 def show_path(raw: bytes) -> str:
@@ -96,9 +88,21 @@ def fold_name(component: bytes) -> str:
     """Fold a name as the most tolerant file system compares it: case (NTFS, APFS, casefolded ext4), compatible and
     ignorable characters (HFS+, ext4), NTFS streams, and the dots and spaces that Windows drops from the end.
     """
-    name = component.decode("utf-8", errors="replace").translate(_IGNORABLE)
-    name = unicodedata.normalize("NFKC", name).casefold().translate(_IGNORABLE)
+    name = component.decode("utf-8", errors="replace").translate(_IGNORED)
+    name = unicodedata.normalize("NFKC", name).casefold().translate(_IGNORED)
     return name.split(":", 1)[0].rstrip(". ")
+
+
+def is_look_alike(component: bytes) -> bool:
+    """Whether a name only looks like `.`, `..`, `.git`, an empty name, or several names with a separator between.
+
+    No file system takes it for one, but a person, a model or a program that normalises text may. Such names of existing
+    trees can be read; `policy.writes` refuses to write them.
+    """
+    if component.isascii():
+        return False
+    seen = unicodedata.normalize("NFKC", component.decode("utf-8", errors="replace").translate(_LOOKS))
+    return "/" in seen or "\\" in seen or not seen.strip(". ") or is_dotgit(seen.encode())
 
 
 def parent_folders(paths: Iterable[bytes]) -> set[bytes]:

@@ -24,6 +24,7 @@ from sandbox.policy.paths import (
     MAX_COMPONENT_BYTES,
     RepoPath,
     fold_name,
+    is_look_alike,
     parse_repo_path,
     path_bytes,
     refused_path_error,
@@ -31,6 +32,9 @@ from sandbox.policy.paths import (
 
 RESERVED_PREFIX = b".sandbox-write-"
 """Prefix of our temporary files; a walk never treats them as files of the guest."""
+
+LOOK_ALIKE = "look-alike"
+"""The rule that refuses, and reports before a push, names made of characters that look like dots or separators."""
 
 _SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
 _HINT = "The operator can allow it for this repository: docs/paths.md."
@@ -158,7 +162,9 @@ def parse_writable_path(text: str, policy: PathPolicy, repo_id: str) -> RepoPath
 def find_flags(path: RepoPath, policy: PathPolicy, repo_id: str) -> tuple[str, ...]:
     """Return the names of all rules that cover a path, allowed or not: a person sees them before a push."""
     own = (r.deny_rule for r in policy.repositories if r.applies_to(repo_id))
-    return tuple(rule.name for rule in (*policy.rules, *own) if rule.covers(path))
+    seems_other = any(map(is_look_alike, path_bytes(path).split(b"/")))
+    found = tuple(rule.name for rule in (*policy.rules, *own) if rule.covers(path))
+    return (*found, LOOK_ALIKE) if seems_other else found
 
 
 def load_path_policy(shipped: Path, operator_file: Path) -> PathPolicy:
@@ -200,6 +206,9 @@ def _require_allowed_name(path: RepoPath, name: bytes) -> None:
         raise refused_path_error(path, "reserved", "the name is reserved for the sandbox's temporary files")
     if _SHORT_NAME.match(fold_name(name)):
         raise refused_path_error(path, "short-name", "on Windows it may be another file's short name")
+    if is_look_alike(name):
+        why = "a name only looks like '.', '..', '.git', an empty name or a separator"
+        raise refused_path_error(ascii(path), LOOK_ALIKE, why)
 
 
 def _find_denying_rule(path: RepoPath, policy: PathPolicy, repo_id: str) -> PathRule | None:

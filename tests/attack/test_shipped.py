@@ -23,7 +23,7 @@ from sandbox.config import Settings
 from sandbox.engine import container, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
-from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, Status
+from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, PushResult, Status
 from sandbox.workbench import Workbench
 
 pytestmark = pytest.mark.must
@@ -108,6 +108,20 @@ def careless_commit(self: Workbench, task_id: str, message: str, allow: Sequence
     return _COMMIT(self, task_id, message, allow)
 
 
+def careless_write(self: Workbench, task_id: str, path: str, content: bytes, _hash: object) -> PatchResult:
+    root = self.task(task_id).worktree_path
+    assert root is not None
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(content)
+    return PatchResult(files=())
+
+
+def careless_push(self: Workbench, task_id: str) -> PushResult:
+    """Send whatever the commit's message says."""
+    task = self.task(task_id)
+    return PushResult(branch=task.branch, commit=task.head_commit, forced=False)
+
+
 _STATUS, _DIFF, _COMMIT = Workbench.status, Workbench.diff, Workbench.commit
 CARELESS: dict[str, tuple[Callable[..., object], Sequence[str]]] = {
     "status": (careless_status, ["A01", "B05"]),
@@ -115,6 +129,8 @@ CARELESS: dict[str, tuple[Callable[..., object], Sequence[str]]] = {
     "apply_patch": (careless_patch, ["J07", "J08", "J15", "J36"]),
     "diff": (careless_diff, ["I01"]),
     "commit": (careless_commit, ["I03"]),
+    "write_file": (careless_write, ["S13"]),
+    "push": (careless_push, ["S11"]),
 }
 
 

@@ -11,7 +11,7 @@ from sandbox.gate import DeliveryStep
 from sandbox.git import objects
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
-from sandbox.text import escape_invisible
+from sandbox.text import escape_invisible, escape_path
 from sandbox.workbench.checks import gate
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
@@ -128,19 +128,22 @@ def _intermediate_lines(
     if not paths:
         return []
     risks = [
-        f"RISK: {_spell_out(path)} in an earlier commit ({', '.join(f)})"
+        f"RISK: {_spell_out_path(path)} in an earlier commit ({', '.join(f)})"
         for path, f in find_risky_paths(policies, task, paths)
     ]
-    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_spell_out(path)}" for path in paths), *risks]
+    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_spell_out_path(path)}" for path in paths), *risks]
 
 
 def _both_names(file: Change | DiffFile) -> str:
     """Both names of a rename: the removed path matters as much."""
-    return f"{_spell_out(file.old_path)} -> {_spell_out(file.path)}" if file.old_path else _spell_out(file.path)
+    new = _spell_out_path(file.path)
+    return f"{_spell_out_path(file.old_path)} -> {new}" if file.old_path else new
 
 
 def _risk_lines(policies: Policies, task: Task, files: Sequence[Change | DiffFile]) -> list[str]:
-    return [f"RISK: {_spell_out(path)} ({', '.join(flags)})" for path, flags in find_risky_files(policies, task, files)]
+    return [
+        f"RISK: {_spell_out_path(path)} ({', '.join(flags)})" for path, flags in find_risky_files(policies, task, files)
+    ]
 
 
 def _argument_lines(name: str, value: Any) -> list[str]:
@@ -155,4 +158,13 @@ def _argument_lines(name: str, value: Any) -> list[str]:
 
 def _spell_out(text: str) -> str:
     """The complete text, with a note if it has non-ASCII letters that may look like others."""
-    return escape_invisible(text) + ("" if text.isascii() else "  [not all ASCII]")
+    return escape_invisible(text) + _ascii_note(text)
+
+
+def _spell_out_path(path: str) -> str:
+    """As `_spell_out`; in a path it matters which characters only look like dots and separators."""
+    return escape_path(path) + _ascii_note(path)
+
+
+def _ascii_note(text: str) -> str:
+    return "" if text.isascii() else "  [not all ASCII]"

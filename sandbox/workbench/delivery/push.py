@@ -11,6 +11,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
+from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
@@ -23,6 +24,7 @@ from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
+from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -34,10 +36,11 @@ def push(
     services: Services, task_id: str, expected_commit: str | None = None, announce: AnnounceDelivery | None = None
 ) -> PushResult:
     """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
-    commit.
+    commit. Branch and commit messages are searched for secrets before.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
-    `gate_closed`; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
+    `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; then `push_rejected`, `auth_failed`,
+    `remote_not_found`, `network_error`, `timeout`.
     """
     return push_with_page(services, task_id, expected_commit, announce)[0]
 
@@ -61,6 +64,7 @@ def push_with_page(
         remote = services.remotes.parse(repository.remote_url)
         require_own_branch(task_id, task, repository)
         require_commit(task)
+        _require_no_secret(services, git, task)
         # The caller may have asked the gate before. Only this answer counts: verdicts, image and profile may have
         # changed since, and the lock keeps the commit that is sent the one that was checked.
         tree_gate = TreeGate(services, task)
@@ -71,6 +75,12 @@ def push_with_page(
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+def _require_no_secret(services: Services, git: Git, task: Task) -> None:
+    """Raises: `policy_violation`, `quota_exceeded`, `auth_failed`, as the search for secrets."""
+    messages = read_messages(git, task.base_commit, task.head_commit)
+    require_no_secret(services.credentials, task.branch, messages, what="The branch's name or a commit message")
 
 
 def _require_gate(tree_gate: TreeGate, announce: AnnounceDelivery | None) -> None:

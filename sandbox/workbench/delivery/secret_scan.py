@@ -1,4 +1,4 @@
-"""Refuse to send a text that contains one of our secrets, also in an encoded form."""
+"""Refuse to send a text that contains one of our secrets, also in an encoded or hidden form."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import quote
 from sandbox.credentials import Credential, read_entries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.credential_store import CredentialStore
+from sandbox.workbench.delivery.hidden_text import letters_of, list_letters, list_readings
 
 MIN_SECRET_CHARS = 8
 """Shorter secrets are not searched: any text may contain them by chance, and a refusal would reveal them."""
@@ -18,38 +19,50 @@ MIN_SECRET_CHARS = 8
 _KEY_BYTES = 64 * 1024
 _KEY_LINE = re.compile(r"^[A-Za-z0-9+/]{60,}$", re.MULTILINE)
 _SECRET_NAME = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY)$", re.IGNORECASE)
-_OTHER = re.compile(r"[^a-z0-9]+")
 _PREFIX_CHARS = (0, 2, 3)  # base64 characters that depend on 0, 1 or 2 preceding bytes
 
 
-def require_no_secret(credentials: CredentialStore, *texts: str, others: Sequence[Credential] = ()) -> None:
-    """Require texts without our secrets. `others`: credentials in use that are not stored here.
+def require_no_secret(
+    credentials: CredentialStore, *texts: str, others: Sequence[Credential] = (), what: str = "The text"
+) -> None:
+    """Require texts without our secrets. `others`: credentials in use that are not stored here. `what`: for the error.
 
     Raises: `policy_violation`, with the owner of the secret, never the secret; `auth_failed` when a keyring does not
     return the secret to search.
     """
+    searched = [_SearchedText(text) for text in texts]
     for owner, secret in _list_secrets(credentials, others):
-        if any(contains_secret(text, secret) for text in texts):
+        if any(text.contains(secret) for text in searched):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The text contains the secret of {owner}, so it was not sent",
+                f"{what} contains the secret of {owner}, so it was not sent",
                 hint="Remove it. If an agent or a guest wrote it, the secret is known to them: replace that secret.",
             )
 
 
 def contains_secret(text: str, secret: str) -> bool:
-    """Whether a text contains the secret: plain, URL-encoded, in hex or within base64. Letter case and characters
-    between its letters and digits are ignored. Pure.
+    """Whether a text contains the secret: plain, URL-encoded, in hex or within base64, and as `hidden_text` reads it.
+
+    Letter case and characters between its letters and digits are ignored. Pure.
     """
-    if len(secret) < MIN_SECRET_CHARS:
-        return False
-    letters = _normalize(text)
-    forms = {_normalize(form) for form in _list_encodings(secret)}
-    return secret in text or any(form in letters for form in forms if len(form) >= MIN_SECRET_CHARS)
+    return _SearchedText(text).contains(secret)
 
 
-def _normalize(text: str) -> str:
-    return _OTHER.sub("", text.lower())
+class _SearchedText:
+    """A text that is searched for many secrets."""
+
+    def __init__(self, text: str) -> None:
+        self._readings = list_readings(text)
+        self._letters = list_letters(self._readings)
+
+    def contains(self, secret: str) -> bool:
+        """As `contains_secret`."""
+        if len(secret) < MIN_SECRET_CHARS:
+            return False
+        forms = {letters_of(form) for form in _list_encodings(secret)}
+        return any(secret in reading for reading in self._readings) or any(
+            form in letters for form in forms if len(form) >= MIN_SECRET_CHARS for letters in self._letters
+        )
 
 
 def _list_encodings(secret: str) -> Iterator[str]:

@@ -454,6 +454,7 @@ def test_a_file_with_control_characters_comes_as_base64() -> None:
     assert base64.b64decode(document["content"]) == b"a\x1b[2Jb"
     plain = success(TOOLS["space_repo_read_file"], content_of("a\tb\r\n\u202e")).structured_content
     assert plain["content"] == "a\tb\r\n\u202e", "an edit needs the exact text"
+    assert plain["invisible"] == ["U+202E RIGHT-TO-LEFT OVERRIDE: 1, first in line 2"]
 
 
 # --- prompt and resources

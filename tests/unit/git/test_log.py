@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox.errors import ErrorCode
-from sandbox.git.log import SUBJECT_BYTES, list_subjects
+from sandbox.git.log import MESSAGES_BYTES, SUBJECT_BYTES, list_subjects, read_messages
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 
@@ -34,6 +34,27 @@ def test_subjects_come_oldest_first_each_on_its_own(upstream: Upstream, cached: 
     assert found[4][1].startswith("commit 0123")
     assert list_subjects(git, base, base) == ()
     assert list_subjects(git, made[0], made[1]) == (found[1],)
+
+
+def test_messages_are_whole_with_their_authors_and_only_those_of_the_range(
+    upstream: Upstream, cached: Callable[[Upstream], Git]
+) -> None:
+    base = upstream.commit("before")
+    commit(upstream, b"one\n\nbody of one\n")
+    head = commit(upstream, "caf\u00e9".encode("latin-1"), encoding="ISO-8859-1")
+    git = cached(upstream)
+    found = read_messages(git, base, head)
+    assert "one\n\nbody of one\n" in found
+    assert "caf\u00e9" in found
+    assert "before" not in found
+    assert found.count(upstream.git("log", "-1", "--format=%an <%ae>").decode().strip()) >= 2
+
+
+def test_messages_too_long_to_be_searched_are_refused(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
+    base = upstream.commit("base")
+    head = commit(upstream, b"x" * (MESSAGES_BYTES + 1))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        read_messages(cached(upstream), base, head)
 
 
 def test_a_commit_that_is_not_there_is_an_error(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:

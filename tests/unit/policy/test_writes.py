@@ -13,7 +13,7 @@ from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import PatternSet, parse_pattern
 from sandbox.policy.paths import parse_repo_path
-from sandbox.policy.writes import PathPolicy, find_flags, load_path_policy, parse_writable_path
+from sandbox.policy.writes import LOOK_ALIKE, PathPolicy, find_flags, load_path_policy, parse_writable_path
 from tests.unit.conftest import refused
 
 SHIPPED = find_resources("policies") / "paths.toml"
@@ -79,6 +79,36 @@ def test_j31_a_name_that_some_file_system_takes_for_a_control_file_is_one(path: 
 @pytest.mark.parametrize("path", ["GITATT~1", "gitmod~1", "gi7eba~1", "GITHUB~1/WORKFL~1/x.yml", "a/codeow~1", "x~1.c"])
 def test_a_short_name_of_windows_is_refused(path: str, shipped: PathPolicy) -> None:
     assert refusing_rule(path, shipped) == "short-name"
+
+
+LOOK_ALIKES = [
+    "\u2024", "\u2024\u2024/x", "\u2025", "\u2026", "\uff0e\uff0e/x", "d/\u3002\u3002", "\u00b7", ".\u2024/x",
+    ".\u200b./x",
+    "a\u2215b", "a\u2044b", "a\uff0fb", "a\u29f8b", "a\uff3cb", "a\u2216b", "a\u29f5b", "\ufe68", "\u2105.txt",
+    "\u3002git/config", "\u00b7git", "\u200b", "d/\u3164/x", "\u2800", "\u3000", "\u00a0.", "\u1680",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LOOK_ALIKES, ids=ascii)
+def test_s13_a_name_that_only_looks_like_another_is_refused_flagged_and_readable(
+    path: str, shipped: PathPolicy
+) -> None:
+    assert refusing_rule(path, shipped) == LOOK_ALIKE
+    assert LOOK_ALIKE in find_flags(parse_repo_path(path), shipped, REPO)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a\u2026b.txt", "\u4e2d\u3002md", "\u30a2\u30fb\u30a4", "x\u00b7y", "\u00bd.md", "caf\u00e9/\u00e9", "...",
+        " x",
+        "x\u202egnp", "\u2764\ufe0f.md", "a\u00a0b", "\u0628\u200c\u0628", "%FF", "\u2260",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_a_name_of_another_script_is_written(path: str, shipped: PathPolicy) -> None:
+    assert parse_writable_path(path, shipped, REPO) == path
+    assert find_flags(parse_repo_path(path), shipped, REPO) == ()
 
 
 @pytest.mark.parametrize(
