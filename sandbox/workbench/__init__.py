@@ -591,9 +591,7 @@ class Workbench:
         arguments = {"without": list(without), "discard": discard}
         with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:
             return done(
-                use.clean.clean_task(
-                    self._services, task_id, without, discard=discard, expected_commit=expected_commit
-                )
+                use.clean.clean_task(self._services, task_id, without, discard=discard, expected_commit=expected_commit)
             )
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:

@@ -73,7 +73,8 @@ def new_report_folder(services: Services) -> Iterator[tuple[str, Path]]:
     run_id = new_run_id(services)
     folder = services.home.clean_room(run_id)
     try:
-        folder.mkdir(mode=0o755)
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o755)  # whatever the umask: the guest writes there
         if services.file_owner is not None:
             os.chown(folder, *services.file_owner)
         yield run_id, folder

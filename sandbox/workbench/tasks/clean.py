@@ -31,8 +31,8 @@ def clean_task(
     `without`: new files or directories that are neither read nor kept, because they are too large. A task without
     a worktree gets one from its newest snapshot, or from its last commit if that is newer. `expected_commit`: the last
     commit that was approved.
-    Raises: `conflict` for another commit, `invalid_input` for `without` with `discard`, `quota_exceeded` when the changes cannot be kept,
-    `engine_unavailable` when the task may have a container.
+    Raises: `conflict` for another commit, `invalid_input` for `without` with `discard`, `quota_exceeded` when the
+    changes cannot be kept, `engine_unavailable` when the task may have a container.
     """
     if without and discard:
         raise SandboxError(

@@ -128,13 +128,12 @@ def _find_snapshot(git: Git, task: Task, snapshot_id: str) -> _SnapshotOnHead:
     return known[snapshot_id]
 
 
-def restore_state(
-    services: Services, task_id: str, state: str, expected_tree: str | None = None
-) -> RestoreResult:
+def restore_state(services: Services, task_id: str, state: str, expected_tree: str | None = None) -> RestoreResult:
     """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
 
     The current state is saved as a snapshot first. Ignored files stay; the branch does not move. `expected_tree`: the
-    working state that was approved. Raises: `not_found`; `conflict` for another working state; and the errors of `workspaces.restore`, which leave the worktree unchanged.
+    working state that was approved. Raises: `not_found`; `conflict` for another working state; and the errors of
+    `workspaces.restore`, which leave the worktree unchanged.
     """
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
