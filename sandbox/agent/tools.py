@@ -139,7 +139,9 @@ def _read_log(request: ToolCall) -> BaseModel:
 
 def _close(request: ToolCall) -> BaseModel:
     wanted = request.arguments
-    task = request.workbench.close_task(wanted.task_id, delete_worktree=wanted.delete_worktree, discard=wanted.discard)
+    task = request.workbench.close_task(
+        wanted.task_id, delete_worktree=wanted.delete_worktree, discard=wanted.discard, expected_tree=request.state
+    )
     return outputs.TaskResult(task=task)
 
 
@@ -322,14 +324,14 @@ _ROWS = (
     ),
     Tool(
         "space_repo_restore", Preset.EDIT, _WRITE, inputs.RestoreInput, models.RestoreResult,
-        lambda r: r.workbench.restore(r.arguments.task_id, r.arguments.snapshot),
+        lambda r: r.workbench.restore(r.arguments.task_id, r.arguments.snapshot, expected_tree=r.state),
         "Reset the files to a snapshot, 'head' or 'base'; the previous state is kept as a snapshot.",
         cut_fields=("changes", "rejected"),
         journal="restore", command="task restore",
     ),
     Tool(
         "space_repo_clean", Preset.EDIT, _WRITE, inputs.CleanInput, models.CleanResult,
-        lambda r: r.workbench.clean_task(r.arguments.task_id, r.arguments.without),
+        lambda r: r.workbench.clean_task(r.arguments.task_id, r.arguments.without, expected_commit=r.state),
         "Delete files that checks left in the task and that no commit would contain: build output, ignored files. For "
         "a task over its disk limit. Uncommitted changes are kept; a snapshot of them is made first.",
         cut_fields=("changes", "rejected"),

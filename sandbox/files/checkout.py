@@ -32,7 +32,8 @@ def check_out(root: Path, files: Iterable[FileSpec], owner: tuple[int, int] | No
 
     Raises: `unsafe_repository` for names that must not exist; `root` is then deleted.
     """
-    root.mkdir(parents=True, mode=0o700)
+    root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    root.mkdir(mode=0o700)
     try:
         count = _write_all(os.fsencode(root), files, owner)
         if owner is not None:
@@ -89,6 +90,7 @@ def _make_parents(base: bytes, folder: bytes, made: set[bytes], owner: tuple[int
     target = base + b"/" + folder
     # A plain mkdir: it fails if a link of the same name was checked out before, and does not follow it.
     os.mkdir(target, 0o755)
+    os.chmod(target, 0o755)  # noqa: S103 - whatever the umask: a guest, another user, must be able to read it
     if owner is not None:
         os.chown(target, *owner, follow_symlinks=False)
     made.add(folder)

@@ -19,6 +19,7 @@ def write_mask(root: Path, mask: bytes) -> None:
     """Write the file into a worktree that no guest has seen. Raises: FileExistsError."""
     fd = os.open(root / _NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
     with os.fdopen(fd, "wb") as stream:
+        os.fchmod(fd, 0o444)  # whatever the umask: a guest must be able to read it
         stream.write(mask)
 
 

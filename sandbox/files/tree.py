@@ -298,6 +298,7 @@ class WorktreeFiles:
             try:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=parent)
+                    _set_directory_mode(parent, name)
                     if owner is not None:
                         os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
             finally:
@@ -313,6 +314,15 @@ class WorktreeFiles:
             except OSError:
                 return
             folder = above
+
+
+def _set_directory_mode(parent: int, name: bytes) -> None:
+    """0755, whatever the umask. Through a handle: a guest may have put a link there since."""
+    fd = openat2(parent, name, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fchmod(fd, 0o755)
+    finally:
+        os.close(fd)
 
 
 def sha256_of(content: bytes) -> str:

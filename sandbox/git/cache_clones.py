@@ -114,6 +114,7 @@ def _write_config(path: Path, oid_length: int) -> None:
     beside = path / "config.new"
     if _read_config(path) != _CONFIGS[oid_length]:
         beside.write_bytes(_CONFIGS[oid_length])
+        beside.chmod(0o644)
         beside.replace(path / "config")
 
 
@@ -217,6 +218,7 @@ def _fetch_and_record(git: Git, access: RemoteAccess, *, is_new: bool = False) -
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
+    beside.chmod(0o644)
     beside.replace(marker)
     return head
 

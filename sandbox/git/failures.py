@@ -11,6 +11,8 @@ _PERMANENT = re.compile(
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_DAMAGED = "The remote's repository is damaged"
+_DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
 # First match wins: (pattern, code, brief, hint).
 _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
@@ -55,8 +57,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
             r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
             ErrorCode.UNSAFE_REPOSITORY,
-            "The remote's repository is damaged",
-            "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects.",
+            _DAMAGED,
+            _DAMAGED_HINT,
         ),
         (
             r"not our ref|does not allow request for unadvertised object",
@@ -162,6 +164,11 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
             transient = error_code is ErrorCode.NETWORK_ERROR and not _PERMANENT.search(said)
             return GitFailure(error_code, brief, details=details, hint=hint, transient=transient)
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
+
+
+def damaged_remote_error(details: str) -> SandboxError:
+    """`unsafe_repository` for a local repository in which we found the damage ourselves."""
+    return SandboxError(ErrorCode.UNSAFE_REPOSITORY, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -40,7 +40,7 @@ def is_partial(git: Git) -> bool:
 
 def mark_partial(git_dir: Path) -> None:
     """Mark a clone as partial, before its first fetch."""
-    (git_dir / _MARKER).touch()
+    (git_dir / _MARKER).touch(mode=0o600)
 
 
 def is_filter_ignored(said: str) -> bool:

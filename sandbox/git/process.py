@@ -33,6 +33,7 @@ LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
+_UMASK = 0o022  # of git, so that modes in the clones do not depend on the caller's
 _CUT_MARGIN = 4 * 1024  # dropped after a cut, which may have split a secret; longer than any secret
 CUT_MARK = "[cut] "  # put before text whose beginning was cut: else half a line of the server could look like git's
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
@@ -357,6 +358,7 @@ def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...
         shell=False,
         start_new_session=True,
         pass_fds=fds,
+        umask=_UMASK,
     )
     popen = handle.proc
     handle.proc = None  # else GitPython terminates the process in __del__

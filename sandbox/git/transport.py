@@ -22,7 +22,8 @@ import tenacity
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, is_transient
-from sandbox.git.local_remotes import require_local_repository
+from sandbox.git.local.local_remotes import local_path_of, require_local_repository
+from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
@@ -94,6 +95,18 @@ def network_access(access: RemoteAccess) -> Iterator[NetworkAccess]:
     else:
         with _askpass(access) as network:
             yield replace(network, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
+
+
+@contextmanager
+def open_for_reading(git: Git, access: RemoteAccess) -> Iterator[RemoteAccess]:
+    """Access to the remote; for a local path, to our view of it. Raises: `remote_not_found`, `unsafe_repository`."""
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    if path is None:
+        yield access
+        return
+    with view_local_repository(git, path, MAX_REFS) as view:
+        yield replace(access, remote=replace(access.remote, url=view.url))
 
 
 def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
@@ -172,9 +185,7 @@ def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
     `quota_exceeded` for too many refs.
     """
     branch, commit, refs = "", "", 0
-    for value, name in _list_refs(
-        git, access, "--symref", "--", access.remote.url, "HEAD", "refs/heads/*", "refs/tags/*"
-    ):
+    for value, name in _list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
@@ -190,9 +201,14 @@ def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
     return RemoteHead(require_ref_name(branch) if branch else "", commit)
 
 
-def _list_refs(git: Git, access: RemoteAccess, *question: str) -> list[tuple[str, str]]:
+def _list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
-    require_local_repository(access.remote)
+    with open_for_reading(git, access) as readable:
+        lines = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
+    return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
+
+
+def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> list[str]:
     ceiling = ResourceLimits(_TRACE_BYTES, MAX_MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
@@ -208,8 +224,7 @@ def _list_refs(git: Git, access: RemoteAccess, *question: str) -> list[tuple[str
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.raise_for_status("ls-remote")
 
-    lines = _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
-    return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
+    return _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
 
 
 class _HeaderTrace(NamedTuple):
@@ -256,6 +271,19 @@ def _fetch(
     partial: bool,
     stdin: bytes = b"",
 ) -> str:
+    with open_for_reading(git, access) as readable:
+        return _fetch_readable(git, readable, options, refspecs, partial=partial, stdin=stdin)
+
+
+def _fetch_readable(
+    git: Git,
+    access: RemoteAccess,
+    options: Sequence[str],
+    refspecs: Sequence[str],
+    *,
+    partial: bool,
+    stdin: bytes,
+) -> str:
     talk = "--progress" if access.progress else "--quiet"
     config = {**_ONE_PACK, "fetch.negotiationAlgorithm": "noop"} if stdin else _ONE_PACK
     source = access.remote.url
@@ -278,7 +306,7 @@ def _fetch(
 def find_remote_branch(git: Git, access: RemoteAccess, branch: str) -> str | None:
     """The commit that a branch of the remote points to now, or None."""
     ref = f"refs/heads/{require_ref_name(branch)}"
-    for oid, name in _list_refs(git, access, "--", access.remote.url, ref):
+    for oid, name in _list_refs(git, access, patterns=(ref,)):
         if name == ref and is_object_id(oid):
             return oid
     return None

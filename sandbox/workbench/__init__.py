@@ -566,27 +566,33 @@ class Workbench:
         """The task's snapshots, oldest first. Raises: `not_found`."""
         return use.snapshots.list_snapshots(self._services.home, self._services.repositories, task_id)
 
-    def restore(self, task_id: str, snapshot: str) -> RestoreResult:
+    def restore(self, task_id: str, snapshot: str, *, expected_tree: str | None = None) -> RestoreResult:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the previous state is saved.
 
-        Raises: as `snapshot`; `not_found` for the snapshot; `unsafe_path` for a path that cannot be written.
+        `expected_tree`: refuse if the working state is a different tree. Raises: as `snapshot`; `not_found` for the
+        snapshot; `unsafe_path` for a path that cannot be written; `conflict` for another working state.
         """
         with use.journaling.record_operation(
             self._services, task_id, "restore", {"snapshot": snapshot}, names=[snapshot]
         ) as done:
-            return done(use.snapshots.restore_state(self._services, task_id, snapshot))
+            return done(use.snapshots.restore_state(self._services, task_id, snapshot, expected_tree))
 
-    def clean_task(self, task_id: str, without: Sequence[str] = (), *, discard: bool = False) -> CleanResult:
+    def clean_task(
+        self, task_id: str, without: Sequence[str] = (), *, discard: bool = False, expected_commit: str | None = None
+    ) -> CleanResult:
         """Delete everything that a commit would not include: build output, ignored files. Uncommitted changes are kept.
 
-        `without`: new files or folders to delete as well. `discard`: delete all uncommitted changes. Raises:
+        `without`: new files or folders to delete as well. `discard`: delete all uncommitted changes.
+        `expected_commit`: refuse if the task's last commit is a different one. Raises:
         `not_found`; `invalid_input` for `without`, also beside `discard`; `unsafe_path`; `quota_exceeded` when the
         changes cannot be saved; `conflict` for a closed task or while another operation holds it; `engine_unavailable`
         when the guest cannot be ended.
         """
         arguments = {"without": list(without), "discard": discard}
         with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:
-            return done(use.clean.clean_task(self._services, task_id, without, discard=discard))
+            return done(
+                use.clean.clean_task(self._services, task_id, without, discard=discard, expected_commit=expected_commit)
+            )
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
         """A new task that continues from a snapshot, or from the current working state.
@@ -744,17 +750,24 @@ class Workbench:
         ) as done:
             return done(use.requests.revoke(self._services, approval_id, by))
 
-    def close_task(self, task_id: str, *, delete_worktree: bool = False, discard: bool = False) -> Task:
+    def close_task(
+        self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
+    ) -> Task:
         """End a task; its remote branch is kept. Checks that run in it are stopped first.
 
-        `delete_worktree`: also delete the worktree; `discard`: even with uncommitted changes. Raises: `not_found`;
+        `delete_worktree`: also delete the worktree; `discard`: even with uncommitted changes. `expected_tree`: refuse
+        if the working state is a different tree. Raises: `not_found`;
         `dirty_workspace` for uncommitted changes, unless `discard`; `timeout` and `engine_unavailable` as
         `stop_checks`; `conflict` while another operation holds the task.
         """
         arguments = {"delete": delete_worktree, "discard": discard}
         with use.journaling.record_operation(self._services, task_id, "close", arguments) as done:
             use.stop.stop_checks(self._services, task_id)
-            return done(use.lifecycle.close_task(self._services, task_id, delete=delete_worktree, discard=discard))
+            return done(
+                use.lifecycle.close_task(
+                    self._services, task_id, delete=delete_worktree, discard=discard, expected_tree=expected_tree
+                )
+            )
 
     def set_credential(
         self,

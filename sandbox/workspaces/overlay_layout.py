@@ -69,6 +69,7 @@ class OverlayLayout:
                 hint="The task's changes are kept in its upper directory. Fetch the base commit again.",
             )
         site.root.mkdir(exist_ok=True, mode=0o755)
+        site.root.chmod(0o755)
         try:
             mount_overlay(layers, site.id_mapping)
         except OSError as error:
@@ -182,15 +183,18 @@ def _read_tracked_directories(
 
 
 def _make_layers(site: WorktreePaths, below: str) -> None:
-    site.layers.mkdir(parents=True, mode=0o700)
+    site.layers.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    site.layers.mkdir(mode=0o700)
     (site.layers / "work").mkdir(mode=0o700)
     upper = site.layers / "upper"
     upper.mkdir(mode=0o755)
+    upper.chmod(0o755)  # whatever the umask: a guest must be able to read it
     if site.owner is not None:
         os.chown(upper, *site.owner)
     write_atomically(site.layers / _BASE, below.encode())
     site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.root.mkdir(mode=0o755)
+    site.root.chmod(0o755)
 
 
 def _layers(site: WorktreePaths) -> OverlayLayers:

@@ -20,8 +20,8 @@ from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from tests.attack.arena import GIT, Arena
 
-ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "test_o_push")
-NOT_ABOUT_LAYOUTS = tuple(f"test_{section}_" for section in "befgoq")
+ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "test_o_push", "test_s_local_remotes")
+NOT_ABOUT_LAYOUTS = (*(f"test_{section}_" for section in "befgoq"), "test_s_local_remotes")
 """Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
 
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"

@@ -36,7 +36,7 @@ from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import EffectiveContainerPolicy
-from sandbox.workbench.controller.guest_users import find_account
+from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 
 pytestmark = pytest.mark.xdist_group("executor")

@@ -25,7 +25,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
-from sandbox.workbench.controller.guest_users import find_account
+from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.conftest import docker_api
 from tests.docker.test_hardening import build

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.local.local_remotes import local_path_of, require_local_repository
+from sandbox.git.local.publishing import publish_branch
+from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import missing_object_error, peel, require_ref_name
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
-from sandbox.git.transport import RemoteAccess, find_remote_branch, network_access
+from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, network_access
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
 _PUSH_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
@@ -63,6 +67,19 @@ def _is_on_host(url: str, hostname: str) -> bool:
 
 
 def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    if path is None:
+        return _send_to(git, access, commit, ref, expected)
+    with view_local_repository(git, path, MAX_REFS) as view:
+        inside = replace(access, remote=replace(access.remote, url=view.url))
+        said = _send_to(git, inside, commit, ref, expected)
+        if not publish_branch(view, ref, commit, MAX_REFS):
+            raise PushRejected(PushReason.BRANCH_MOVED)
+        return said
+
+
+def _send_to(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
     with network_access(access) as network:
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",

@@ -26,7 +26,7 @@ from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, spl
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
-from sandbox.workbench.controller.guest_users import find_account
+from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.worktrees import clean_room
 from sandbox.workspaces.layout import WorktreePaths

@@ -23,7 +23,7 @@ from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
-from sandbox.workbench.controller.guest_users import Owner
+from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def new_report_folder(services: Services, owner: Owner) -> Iterator[tuple[str, P
     run_id = new_run_id(services.presence)
     folder = services.home.clean_room(run_id)
     try:
-        folder.mkdir(mode=0o755)
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o755)  # whatever the umask: the guest writes there
         if owner is not None:
             os.chown(folder, *owner)
         yield run_id, folder

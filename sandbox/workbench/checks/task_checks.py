@@ -15,7 +15,7 @@ from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.controller.guest_users import find_account
+from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base

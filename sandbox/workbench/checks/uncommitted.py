@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.git.local_remotes import local_path_of
+from sandbox.git.local.local_remotes import local_path_of
 from sandbox.models import UncommittedChanges
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.repositories.clone import UpdatedRepository

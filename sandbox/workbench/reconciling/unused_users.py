@@ -11,7 +11,7 @@ from functools import partial
 
 from sandbox.store.guest_users import UserLease
 from sandbox.store.liveness import owner_of
-from sandbox.workbench.controller.guest_users import find_guest_users, release_user
+from sandbox.workbench.controller.guest_accounts import find_guest_users, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.worktrees import read_owner

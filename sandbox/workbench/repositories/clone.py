@@ -21,7 +21,7 @@ from sandbox.git.cache_clones import (
     resolve_commit,
 )
 from sandbox.git.entries import TreeEntry
-from sandbox.git.local_remotes import find_enclosing_repository, local_path_of
+from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
 from sandbox.git.objects import list_tree, peel, read_blobs, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining

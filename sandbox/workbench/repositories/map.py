@@ -16,7 +16,7 @@ from sandbox.models import RepoMap
 from sandbox.policy.paths import show_path
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.guest_users import lease_account
+from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services

@@ -15,6 +15,7 @@ from sandbox.models import CleanResult, Snapshot, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
@@ -27,13 +28,16 @@ _LEAVE_OUT_HINT = (
 )
 
 
-def clean_task(services: Services, task_id: str, without: Sequence[str], *, discard: bool) -> CleanResult:
+def clean_task(
+    services: Services, task_id: str, without: Sequence[str], *, discard: bool, expected_commit: str | None = None
+) -> CleanResult:
     """Remove all files that a commit would not hold. Changes stay, after a snapshot of them; `discard` removes them.
 
     `without`: new files or directories that are neither read nor kept, because they are too large. A task without
-    a worktree gets one from its newest snapshot, or from its last commit if that is newer.
-    Raises: `invalid_input` for `without` with `discard`, `quota_exceeded` when the changes cannot be kept,
-    `engine_unavailable` when the task may have a container.
+    a worktree gets one from its newest snapshot, or from its last commit if that is newer. `expected_commit`: the last
+    commit that was approved.
+    Raises: `conflict` for another commit, `invalid_input` for `without` with `discard`, `quota_exceeded` when the
+    changes cannot be kept, `engine_unavailable` when the task may have a container.
     """
     if without and discard:
         raise SandboxError(
@@ -42,6 +46,7 @@ def clean_task(services: Services, task_id: str, without: Sequence[str], *, disc
             hint="Give either --without or --discard.",
         )
     with lock_task(services, task_id) as task:
+        require_approved("commit", task.head_commit, expected_commit)
         repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)

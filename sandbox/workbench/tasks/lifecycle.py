@@ -18,10 +18,11 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_free_space
-from sandbox.workbench.controller.guest_users import Owner
+from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
@@ -169,13 +170,28 @@ def compare_task(
         yield TaskComparison(task, git, root, site.owner, files, changes)
 
 
-def close_task(services: Services, task_id: str, *, delete: bool, discard: bool) -> Task:
-    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR."""
+def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
+    """`approved`: the tree of the working state that a person approved; None: any. Raises: `conflict`."""
+    if approved is not None:
+        tree = objects.build_tree(opened.git, opened.task.head_commit, opened.changes.tree)
+        require_approved("tree", tree, approved)
+
+
+def close_task(
+    services: Services, task_id: str, *, delete: bool, discard: bool, expected_tree: str | None = None
+) -> Task:
+    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR.
+
+    `expected_tree`: the working state that was approved. Raises: `conflict` for another one; `dirty_workspace`.
+    """
     task = find_task(services.home, task_id, allow_closed=True)
     with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         remove_orphans(services, task_id)
         task = find_task(services.home, task_id, allow_closed=True)
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+        if expected_tree is not None:
+            with compare_task(services, task) as opened:
+                require_approved_tree(opened, expected_tree)
         if delete and not discard and has_worktree(site):
             _require_no_changes(services, task)
         remove_guest(services, task_id)

@@ -20,7 +20,14 @@ from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.lifecycle import ForkOrigin, TaskComparison, compare_task, create_task, lock_task
+from sandbox.workbench.tasks.lifecycle import (
+    ForkOrigin,
+    TaskComparison,
+    compare_task,
+    create_task,
+    lock_task,
+    require_approved_tree,
+)
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workspaces.restore import restore_tree
 
@@ -122,14 +129,16 @@ def _find_snapshot(git: Git, task: Task, snapshot_id: str) -> _SnapshotOnHead:
     return known[snapshot_id]
 
 
-def restore_state(services: Services, task_id: str, state: str) -> RestoreResult:
+def restore_state(services: Services, task_id: str, state: str, expected_tree: str | None = None) -> RestoreResult:
     """Make the worktree equal to a snapshot of the task, or to its `head` or `base` commit.
 
-    The current state is saved as a snapshot first. Ignored files stay; the branch does not move. Raises: `not_found`,
-    and the errors of `workspaces.restore`, which leave the worktree unchanged.
+    The current state is saved as a snapshot first. Ignored files stay; the branch does not move. `expected_tree`: the
+    working state that was approved. Raises: `not_found`; `conflict` for another working state; and the errors of
+    `workspaces.restore`, which leave the worktree unchanged.
     """
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
+            require_approved_tree(opened, expected_tree)
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected

@@ -17,7 +17,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.guest_users import lease_user, release_user
+from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.full_checkout import PlainLayout

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sandbox.approvals import AgentCall, fingerprint, to_canonical_json
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
-from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, TaskStatus
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
@@ -183,6 +183,50 @@ def test_f17_another_commit_than_the_approved_one_is_not_pushed(desk: Desk) -> N
     desk.workbench.commit(desk.task.id, "two")
     with refused(ErrorCode.CONFLICT):
         desk.workbench.push(desk.task.id, expected_commit=call.state)
+
+
+def _close(desk: Desk, state: str | None) -> object:
+    return desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True, expected_tree=state)
+
+
+def _restore(desk: Desk, state: str | None) -> object:
+    return desk.workbench.restore(desk.task.id, "head", expected_tree=state)
+
+
+@pytest.mark.parametrize(
+    ("tool", "act"), [("space_repo_close_task", _close), ("space_repo_restore", _restore)], ids=["close", "restore"]
+)
+def test_n10_work_that_was_added_after_an_approval_is_not_ended(
+    desk: Desk, tool: str, act: Callable[[Desk, str | None], object]
+) -> None:
+    """Control: without an approval to bind the same call succeeds, and with the approved state, too."""
+    desk.write("f", b"shown to the person\n")
+    call = call_of(desk, tool)
+    approved(desk, call)
+    assert desk.workbench.use_approval(call)
+    desk.write("f", b"more work\n")
+    with refused(ErrorCode.CONFLICT):
+        act(desk, call.state)
+    assert (desk.root / "f").read_bytes() == b"more work\n"
+    assert desk.workbench.task(desk.task.id).status is not TaskStatus.CLOSED
+    desk.write("f", b"shown to the person\n")
+    act(desk, call.state)
+
+
+def test_n10_a_clean_is_bound_to_the_commit_it_was_approved_on(desk: Desk) -> None:
+    """Control: on that commit the same call succeeds."""
+    desk.write("f", b"one\n")
+    desk.workbench.commit(desk.task.id, "one")
+    call = call_of(desk, "space_repo_clean")
+    approved(desk, call)
+    assert desk.workbench.use_approval(call)
+    desk.workbench.clean_task(desk.task.id, expected_commit=call.state)
+    desk.write("f", b"two\n")
+    desk.workbench.commit(desk.task.id, "two")
+    (desk.root / "ignored").write_bytes(b"x")
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.clean_task(desk.task.id, expected_commit=call.state)
+    assert (desk.root / "ignored").exists()
 
 
 def test_n09_of_many_at_once_exactly_one_uses_an_approval(desk: Desk) -> None:

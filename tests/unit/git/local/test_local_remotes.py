@@ -10,7 +10,7 @@ import pytest
 from devtools.command import Command
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
-from sandbox.git.local_remotes import find_enclosing_repository
+from sandbox.git.local.local_remotes import find_enclosing_repository
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused, run
 

@@ -1,0 +1,112 @@
+"""The branches, tags and HEAD of a local repository, in the files format (gitrepository-layout(5)).
+
+What git would ignore as a broken ref is ignored here too. A text that is not a ref is never repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import damaged_remote_error
+from sandbox.git.local.folders import Folder
+
+MAX_DEPTH = 64
+_PACKED_BYTES = 256 * 1024**2
+_LOOSE_BYTES = 4096
+_MAX_HOPS = 5  # git's own limit for symbolic refs
+_ROOTS = ("refs/heads", "refs/tags")
+_PACKED = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
+_PEELED = re.compile(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
+_LOOSE = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
+_SYMBOLIC = re.compile(r"^ref:\s*(refs/\S+)\s*$")
+# git-check-ref-format(1), and no bytes that are not text.
+_BAD_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\udc80-\udcff]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
+
+
+@dataclass(frozen=True)
+class LocalRefs:
+    """`head`: a full ref name, or a commit if HEAD is detached. `values`: object id by full name."""
+
+    head: str
+    values: Mapping[str, str]
+
+
+def read_refs(git_dir: Folder, common_dir: Folder, most: int) -> LocalRefs:
+    """Branches, tags and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
+    # Loose refs first, as git does: `git pack-refs` writes the packed ones before it deletes the loose ones.
+    loose = dict(pair for root in _ROOTS for pair in _walk_loose(common_dir, root, most))
+    texts = dict(_read_packed(common_dir)) | loose
+    _require_few(len(texts), most)
+    values = {name: oid for name in texts if (oid := _resolve(name, texts))}
+    return LocalRefs(read_head(git_dir), values)
+
+
+def read_head(folder: Folder) -> str:
+    """What HEAD names: a branch, or a commit. Raises: `unsafe_repository`."""
+    text = (folder.read("HEAD", _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
+    found = _SYMBOLIC.match(text) or _LOOSE.match(text)
+    if found is None or _BAD_NAME.search(found[1]):
+        raise damaged_remote_error(f"{folder.name}/HEAD")
+    return found[1]
+
+
+def _read_packed(folder: Folder) -> Iterator[tuple[str, str]]:
+    content = folder.read("packed-refs", _PACKED_BYTES) or b""
+    for number, line in enumerate(content.decode(errors="surrogateescape").split("\n"), start=1):
+        found = _PACKED.match(line)
+        if found is None and line and not line.startswith("#") and not _PEELED.match(line):
+            raise damaged_remote_error(f"{folder.name}/packed-refs, line {number}")
+        if found and found[2].startswith(("refs/heads/", "refs/tags/")) and not _BAD_NAME.search(found[2]):
+            yield found[2], found[1]
+
+
+def _walk_loose(folder: Folder, root: str, most: int) -> Iterator[tuple[str, str]]:
+    pending, seen = [root], 0
+    while pending:
+        place = pending.pop()
+        if place.count("/") > MAX_DEPTH:
+            raise folder.unsafe_error(root, f"deeper than {MAX_DEPTH} directories")
+        listed = list(_read_directory(folder, place.split("/")))
+        seen += len(listed)
+        _require_few(seen, 2 * most)
+        for name, text in listed:
+            if text is None:
+                pending.append(f"{place}/{name}")
+            elif not _BAD_NAME.search(f"{place}/{name}"):
+                yield f"{place}/{name}", text
+
+
+def _read_directory(folder: Folder, names: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Each entry with its text; None for a directory."""
+    with folder.subfolder(names[0]) as inner:
+        if inner is None:
+            return
+        if names[1:]:
+            yield from _read_directory(inner, names[1:])
+            return
+        yield from ((name, None) for name in inner.list_directories())
+        for name in inner.list_files():
+            if not name.endswith(".lock"):
+                yield name, (inner.read(name, _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
+
+
+def _resolve(name: str, texts: Mapping[str, str]) -> str:
+    """The object id of a ref, through symbolic refs; '' for a broken ref."""
+    for _ in range(_MAX_HOPS):
+        text = texts.get(name, "")
+        if found := _LOOSE.match(text):
+            return found[1]
+        symbolic = _SYMBOLIC.match(text)
+        if symbolic is None:
+            return ""
+        name = symbolic[1]
+    return ""
+
+
+def _require_few(count: int, most: int) -> None:
+    if count > most:
+        brief = f"The remote has more than {most} branches and tags"
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")

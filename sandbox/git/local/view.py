@@ -1,0 +1,179 @@
+"""A view of a local repository: a directory of ours that git reads or receives into instead.
+
+Theory. git on the other side of a local path reads that repository's configuration with its includes, alternates,
+shallow and skip lists, `.git` files and `commondir`. Each can name a file or repository of the host; messages quote
+lines of such files, and opening a FIFO waits for ever (THREATS S14). No setting turns that off. So git gets a directory
+with our configuration, the refs as we read them, and links to packs and directories of loose objects after each was
+found to contain plain files only. It reads no other file. Alternates are not followed: objects of another repository
+are not this one's.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import damaged_remote_error
+from sandbox.git.local.folders import Folder, open_folder
+from sandbox.git.local.read_refs import LocalRefs, read_head, read_refs
+from sandbox.git.local.repository_layout import SMALL_BYTES, LocalRepository, open_local_repository
+from sandbox.git.process import Git
+
+_MAX_WORKTREES = 1000
+_FAN_OUT = re.compile(r"^[0-9a-f]{2}$")
+_PACK_FILE = re.compile(r"^(?!tmp_)[A-Za-z0-9_][A-Za-z0-9_.-]*\.(pack|idx|rev|bitmap)$")
+_OID_LINES = re.compile(rb"^(([0-9a-f]{40}|[0-9a-f]{64})\n)*$")
+_BOOLEAN = re.compile(r"^(true|false|yes|no|on|off|0|1)$", re.IGNORECASE)
+_SERVING_KEYS = ("allowfilter", "allowtipsha1inwant", "allowreachablesha1inwant", "allowanysha1inwant")
+_MISSING_OBJECTS = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND, ErrorCode.INTERNAL}
+_CONFIG = """\
+[core]
+\trepositoryformatversion = {version}
+\tbare = {bare}
+\tcommitGraph = false
+\tmultiPackIndex = false
+\tlogAllRefUpdates = false
+[extensions]
+{extensions}[gc]
+\tauto = 0
+[receive]
+\tunpackLimit = 1
+[uploadpack]
+{serving}"""
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """A view of `repository` in `path`, with the refs at the time of reading."""
+
+    path: Path
+    repository: LocalRepository
+    refs: LocalRefs
+    borrows: bool  # the repository has alternates
+
+    @property
+    def url(self) -> str:
+        """The address for git."""
+        return f"file://{self.path}"
+
+
+@contextmanager
+def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[LocalView]:
+    """A view for one command. `git` is only used to parse text. Raises: `unsafe_repository`, `quota_exceeded`.
+
+    With alternates, an error of the body is replaced by one that names them: their objects are missing in the view.
+    """
+    repository = open_local_repository(git, path)
+    with ExitStack() as stack:
+        git_dir, common_dir = (
+            stack.enter_context(open_folder(place)) for place in (repository.git_dir, repository.common_dir)
+        )
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-remote-")))
+        refs = read_refs(git_dir, common_dir, max_refs)
+        borrows = _link_objects(common_dir, root / "objects")
+        view = LocalView(root, repository, refs, borrows)
+        _write_view(view, common_dir)
+        if borrows:
+            _require_own_objects(git, view)
+        try:
+            yield view
+        except SandboxError as error:
+            if borrows and error.code in _MISSING_OBJECTS:
+                raise _missing_objects_error(view) from error
+            raise
+
+
+def _write_view(view: LocalView, common_dir: Folder) -> None:
+    root, repository = view.path, view.repository
+    (root / "refs").mkdir()
+    (root / "config").write_text(_build_config(repository))
+    (root / "HEAD").write_text(_format_head(view.refs.head))
+    lines = [f"{oid} {name}\n" for name, oid in view.refs.values.items() if len(oid) == repository.oid_length]
+    (root / "packed-refs").write_text("".join(sorted(lines, key=lambda line: line.partition(" ")[2].encode())))
+    shallow = common_dir.read("shallow", SMALL_BYTES)
+    if shallow:
+        if not _OID_LINES.match(shallow):
+            raise damaged_remote_error(f"{common_dir.name}/shallow")
+        (root / "shallow").write_bytes(shallow)
+    _copy_worktree_heads(common_dir, root / "worktrees")
+
+
+def _format_head(head: str) -> str:
+    return f"ref: {head}\n" if head.startswith("refs/") else f"{head}\n"
+
+
+def _build_config(repository: LocalRepository) -> str:
+    """Ours. Of theirs, only booleans that say what it serves."""
+    sha256 = repository.oid_length == 64
+    served = ((key, repository.last_value(f"uploadpack.{key}")) for key in _SERVING_KEYS)
+    return _CONFIG.format(
+        version=int(sha256),
+        bare="true" if repository.is_bare else "false",
+        extensions="\tobjectFormat = sha256\n" if sha256 else "",
+        serving="".join(f"\t{key} = {value}\n" for key, value in served if _BOOLEAN.match(value)),
+    )
+
+
+def _copy_worktree_heads(common_dir: Folder, target: Path) -> None:
+    """git refuses a push to a branch that a linked worktree has checked out."""
+    with common_dir.subfolder("worktrees") as worktrees:
+        if worktrees is None:
+            return
+        for number, name in enumerate(worktrees.list_directories()[:_MAX_WORKTREES]):
+            with worktrees.subfolder(name) as folder:
+                if folder is not None and folder.read("HEAD", SMALL_BYTES):
+                    _write_worktree(target / str(number), read_head(folder))
+
+
+def _write_worktree(place: Path, head: str) -> None:
+    place.mkdir(parents=True)
+    (place / "HEAD").write_text(_format_head(head))
+    (place / "commondir").write_text("../..\n")
+    (place / "gitdir").write_text("/nonexistent/.git\n")
+
+
+def _link_objects(common_dir: Folder, target: Path) -> bool:
+    """Link packs and directories of loose objects. Returns whether the repository has alternates.
+
+    Raises: `unsafe_repository` if git could meet a link or a special file there.
+    """
+    (target / "pack").mkdir(parents=True)
+    with common_dir.subfolder("objects") as objects:
+        if objects is None:
+            raise damaged_remote_error(f"{common_dir.name}/objects")
+        objects.list_files()
+        for name in objects.list_directories():
+            if _FAN_OUT.match(name):
+                with objects.subfolder(name) as loose:
+                    if loose is not None and loose.list_files():
+                        (target / name).symlink_to(loose.name)
+        with objects.subfolder("pack") as packs:
+            for name in packs.list_files() if packs else ():
+                if packs and _PACK_FILE.match(name):
+                    (target / "pack" / name).symlink_to(f"{packs.name}/{name}")
+        with objects.subfolder("info") as info:
+            return info is not None and info.has("alternates")
+
+
+def _require_own_objects(git: Git, view: LocalView) -> None:
+    """git would leave out a branch without its commit. Raises: `unsafe_repository`."""
+    listed = "".join(f"{oid}\n" for oid in view.refs.values.values()).encode()
+    out = Git(view.path, git.executable).run("cat-file", "--batch-check", stdin=listed)
+    if b" missing\n" in out:
+        raise _missing_objects_error(view)
+
+
+def _missing_objects_error(view: LocalView) -> SandboxError:
+    git_dir = view.repository.common_dir
+    return SandboxError(
+        ErrorCode.UNSAFE_REPOSITORY,
+        "The local repository needs objects of another repository, which are not read",
+        details=f"{git_dir}/objects/info/alternates",
+        hint="Make it complete: run `git repack -a -d` in it, then delete objects/info/alternates in its git directory."
+        " Or use its network URL.",
+    )
