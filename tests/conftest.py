@@ -22,6 +22,8 @@ LABEL_PREFIX = "space.sandbox."
 TAG_PREFIX = "space-sandbox/"
 LEFT_BEHIND = 9
 """Exit code of a run whose tests passed and left something: no repetition of a test can mend that."""
+LONGEST = ("e2e", "attack/test_shipped.py")
+"""Where single tests take up to a minute. Started last they would keep one process busy while the others idle."""
 MOUNT_TYPES = {"overlay", "tmpfs"}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -106,6 +108,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest come first, each kind in the order that it was given."""
+    longest = [Path(__file__).parent / name for name in LONGEST]
+    items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
