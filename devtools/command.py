@@ -20,6 +20,9 @@ DEADLINE_S = 240
 SANDBOX = (sys.executable, "-I", "-m", "sandbox")
 """The command by itself: nothing of the directory it starts in, or of variables for Python, is imported."""
 
+_READ_LATER = ("SANDBOX_", "PYTEST_", "SSH_")
+"""Variables that no import reads: the command reads the first, its ssh the last."""
+
 _started: set[tuple[str, ...]] = set()
 _servers: list[ForkServer] = []
 
@@ -88,7 +91,7 @@ class Command:
 
 def _server_for(environment: dict[str, str]) -> ForkServer | None:
     """None where a variable differs that the package, or one that it imports, may have read by then."""
-    plain = {k: v for k, v in environment.items() if not k.startswith(("SANDBOX_", "PYTEST_"))}
+    plain = {k: v for k, v in environment.items() if not k.startswith(_READ_LATER)}
     if not _servers:
         _servers.append(ForkServer(plain))
     return _servers[0] if _servers[0].environment == plain else None
