@@ -2,6 +2,8 @@
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
+# Without compiled modules every process of pytest rewrites and compiles all tests anew: 8 of 16 CPU seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 UV_VERSION := 0.13.9

@@ -1,4 +1,8 @@
-"""The `sandbox` command as users run it: a process of its own, with a home of its own."""
+"""The `sandbox` command as users run it: a process of its own, with a home of its own.
+
+Most of what a start costs is imports. The first command of each kind starts as users start it, and so does each that
+the test signals or talks to; the others are forks of one process that has imported everything: `devtools.forked`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devtools.forked import ForkServer
+
 DEADLINE_S = 240
 SANDBOX = (sys.executable, "-I", "-m", "sandbox")
 """The command by itself: nothing of the directory it starts in, or of variables for Python, is imported."""
+
+_READ_LATER = ("SANDBOX_", "PYTEST_", "SSH_")
+"""Variables that no import reads: the command reads the first, its ssh the last."""
+
+_started: set[tuple[str, ...]] = set()
+_servers: list[ForkServer] = []
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,11 @@ class Command:
     home: Path
     env: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")} | self.env
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")} | self.env
         # A suite in the background of a shell ignores SIGINT, one under nohup SIGHUP, and so would this command.
         defaults = ["env", "--default-signal=INT,HUP,TERM"]
         return subprocess.Popen(
@@ -55,10 +70,14 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=self._environment,
         )
 
     def __call__(self, *arguments: str) -> Ended:
+        kind, server = tuple(word for word in arguments[:2] if word.isalpha()), _server_for(self._environment)
+        if kind in _started and server is not None:
+            return Ended(*server.run(["--home", str(self.home), *arguments], self._environment, DEADLINE_S))
+        _started.add(kind)
         process = self.start(*arguments)
         stdout, stderr = process.communicate(timeout=DEADLINE_S)
         return Ended(process.returncode, stdout, stderr)
@@ -68,3 +87,11 @@ class Command:
         ended = self(*arguments, "--json")
         assert ended.code == 0, ended.stdout + ended.stderr
         return ended.json
+
+
+def _server_for(environment: dict[str, str]) -> ForkServer | None:
+    """None where a variable differs that the package, or one that it imports, may have read by then."""
+    plain = {k: v for k, v in environment.items() if not k.startswith(_READ_LATER)}
+    if not _servers:
+        _servers.append(ForkServer(plain))
+    return _servers[0] if _servers[0].environment == plain else None

@@ -104,7 +104,7 @@ def read_package(root: Path, concepts: Iterable[str] = ()) -> Names:
 
 
 def _read_tree(tree: ast.Module, place: str, names: Names) -> None:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         where = f"{place}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.ClassDef):
             names.classes.append((node.name, where))
@@ -112,6 +112,14 @@ def _read_tree(tree: ast.Module, place: str, names: Names) -> None:
                 names.raises += list(_raises_of(node))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_value(node):
             names.functions.append((node.name, where))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below a node. Definitions are statements, and most nodes of a tree are expressions."""
+    for blocks in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for statement in getattr(node, blocks, ()):
+            yield statement
+            yield from _statements(statement)
 
 
 def _is_value(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

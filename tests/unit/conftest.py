@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import shutil
 import struct
@@ -41,10 +42,11 @@ settings.load_profile("unit")
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
-    "agent/test_launch.py", "attack/test_runner.py", "edits/test_patch_property.py", "store/test_journal.py",
-    "workbench/controller/test_audit.py", "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
+    "agent/test_launch.py", "attack/test_runner.py", "devtools/test_forked.py", "edits/test_patch_property.py",
+    "git/test_cache_recovery.py", "git/test_sha256.py", "store/test_journal.py", "workbench/controller/test_audit.py",
+    "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
 }  # fmt: skip
-"""Modules that start interpreters, go through a whole workbench, or explore by the hundred."""
+"""Modules that start interpreters, clone remotes, go through a whole workbench, or explore by the hundred."""
 
 _SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
 _REAL_ENGINE_CLIENT = docker.APIClient.__init__
@@ -79,14 +81,22 @@ def scrubbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def unused_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for a home each: `mktemp` would look for a number that is free before each test."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def surroundings(unused_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own, and an engine client that cannot be made."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a unit test reached for the container engine")
 
-    home = tmp_path_factory.mktemp("home")
+    home = next(unused_homes)
+    home.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(docker.api.client.APIClient, "__init__", refuse)
     monkeypatch.setattr(docker.DockerClient, "__init__", refuse)

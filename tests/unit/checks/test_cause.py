@@ -321,6 +321,7 @@ def test_what_a_guest_wrote_costs_the_controller_little(case: str, tmp_path: Pat
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_control_the_plain_parsers_take_far_more(tmp_path: Path) -> None:
     program = (
         "import resource, tomllib\n"

@@ -21,6 +21,8 @@ def test_the_reference_is_what_the_code_says(capsys: pytest.CaptureFixture[str])
 
 def test_a_page_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(reference.FOLDER, tmp_path / "reference")
+    made = reference.pages()
+    monkeypatch.setattr(reference, "pages", lambda: made)
     monkeypatch.setattr(reference, "FOLDER", tmp_path / "reference")
     (tmp_path / "reference" / "tools.md").write_text("older")
     assert reference.main(["--check"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "sandbox"
 
 
+@pytest.fixture(scope="module")
+def ours() -> words.Names:
+    """The package itself, read once; without concepts."""
+    return words.read_package(words.ROOT / "sandbox")
+
+
 def test_each_count_sees_what_it_counts(package: Path) -> None:
     found = words.read_package(package)
     assert [name for name, _ in found.participles()] == ["refused"]
@@ -51,10 +58,10 @@ def test_a_count_above_its_budget_is_named(package: Path) -> None:
     assert len(words.above(words.read_package(package).figures(), budget)) == len(budget)
 
 
-def test_the_budget_names_every_count_and_no_count_is_far_below_it() -> None:
-    ours = tomllib.loads(words.BUDGET.read_text())
-    figures = words.read_package(words.ROOT / "sandbox", ours["concepts"]).figures()
-    budget = ours["budget"]
+def test_the_budget_names_every_count_and_no_count_is_far_below_it(ours: words.Names) -> None:
+    settings = tomllib.loads(words.BUDGET.read_text())
+    figures = replace(ours, concepts=frozenset(settings["concepts"])).figures()
+    budget = settings["budget"]
     assert budget.keys() == figures.keys()
     slack = {name: limit - figures[name] for name, limit in budget.items()}
     assert {name: rest for name, rest in slack.items() if rest > max(1.0, 0.1 * budget[name])} == {}, "lower the budget"
@@ -64,7 +71,7 @@ def test_a_file_name_that_is_a_concept_may_be_shared(package: Path) -> None:
     assert words.read_package(package, ["same"]).shared_files() == []
 
 
-def test_every_concept_is_shared_by_several_files() -> None:
+def test_every_concept_is_shared_by_several_files(ours: words.Names) -> None:
     concepts = tomllib.loads(words.BUDGET.read_text())["concepts"]
-    files = words.read_package(words.ROOT / "sandbox").shared_files()
+    files = ours.shared_files()
     assert sorted(set(concepts) - {Path(path).stem for path in files}) == []

@@ -145,6 +145,7 @@ def test_nothing_that_a_server_says_makes_a_rejected_push_anything_else(words: l
     assert all(c in "\n\t" or c.isprintable() for c in error.details)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "status", ["hook declined", "push declined due to repository rule violations", "unpacker error"]
 )

@@ -75,6 +75,7 @@ def possible(leaves: dict[bytes, tuple[str, bytes]]) -> dict[bytes, tuple[str, b
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     files=FILES,
