@@ -62,6 +62,7 @@ class RunUsage(SparseModel):
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None
     leftover_processes: int | None = None
+    memory_left_bytes: int | None = None
 
 
 class TestCounts(Model):

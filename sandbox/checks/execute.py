@@ -211,5 +211,6 @@ def _usage(ending: ContainerExit, check: Check) -> Usage:
         forks_refused=counters.forks_refused,
         disk_written_bytes=counters.disk_written_bytes,
         leftover_processes=ending.leftover_processes,
+        memory_left_bytes=ending.memory_left_bytes,
         limits=check.limits,
     )

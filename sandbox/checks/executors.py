@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +25,7 @@ from sandbox.models import Check
 from sandbox.policy.container import EffectiveContainerPolicy
 from sandbox.policy.paths import parse_repo_path
 
+DEFAULT_KEEP_BYTES = 512 * 1024**2
 OPTIONS_LABEL = "space.sandbox.options"
 """SHA-256 of all the create options. A kept container is reused if it matches, after a comparison field by field."""
 
@@ -43,7 +44,8 @@ class TaskContainer:
     """An executor with the task's own container, created at its first use and reused as long as it is clean.
 
     The caller holds the task's lock: two controllers never use one guest. Files in /tmp and in the home directory are
-    kept for the next check; processes are not. Without `keep` the container is removed after each check.
+    kept for the next check; processes are not. Without `keep` the container is removed after each check, and in any
+    case after one that leaves more than `keep_bytes` in memory.
     """
 
     engine: GuestRunner
@@ -51,6 +53,7 @@ class TaskContainer:
     guest: GuestSettings
     task_id: str
     keep: bool = True
+    keep_bytes: int = DEFAULT_KEEP_BYTES
 
     def execute(
         self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
@@ -62,6 +65,7 @@ class TaskContainer:
         options = _build_options(self.policy, self.guest, check, directories, _ContainerIdentity(name, labels, cpuset))
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _build_check(self.policy, check, directories, streams, stop_condition)
+        work = replace(work, max_left_bytes=self.keep_bytes)
         if not self.keep:
             self.engine.remove_container(name)  # a container from before the setting was changed may exist
         return self.engine.run_supervised(name, options, work, keep=self.keep)

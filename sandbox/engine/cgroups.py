@@ -88,6 +88,15 @@ def read_current_pids(paths: CgroupPaths) -> int | None:
     return _read_number(paths.pids, "pids.current")
 
 
+def read_held_memory(paths: CgroupPaths) -> int | None:
+    """Bytes that no file of a disk holds: memory of processes, tmpfs and shared memory. The page cache is not counted:
+    the kernel takes it back when another needs it.
+    """
+    names = ("anon", "shmem") if paths.version > 1 else ("total_rss", "total_shmem")
+    found = [_read_keyed_number(paths.memory, "memory.stat", name) for name in names]
+    return None if None in found else sum(number or 0 for number in found)
+
+
 def list_processes(paths: CgroupPaths) -> tuple[int, ...]:
     """List the processes in the container's own group, as host pids; groups below it are not included."""
     text = _read_text(paths.pids, "cgroup.procs") or ""

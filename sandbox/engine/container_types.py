@@ -41,7 +41,7 @@ class ContainerExit:
 
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
     `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
-    after the command had ended.
+    after the command had ended. `memory_left_bytes`: what the guest held in memory after that.
     """
 
     exit_code: int | None
@@ -54,16 +54,21 @@ class ContainerExit:
     stop_verdict: Verdict | None = None
     report_missing: bool = False
     leftover_processes: int | None = None
+    memory_left_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class SupervisedCheck:
-    """One check in a guest: its command, the receivers of its output, its deadline and stop condition."""
+    """One check in a guest: its command, the receivers of its output, its deadline and stop condition.
+
+    `max_left_bytes`: a guest that holds more in memory afterwards is not kept; None: no limit.
+    """
 
     build_command: CommandBuilder
     streams: Streams
     deadline_s: float
     stop_condition: StopCondition
+    max_left_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 keep it for the next check or remove it.
 
 A guest is kept only if it is certainly clean: PID 1 reported that no other process is left, the kernel killed no
-process for lack of memory, and the check was not stopped. In every other case (no report, an interrupt, an engine
-error) the container is removed.
+process for lack of memory, and the check was not stopped; and if it holds little memory, which nobody else could use
+while it waits. In every other case (no report, an interrupt, an engine error) the container is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import docker.errors
 
 from sandbox.engine.attached_stream import attach
-from sandbox.engine.cgroups import Counters, find_cgroups
+from sandbox.engine.cgroups import Counters, find_cgroups, read_held_memory
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.direct_requests import inspect_directly
@@ -144,15 +144,18 @@ def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> Sandbox
 
 
 def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck) -> tuple[ContainerExit, bool]:
-    """Run the check. Returns how it ended, and whether the guest is clean."""
+    """Run the check. Returns how it ended, and whether the guest is clean and may be kept."""
     command = check.build_command(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
-    with Meter(find_cgroups(guest.pid) if engine.is_local else None, is_first=guest.is_first) as meter:
+    groups = find_cgroups(guest.pid) if engine.is_local else None
+    with Meter(groups, is_first=guest.is_first) as meter:
         outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
     wall_time_s = time.monotonic() - started
     if outcome.report is None:
         return _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
+    left_bytes = read_held_memory(groups) if groups else None
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
+    ending = replace(ending, memory_left_bytes=left_bytes)
     _explain_failed_start(outcome.report, command, check.streams)
     if not outcome.report.quiescent:
         kill_container(
@@ -161,7 +164,9 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     if ending.counters.oom_kills is None:
         ending = _with_engine_oom_flag(engine, guest, ending)
     # A guest that received a kill request may know the nonce and imitate PID 1 (docs/adr/0019, gVisor): do not keep it.
-    return ending, outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
+    clean = outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
+    is_small = check.max_left_bytes is None or (left_bytes or 0) <= check.max_left_bytes
+    return ending, clean and is_small
 
 
 def _exit_from_report(

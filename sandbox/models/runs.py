@@ -44,6 +44,8 @@ class Usage(Model):
     """What a check used. None: this host could not measure it, which is not the same as zero.
 
     `disk_used_*`: the amounts that the disk limits apply to, at the last count; None if counting took too long.
+    `memory_left_bytes`: what the guest held in memory after the check: files in /tmp, the home and /dev/shm, shared
+    memory, and its supervisor.
     """
 
     cpu_time_s: float | None = None
@@ -55,6 +57,7 @@ class Usage(Model):
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None
     leftover_processes: int | None = None
+    memory_left_bytes: int | None = None
     limits: Limits
 
 

@@ -120,6 +120,24 @@ def test_s04_shared_memory_goes_with_its_last_process(guests: Callable[..., Aren
         assert run.stdout_tail.split() == ["0", "stored", "0"], run.stderr_tail
 
 
+HOLD = "ls /tmp; if [ -e /tmp/little ]; then head -c 40000000 /dev/zero > /tmp/much; else echo > /tmp/little; fi"
+
+
+def test_s04_a_container_that_holds_much_memory_is_not_kept(guests: Callable[..., Arena]) -> None:
+    """Control: after the first run, with little in its /tmp, the second finds it."""
+    arena = guests("sh", "-c", HOLD, extra=ROOM, settings={"container": {"keep_bytes": 20_000_000}})
+    arena.new_task()
+    runs = [arena.workbench.run_checks(arena.task.id, ["go"])[0] for _ in range(3)]
+    assert [run.stdout_tail.split() for run in runs] == [[], ["little"], []]
+    little, much, again = (run.usage.memory_left_bytes for run in runs)
+    assert little is not None
+    assert much is not None
+    assert little < 20_000_000
+    assert much >= 40_000_000
+    assert again is not None
+    assert again < 20_000_000
+
+
 def run_careless(engine: DockerEngine, body: Mapping[str, object]) -> str:
     made = engine.api.create_container_from_config({**body, "HostConfig": {"NetworkMode": "none"}})["Id"]
     try:

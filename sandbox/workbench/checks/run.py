@@ -109,8 +109,9 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
     """
     _require_ready(services)
     guest = _build_guest(services, resolve_guest_setup(services, profile))
+    kept = services.settings.container
     executor = TaskContainer(
-        services.guest_engine, services.policies.container, guest, task_id, keep=services.settings.container.keep
+        services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
     )
     return Recorder(executor, guest, services.home.logs(task_id))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups, read_counters
+from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups, read_counters, read_held_memory
 
 DATA = Path(__file__).parents[2] / "data"
 PID = 4242
@@ -139,3 +139,14 @@ def test_sampler_stops_at_once_whatever_the_interval() -> None:
     with Sampler(CgroupPaths(2), interval_s=3600, reader=lambda _: next(calls)) as sampler:
         pass
     assert sampler.counters.oom_kills == 1
+
+
+def test_memory_that_no_file_holds(tmp_path: Path) -> None:
+    """The page cache is not counted: 500 MB of it are no reason to remove a container."""
+    (tmp_path / "memory.stat").write_text("anon 1000\nfile 500000000\nshmem 20\n")
+    assert read_held_memory(CgroupPaths(2, memory=tmp_path)) == 1020
+    (tmp_path / "memory.stat").write_text("rss 1\nshmem 1\ntotal_cache 500000000\ntotal_rss 3000\ntotal_shmem 4\n")
+    assert read_held_memory(CgroupPaths(1, memory=tmp_path)) == 3004
+    (tmp_path / "memory.stat").write_text("anon 1000\n")
+    assert read_held_memory(CgroupPaths(2, memory=tmp_path)) is None
+    assert read_held_memory(CgroupPaths(2)) is None
