@@ -67,7 +67,7 @@ def probe_host(
         *image_probes(images),
         disk_probe("disk: home", _nearest_existing(home)),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
-        uid_probe(os.geteuid(), policy, read_reserved_ids()),
+        uid_probe(os.geteuid(), policy, read_reserved_ids(), _find_obstacle(settings.container.users_folder)),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
@@ -298,8 +298,10 @@ def disk_probe(name: str, folder: Path | None) -> Probe:
     return _ok(name, value)
 
 
-def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range]) -> Probe:
-    """The uids of guests on this host. `reserved`: ids of its accounts and subordinate ranges."""
+def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obstacle: str = "") -> Probe:
+    """The uids of guests on this host. `reserved`: ids of its accounts and subordinate ranges. `obstacle`: why ids in
+    use cannot be recorded, empty if they can.
+    """
     ids = policy.users.ids
     if euid != 0:
         return _warn(
@@ -308,12 +310,21 @@ def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range]) -> 
             "Guests share your uid and what the kernel counts by it (inotify, pipes, keys), with each other and with "
             "your programs: run the controller as root to give each task and clean room a uid of its own.",
         )
+    if obstacle:
+        hint = "Set container.users_folder to a directory that all controllers of this host share."
+        return _fail("guest uid", f"cannot be recorded: {obstacle}", hint)
     free = sum(len(part) for part in subtract_ranges(ids, reserved))
     value = f"{ids.start} to {ids.stop - 1}, one for each task and clean room"
     if free < MIN_FREE_USERS:
         hint = "Accounts or subordinate ids of this host overlap: set [users] in policies/container.toml."
         return _fail("guest uid", f"{value}; {free} of them may be used", hint)
     return _ok("guest uid", value)
+
+
+def _find_obstacle(folder: Path) -> str:
+    """Why nothing can be written to a folder, which may not exist yet; empty if it can."""
+    nearest = _nearest_existing(folder)
+    return "" if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
 
 
 def _find_overlay_obstacle(folder: Path, policy: ContainerPolicy) -> str:

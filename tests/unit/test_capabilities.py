@@ -247,6 +247,11 @@ def test_a_range_of_uids_that_the_host_has_given_away_fails() -> None:
     assert c.uid_probe(0, POLICY, [range(65_536, 90_000)]).level is OK
 
 
+def test_ids_that_cannot_be_recorded_fail() -> None:
+    found = c.uid_probe(0, POLICY, [], "/var cannot be written")
+    assert (found.level, "container.users_folder" in found.hint) == (FAIL, True)
+
+
 GIT = [
     ("git version 2.39.5", "1:2.39.5-0+deb12u3", OK),
     ("git version 2.39.5", "1:2.39.5-0+deb12u2", WARN),
