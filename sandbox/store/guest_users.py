@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import write_atomically
-from sandbox.store.host_ids import read_ids_of_processes, read_reserved_ids
+from sandbox.store.host_ids import read_ids_of_processes, read_owners_of_processes, read_reserved_ids
 
 _LAST = ".last"
 _LOCK = ".lock"
@@ -46,6 +46,7 @@ class GuestUsers:
     ids: range
     home: Path
     reserved: Callable[[], tuple[range, ...]] = read_reserved_ids
+    owners: Callable[[], frozenset[int]] = read_owners_of_processes
     running: Callable[[], frozenset[int]] = read_ids_of_processes
 
     def lease(self, owner: str, *, synced: bool) -> int:
@@ -92,11 +93,14 @@ class GuestUsers:
         return list(subtract_ranges(self.ids, self.reserved()))
 
     def _find_free(self) -> int:
-        free, running = self.find_free_ids(), self.running()
-        last = self._read_last()
-        for uid in _in_turn(free, last):
-            if uid not in running and not self._path(uid).exists():
-                return uid
+        free, last = self.find_free_ids(), self._read_last()
+        for uids, list_ids in ((_above(free, last), self.owners), (_up_to(free, last), self.running)):
+            # Ids up to the last were given out before, and a PID 1 of ours cannot be dumped: that needs the slow look.
+            taken = None
+            for uid in uids:
+                taken = list_ids() if taken is None else taken
+                if uid not in taken and not self._path(uid).exists():
+                    return uid
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"No user id from {self.ids.start} to {self.ids.stop - 1} is free for a guest",
@@ -148,10 +152,12 @@ class GuestUsers:
             os.close(fd)
 
 
-def _in_turn(free: list[range], last: int) -> Iterator[int]:
-    """All ids, those above `last` first. Pure."""
+def _above(free: Sequence[range], last: int) -> Iterator[int]:
     for part in free:
         yield from range(max(part.start, last + 1), part.stop)
+
+
+def _up_to(free: Sequence[range], last: int) -> Iterator[int]:
     for part in free:
         yield from range(part.start, min(part.stop, last + 1))
 

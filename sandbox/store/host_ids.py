@@ -39,8 +39,19 @@ def parse_subordinate_ids(lines: Iterable[str]) -> Iterator[range]:
             yield range(int(fields[1]), int(fields[1]) + int(fields[2]))
 
 
+def read_owners_of_processes(proc: Path = Path("/proc")) -> frozenset[int]:
+    """The effective uids of every process that can be dumped: 4 us each. Others are shown as root's."""
+    found: set[int] = set()
+    with os.scandir(proc) as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    found.add(entry.stat().st_uid)
+    return frozenset(found)
+
+
 def read_ids_of_processes(proc: Path = Path("/proc")) -> frozenset[int]:
-    """The real, effective, saved and file system uids and gids of every process."""
+    """The real, effective, saved and file system uids and gids of every process: 70 us each."""
     found: set[int] = set()
     for name in os.listdir(proc):  # noqa: PTH208 - a Path for each process is slow
         if name.isdigit():

@@ -18,10 +18,15 @@ Make = Callable[..., GuestUsers]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def users(
-        home: str = "home", reserved: Sequence[range] = (), running: frozenset[int] = frozenset(), ids: range = IDS
+        home: str = "home",
+        reserved: Sequence[range] = (),
+        owners: frozenset[int] = frozenset(),
+        running: frozenset[int] = frozenset(),
+        ids: range = IDS,
     ) -> GuestUsers:
         (tmp_path / home).mkdir(exist_ok=True)
-        return GuestUsers(tmp_path / "users", ids, tmp_path / home, lambda: tuple(reserved), lambda: running)
+        looks = (lambda: tuple(reserved), lambda: owners, lambda: running)
+        return GuestUsers(tmp_path / "users", ids, tmp_path / home, *looks)
 
     return users
 
@@ -40,9 +45,18 @@ def test_one_that_was_returned_comes_back_last(make: Make) -> None:
 
 def test_none_that_the_host_has_given_away_or_a_process_has(make: Make) -> None:
     """Control: without accounts and processes these are the first."""
-    users = make(reserved=[range(0, 66_002), range(66_003, 66_004)], running=frozenset({66_002}))
+    users = make(reserved=[range(0, 66_002), range(66_003, 66_004)], owners=frozenset({66_002}))
     assert [users.lease(str(i), synced=False) for i in range(4)] == [66_004, 66_005, 66_006, 66_007]
     assert make(ids=range(66_100, 66_101)).lease("a", synced=False) == 66_100
+
+
+def test_one_that_was_given_out_before_is_looked_for_in_every_process(make: Make) -> None:
+    """A PID 1 of ours is shown as root's. Control: before that, the quick look is enough."""
+    users = make(running=frozenset({66_000}))
+    for uid in IDS:
+        assert users.lease("a", synced=False) == uid
+        users.release(uid)
+    assert users.lease("b", synced=False) == 66_001
 
 
 def test_without_a_free_one_it_says_what_to_do(make: Make) -> None:

@@ -9,6 +9,7 @@ from sandbox.store.host_ids import (
     parse_accounts,
     parse_subordinate_ids,
     read_ids_of_processes,
+    read_owners_of_processes,
     read_reserved_ids,
 )
 
@@ -33,3 +34,5 @@ def test_processes_have_the_ids_of_their_status(tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     assert read_ids_of_processes(tmp_path) == {5, 6, 7, 8, 9}
     assert os.geteuid() in read_ids_of_processes()
+    assert read_owners_of_processes(tmp_path) == {os.geteuid()}
+    assert os.geteuid() in read_owners_of_processes()
