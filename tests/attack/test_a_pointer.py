@@ -120,6 +120,7 @@ def test_a07_mask_is_never_mounted_over_a_planted_link(guests: Callable[..., Are
     ]
     body = {
         "Image": "space-sandbox/base",
+        "User": ":".join(map(str, arena.worktree.stat()[4:6])),
         "Entrypoint": ["sh", "-c", "rm /workspace/.git && mkdir /workspace/.git"],
         "HostConfig": {"Mounts": binds, "NetworkMode": "none"},
     }
