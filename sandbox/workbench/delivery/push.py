@@ -71,7 +71,9 @@ def push_with_page(
         tree_gate = TreeGate(services, task)
         _require_gate(tree_gate, announce)
         before = _find_last_pushed(services.remotes, remote, git, task)
-        if before is not None:  # else the push succeeds only if it makes the branch, which has no pull request yet
+        # Without `before` the push succeeds only if it makes the branch, which then has no pull request yet. A push of
+        # the commit that is there changes none, but a connected caller goes on to change the pull request itself.
+        if before is not None and (before != task.head_commit or forge is not None):
             require_open_if_ready(tree_gate, remote, forge)
         page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)

@@ -191,6 +191,24 @@ def test_verdicts_that_are_unknown_need_the_answer_too(
     assert push_again(bench) != second
 
 
+def test_the_same_commit_again_needs_no_answer(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes nothing. Control: the push of the next commit is refused."""
+    sent = push_again(bench)
+    silence(bench, monkeypatch, "find_project", ErrorCode.AUTH_FAILED)
+    assert push_again(bench) == sent != second
+    bench.commit("third")
+    with refused(ErrorCode.GATE_CLOSED):
+        push_again(bench)
+
+
+def test_an_opening_asks_also_when_there_is_nothing_to_push(bench: Bench, second: str) -> None:
+    """It would change the text of the pull request, which is about the tree."""
+    assert push_again(bench) != second
+    of_another_person(bench)
+    with bench.workbench() as workbench, refused(ErrorCode.GATE_CLOSED):
+        workbench.open_pull_request(bench.task.id)
+
+
 def test_an_opening_reports_the_forges_own_error(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs the forge's answers also for a verified tree, so to verify is no advice."""
     silence(bench, monkeypatch, "find_ready", ErrorCode.NETWORK_ERROR)
