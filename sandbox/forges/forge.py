@@ -78,6 +78,11 @@ class Forge(Protocol):
     def find(self, head: str) -> PullWithText | None:
         """Find the pull request for a branch of this project: the open one, else the newest. Forks are excluded."""
 
+    def find_ready(self, head: str) -> PullRequest | None:
+        """Find an open pull request for a branch of this project that is no draft. Another one may be newer. Forks are
+        excluded.
+        """
+
     def open(self, proposal: Proposal) -> PullWithText:
         """Open a pull request. Call `find` first; if one was opened meanwhile, that one is returned.
 

@@ -37,7 +37,7 @@ from sandbox.forges.github_failures import require_data, translate_errors
 from sandbox.forges.http_session import build_session, fetch_redirected, retry_read
 from sandbox.forges.recovery import recover_pull
 from sandbox.forges.responses import parse_json, parse_response, too_long_list
-from sandbox.models import CiCheck, CiState
+from sandbox.models import CiCheck, CiState, PullRequest
 
 _API_VERSION = "2022-11-28"
 _JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # pages of jobs; below: of jobs and other check runs
@@ -58,11 +58,19 @@ class GitHub:
         self._session.close()
 
     def find(self, head: str) -> PullWithText | None:
-        owner = self._project.path.split("/")[0]
-        asked = {"head": f"{owner}:{head}", "state": "all", "sort": "created", "direction": "desc"}
-        ours = [p for p in self._list_all("/pulls", asked, pulls_of) if self._is_from_project(p, head)]
+        ours = self._list_from_branch(head)
         newest = next((p for p in ours if p.state == "open"), ours[0] if ours else None)
         return as_pull_with_text(newest) if newest else None
+
+    def find_ready(self, head: str) -> PullRequest | None:
+        ready = next((p for p in self._list_from_branch(head) if p.state == "open" and not p.draft), None)
+        return as_pull_with_text(ready).pull if ready else None
+
+    def _list_from_branch(self, head: str) -> list[Pull]:
+        """All pull requests from a branch of this project, newest first."""
+        owner = self._project.path.split("/")[0]
+        asked = {"head": f"{owner}:{head}", "state": "all", "sort": "created", "direction": "desc"}
+        return [p for p in self._list_all("/pulls", asked, pulls_of) if self._is_from_project(p, head)]
 
     def _is_from_project(self, pull: Pull, head: str) -> bool:
         """Servers that ignore the filter list all pull requests; a fork may have a branch of the same name."""

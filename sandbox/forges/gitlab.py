@@ -32,12 +32,13 @@ from sandbox.forges.gitlab_answers import (
     checks_of,
     excerpt_of,
     newest_request,
+    ready_request,
 )
 from sandbox.forges.gitlab_failures import translate_errors
 from sandbox.forges.http_session import USER_AGENT, build_session, retry_read
 from sandbox.forges.recovery import recover_pull
 from sandbox.forges.responses import ForgeResponse, parse_response, too_long_list
-from sandbox.models import CiCheck, CiState
+from sandbox.models import CiCheck, CiState, PullRequest
 
 _ResultT = TypeVar("_ResultT")
 _AnswerT = TypeVar("_AnswerT", bound=ForgeResponse)
@@ -54,10 +55,18 @@ class GitLab:
 
     def find(self, head: str) -> PullWithText | None:
         """See `Forge`."""
-        asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
-        answers = self._list_all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
-        answer = newest_request(answers, head)
+        answer = newest_request(self._list_from_branch(head), head)
         return as_pull_with_text(answer) if answer else None
+
+    def find_ready(self, head: str) -> PullRequest | None:
+        """See `Forge`."""
+        answer = ready_request(self._list_from_branch(head), head)
+        return as_pull_with_text(answer).pull if answer else None
+
+    def _list_from_branch(self, head: str) -> Sequence[MergeRequest]:
+        """Those of branches of that name, also in forks."""
+        asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
+        return self._list_all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
 
     def open(self, proposal: Proposal) -> PullWithText:
         """See `Forge`. GitLab also opens a merge request without differences, so there is no `conflict` for that."""

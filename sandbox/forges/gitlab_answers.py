@@ -121,8 +121,18 @@ def as_pull_with_text(answer: MergeRequest, *, created: bool = False) -> PullWit
 
 def newest_request(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
     """The open merge request from this branch, else the newest. Those from forks are excluded."""
-    ours = [a for a in answers if a.source_branch == head and not a.from_fork]
+    ours = _from_branch(answers, head)
     return max(ours, key=lambda a: (_STATES.get(a.state) is PullState.OPEN, a.iid), default=None)
+
+
+def ready_request(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
+    """A merge request from this branch that is open and no draft. One in an unknown state may be open."""
+    ready = (a for a in _from_branch(answers, head) if not a.is_draft)
+    return next((a for a in ready if _STATES.get(a.state, PullState.OPEN) is PullState.OPEN), None)
+
+
+def _from_branch(answers: Iterable[MergeRequest], head: str) -> list[MergeRequest]:
+    return [a for a in answers if a.source_branch == head and not a.from_fork]
 
 
 def checks_of(pipeline: Pipeline | None, jobs: Sequence[Job], statuses: Sequence[Job]) -> tuple[CiCheck, ...]:

@@ -612,8 +612,9 @@ class Workbench:
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push a different commit.
 
-        Raises: `not_found`; `nothing_to_commit`; `gate_closed`; `policy_violation` for the branch, or for a secret in
-        its name or a commit message; `quota_exceeded` when the messages are too long to be searched; `conflict` for
+        Raises: `not_found`; `nothing_to_commit`; `gate_closed`, also for a branch with a ready pull request, or (reason
+        `no_answer`) when the forge does not say whether it has one; `policy_violation` for the branch, or for a secret
+        in its name or a commit message; `quota_exceeded` when the messages are too long to be searched; `conflict` for
         another commit, a closed task or while another operation holds it; `push_rejected`, `auth_failed`,
         `remote_not_found`, `network_error`, `timeout`; where the gate needs a verified tree also `engine_unavailable`,
         `image_missing`.

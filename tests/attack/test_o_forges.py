@@ -70,6 +70,16 @@ def test_o04_a_forks_branch_of_the_same_name_is_not_ours(side: Side) -> None:
     assert side.forge.find(BRANCH) is None
 
 
+def test_s10_a_ready_request_of_a_forks_branch_of_the_same_name_is_not_ours(side: Side) -> None:
+    def of_a_fork(answer: Answer) -> Answer:
+        return replace(answer, body=[side.fork(item) for item in answer.body])
+
+    side.forge.make_ready(1)
+    assert side.forge.find_ready(BRANCH) is not None  # the control
+    side.server.on("GET", side.list_path, of_a_fork)
+    assert side.forge.find_ready(BRANCH) is None
+
+
 def test_o04_a_redirect_takes_no_token_along(side: Side, elsewhere: StandIn) -> None:
     side.server.on("GET", side.list_path, faults.redirect(301, f"{elsewhere.url}/projects/666"), forever=True)
     with pytest.raises(SandboxError) as raised:

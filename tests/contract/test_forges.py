@@ -164,6 +164,31 @@ def test_open_one_comes_before_the_newest(side: Side) -> None:
     assert (found.pull.number, found.pull.state) == (2, PullState.CLOSED)
 
 
+def test_ready_one_is_found_behind_a_newer_draft(side: Side) -> None:
+    side.server.push(BRANCH)
+    side.server.push("other")
+    forge = side.forge()
+    assert forge.find_ready(BRANCH) is None
+    opened = forge.open(DRAFT).pull
+    assert forge.find_ready(BRANCH) is None
+    forge.make_ready(opened.number)
+    draft = forge.open(Proposal(BRANCH, "other", "Change", "Why", draft=True)).pull
+    found, ready = forge.find(BRANCH), forge.find_ready(BRANCH)
+    assert found is not None
+    assert ready is not None
+    assert (found.pull.number, ready.number, ready.url, ready.draft) == (draft.number, 1, opened.url, False)
+    assert forge.find_ready("other") is None
+
+
+def test_closed_one_is_not_ready(side: Side) -> None:
+    side.server.push(BRANCH)
+    forge = side.forge()
+    forge.make_ready(forge.open(DRAFT).pull.number)
+    assert forge.find_ready(BRANCH) is not None
+    side.close(merged=True)
+    assert forge.find_ready(BRANCH) is None
+
+
 def test_body_is_replaced_and_the_title_stays(side: Side) -> None:
     side.server.push(BRANCH)
     forge = side.forge()

@@ -18,7 +18,9 @@ from devtools.command import Command
 from devtools.forges import faults
 from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, require_fit
 from devtools.forges.github import GitHubRules
+from devtools.forges.github_bodies import Pull
 from devtools.forges.gitlab import GitLabRules
+from devtools.forges.gitlab_bodies import MergeRequest
 from devtools.forges.server import StandIn, serving
 from devtools.gitserver import GitServer
 from devtools.kills import Kills
@@ -103,6 +105,16 @@ class Forge:
             self.newest.state, self.newest.merged = "closed", merged
         else:
             self.newest.state = "merged" if merged else "closed"
+
+    def add_request(self, branch: str) -> str:
+        """Another person opens a ready one in the browser. Returns the end of its address."""
+        rules: Any = self.stand_in.rules
+        if self.kind == "github":
+            rules.pulls.append(Pull(self.opened + 1, branch, "main", "Theirs", "", draft=False))
+            return f"/pull/{self.opened}"
+        sha = self.server.branches("acme", self.name)[branch]
+        rules.merge_requests.append(MergeRequest(self.opened + 1, branch, "main", "Theirs", "", sha=sha))
+        return f"/merge_requests/{self.opened}"
 
     def task(self) -> str:
         """A task with one commit."""
@@ -199,6 +211,28 @@ def test_ready_needs_a_verified_tree_and_nothing_is_sent_before(forge: Forge) ->
     ready = free.ok("pr", "open", task_id, "--ready")
     assert (drafted["draft"], ready["draft"], ready["number"], forge.opened) == (True, False, drafted["number"], 1)
     assert free.ok("pr", "status", task_id)["draft"] is False
+
+
+def test_s10_a_ready_one_of_another_person_gets_no_unverified_tree(forge: Forge) -> None:
+    """Control: the task's record alone knows no pull request, and before the other person opens one, pushes arrive."""
+    sandbox, task_id = forge.sandbox, forge.task()
+    branch = sandbox.ok("push", task_id)["branch"]
+    assert forge.stand_in.requests == []
+    forge.commit(task_id, "More")
+    sent = sandbox.ok("push", task_id)["commit"]
+    address = forge.add_request(branch)
+    assert sandbox.ok("task", "show", task_id)["task"]["pr_url"] is None
+
+    forge.commit(task_id, "Even more")
+    refused = sandbox("push", task_id, "--json")
+    assert (refused.code, refused.error["code"]) == (3, "gate_closed")
+    assert f"{address}, which is ready" in refused.error["hint"]
+    assert forge.server.branches("acme", forge.name)[branch] == sent
+    forge.stand_in.on("GET", forge.opening[1], faults.server_error(), forever=True)
+    silent = sandbox("push", task_id, "--json")
+    assert (silent.code, silent.error["code"], silent.error["reason"]) == (3, "gate_closed", "no_answer")
+    free = Command(sandbox.home, {"SANDBOX_GATE_REQUIRE": "none"})
+    assert forge.server.branches("acme", forge.name)[branch] == sent != free.ok("push", task_id)["commit"]
 
 
 def test_what_people_wrote_in_the_body_stays(forge: Forge) -> None:

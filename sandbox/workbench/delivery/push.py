@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
@@ -16,14 +17,14 @@ from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
 from sandbox.git.transport import RemoteAccess, find_remote_branch
-from sandbox.models import Delivery, PullState, PushResult, Repository, Task, TaskStatus
+from sandbox.models import Delivery, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
+from sandbox.workbench.delivery.ready_requests import require_open_if_ready
 from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import lock_task
@@ -39,8 +40,9 @@ def push(
     commit. Branch and commit messages are searched for secrets before.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
-    `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; then `push_rejected`, `auth_failed`,
-    `remote_not_found`, `network_error`, `timeout`.
+    `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; before a commit is sent: `gate_closed`
+    for a branch with a ready pull request; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`,
+    `timeout`.
     """
     return push_with_page(services, task_id, expected_commit, announce)[0]
 
@@ -55,8 +57,7 @@ def push_with_page(
 ) -> tuple[PushResult, str | None]:
     """As `push`; also returns the web page for a new pull request, if the server names one.
 
-    `forge`: the remote's forge, if the caller is connected to it; there may then be a pull request that is not in the
-    task's record.
+    `forge`: the remote's forge, if the caller is connected to it.
     """
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
@@ -69,9 +70,12 @@ def push_with_page(
         # changed since, and the lock keeps the commit that is sent the one that was checked.
         tree_gate = TreeGate(services, task)
         _require_gate(tree_gate, announce)
-        if task.pr_url is not None or (forge is not None and task.pushed_at is not None):
-            _require_open_if_ready(tree_gate, remote, forge)
-        before, page = _send_with_credentials(services.remotes, remote, git, task)
+        before = _find_last_pushed(services.remotes, remote, git, task)
+        # Without `before` the push succeeds only if it makes the branch, which then has no pull request yet. A push of
+        # the commit that is there changes none, but a connected caller goes on to change the pull request itself.
+        if before is not None and (before != task.head_commit or forge is not None):
+            require_open_if_ready(tree_gate, remote, forge)
+        page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
@@ -100,12 +104,27 @@ def describe_delivery(tree_gate: TreeGate, step: DeliveryStep) -> Delivery:
     return Delivery(remote=remote, branch=task.branch, commit=task.head_commit, gate=tree_gate.find_state(step))
 
 
+def _find_last_pushed(remotes: RemoteConnector, remote: Remote, git: Git, task: Task) -> str | None:
+    """The commit that our last push left on the branch; None if no push of ours has arrived.
+
+    After a kill during a push the remote is asked which commit it has, so that a later one can replace it.
+    """
+    refs = _PushRefs.of(task)
+    before, sent = objects.resolve_ref(git, refs.pushed), objects.resolve_ref(git, refs.pushing)
+    if sent is None or sent == before:
+        return before
+    if remotes.run_with_access(remote, lambda access: find_remote_branch(git, access, task.branch)) != sent:
+        return before
+    objects.move_ref(git, refs.pushed, sent, before or _absent(sent))
+    return sent
+
+
 def _send_with_credentials(
-    remotes: RemoteConnector, remote: Remote, git: Git, task: Task
-) -> tuple[str | None, str | None]:
+    remotes: RemoteConnector, remote: Remote, git: Git, task: Task, before: str | None
+) -> str | None:
     """As `_send`, with the available credentials."""
     try:
-        return remotes.run_with_access(remote, lambda access: _send(git, access, task))
+        return remotes.run_with_access(remote, lambda access: _send(git, access, task, before))
     except PushRejected as error:
         raise error.with_hint(error.hint.replace("TASK", task.id)) from error
 
@@ -115,30 +134,6 @@ def _save_pushed(home: Home, task: Task) -> None:
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
     save_task(home, task.model_copy(update=update))
-
-
-def _require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | None) -> None:
-    """A push also changes an existing pull request. If that one is ready for review, the gate for ready ones applies.
-
-    The forge is asked only when the tree is not verified. Raises: `gate_closed`, and as a forge.
-    """
-    if not has_forge(remote):
-        return
-    try:
-        tree_gate.require_open(DeliveryStep.READY_PR)
-    except SandboxError:
-        with _reuse_or_connect(tree_gate.services, remote, forge) as connected:
-            if _has_ready_pull_request(connected, tree_gate.task.branch):
-                raise
-
-
-def _reuse_or_connect(services: Services, remote: Remote, forge: Forge | None) -> AbstractContextManager[Forge]:
-    return connect_forge(remote, find_project(services.remotes, remote)) if forge is None else nullcontext(forge)
-
-
-def _has_ready_pull_request(forge: Forge, branch: str) -> bool:
-    found = forge.find(branch)
-    return found is not None and found.pull.state is PullState.OPEN and not found.pull.draft
 
 
 def require_commit(task: Task) -> None:
@@ -165,23 +160,31 @@ def require_own_branch(task_id: str, task: Task, repository: Repository) -> None
         )
 
 
-def _send(git: Git, access: RemoteAccess, task: Task) -> tuple[str | None, str | None]:
-    """Push; return the commit that the branch had before, and the web page for a pull request that the server names.
+@dataclass(frozen=True)
+class _PushRefs:
+    """`pushing` holds the commit that is being sent, `pushed` the last one that arrived."""
 
-    The ref `pushing` holds the commit that is being sent, `pushed` the one that arrived. After a kill between the two,
-    the remote is asked which one it has, so that a later commit can replace it.
-    """
-    pushing, pushed = (f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed"))
-    absent = "0" * len(task.head_commit)  # the old value of a new ref
-    before, sent = objects.resolve_ref(git, pushed), objects.resolve_ref(git, pushing)
-    if sent not in {None, before} and find_remote_branch(git, access, task.branch) == sent:
-        objects.move_ref(git, pushed, str(sent), before or absent)
-        before = sent
-    objects.move_ref(git, pushing, task.head_commit, sent or absent)
+    pushing: str
+    pushed: str
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        return cls(*(f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed")))
+
+
+def _absent(oid: str) -> str:
+    """The old value of a new ref."""
+    return "0" * len(oid)
+
+
+def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str | None:
+    """Push; return the web page for a pull request that the server names. `before`: what the branch must be at."""
+    refs, absent = _PushRefs.of(task), _absent(task.head_commit)
+    objects.move_ref(git, refs.pushing, task.head_commit, objects.resolve_ref(git, refs.pushing) or absent)
     page = push_commit(git, access, task.head_commit, task.branch, before)
-    objects.move_ref(git, pushed, task.head_commit, before or absent)
-    git.run("update-ref", "--no-deref", "-d", pushing, task.head_commit)
-    return before, page
+    objects.move_ref(git, refs.pushed, task.head_commit, before or absent)
+    git.run("update-ref", "--no-deref", "-d", refs.pushing, task.head_commit)
+    return page
 
 
 def _is_forced(git: Git, before: str | None, after: str) -> bool:

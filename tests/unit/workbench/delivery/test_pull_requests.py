@@ -20,7 +20,7 @@ from sandbox.forges.table import ForgeRow
 from sandbox.models import Host, PullRequest, PullState, Task
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import gate
-from sandbox.workbench.delivery import pull_requests, push
+from sandbox.workbench.delivery import pull_requests, ready_requests
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_verdicts import made as run_made
 
@@ -43,6 +43,10 @@ class CountedForge:
     def find(self, _head: str) -> PullWithText | None:
         self.counts["pull request"] += 1
         return self.pull
+
+    def find_ready(self, head: str) -> PullRequest | None:
+        found = self.find(head)
+        return found.pull if found and found.pull.state is PullState.OPEN and not found.pull.draft else None
 
     def open(self, proposal: Proposal) -> PullWithText:
         pull = PullRequest(
@@ -99,7 +103,7 @@ def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -
         return replace(parse(text, **rules), host=Host.GITHUB)
 
     monkeypatch.setattr(remotes, "parse_remote", parse_remote)
-    for module in (push, pull_requests):
+    for module in (ready_requests, pull_requests):
         monkeypatch.setattr(module, "find_project", forge.find_project)
     monkeypatch.setattr(ForgeRow, "connect", forge.connect)
     monkeypatch.setattr(gate, "find_tree_verdicts", forge.find_verdicts)
