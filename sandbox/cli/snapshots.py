@@ -112,7 +112,7 @@ def log(invocation: Invocation, task_id: str, limit: int) -> None:
         found = workbench.log(task_id, limit=limit + 1)
     entries = found[-limit:]
     if len(found) > limit:
-        note(f"older operations are left out: --limit shows more, and sandbox audit export --task {task_id} all")
+        note(f"older operations are left out: `--limit` shows more, `sandbox audit export --task {task_id}` all")
     head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: show_table(head, [_row(e) for e in entries]))
 
