@@ -23,6 +23,11 @@ from sandbox.workbench import Workbench
 MAX_CHARS = 256 * 1024
 """Maximum of one resource; of a longer one the end is returned."""
 
+MAX_JOURNAL_ENTRIES = 1000
+"""Maximum number of entries that are read: more never fit into `MAX_CHARS`, because each has all its fields."""
+
+_EARLIER_LEFT_OUT = "[earlier entries are left out]\n"
+
 _POLICIES = ("approvals", "commit", "container", "paths")
 _LOG = re.compile(r"sandbox://tasks/([a-z0-9-]{1,64})/runs/([a-z0-9-]{1,64})/(stdout|stderr)")
 _JOURNAL = re.compile(r"sandbox://tasks/([a-z0-9-]{1,64})/journal")
@@ -47,7 +52,7 @@ async def list_templates(
     journal = types.ResourceTemplate(
         uri_template="sandbox://tasks/{task_id}/journal",
         name="journal of a task",
-        description="Every operation on the task, one JSON object a line",
+        description="The last operations on the task, one JSON object a line",
         mime_type="application/x-ndjson",
     )
     log = types.ResourceTemplate(
@@ -100,8 +105,19 @@ def _read_log(workbench: Workbench, task_id: str, run_id: str, stream: Literal["
 
 
 def _read_journal(workbench: Workbench, task_id: str) -> str:
-    entries = (neutralise_values(entry.model_dump(mode="json")) for entry in workbench.log(task_id))
-    return "".join(f"{json.dumps(entry, ensure_ascii=False, separators=(',', ':'))}\n" for entry in entries)
+    """The newest whole entries that fit, oldest first; at least one, of which `read_resource` returns the end."""
+    entries = workbench.log(task_id, limit=MAX_JOURNAL_ENTRIES)
+    lines: list[str] = []
+    room = MAX_CHARS - len(_EARLIER_LEFT_OUT)
+    for entry in reversed(entries):
+        document = neutralise_values(entry.model_dump(mode="json"))
+        line = f"{json.dumps(document, ensure_ascii=False, separators=(',', ':'))}\n"
+        room -= len(line)
+        if room < 0 and lines:
+            lines.append(_EARLIER_LEFT_OUT)
+            break
+        lines.append(line)
+    return "".join(reversed(lines))
 
 
 def _read_policy(home: Path, name: str) -> str:

@@ -102,12 +102,17 @@ def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: 
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True,
+              help="Maximum number of operations to show, the newest ones.")  # fmt: skip
 @global_options
 @click.pass_obj
-def log(invocation: Invocation, task_id: str) -> None:
-    """Show all operations on TASK, oldest first, including refused ones."""
+def log(invocation: Invocation, task_id: str, limit: int) -> None:
+    """Show the operations on TASK, oldest first, including refused ones."""
     with invocation.workbench() as workbench:
-        entries = workbench.log(task_id)
+        found = workbench.log(task_id, limit=limit + 1)
+    entries = found[-limit:]
+    if len(found) > limit:
+        note(f"older operations are left out: `--limit` shows more, `sandbox audit export --task {task_id}` all")
     head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: show_table(head, [_row(e) for e in entries]))
 

@@ -605,9 +605,12 @@ class Workbench:
         ) as done:
             return done(use.snapshots.fork_task(self._services, task_id, snapshot, prompt))
 
-    def log(self, task_id: str) -> tuple[JournalEntry, ...]:
-        """The journal of a task, oldest first, with refused operations. Raises: `not_found`."""
-        return use.journaling.read_task_journal(self._services.home, task_id)
+    def log(self, task_id: str, *, limit: int | None = None) -> tuple[JournalEntry, ...]:
+        """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest.
+
+        Time and memory are those of the entries returned. Raises: `not_found`.
+        """
+        return use.journaling.read_task_journal(self._services.home, task_id, limit)
 
     def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
         """Push the task's commit to its own branch, verified. `expected_commit`: refuse to push a different commit.

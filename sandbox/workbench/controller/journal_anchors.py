@@ -7,6 +7,7 @@ the journal on disk, but never newer.
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,10 +23,10 @@ from sandbox.store.journal_head import save_head
 if TYPE_CHECKING:
     from sandbox.workbench.controller.services import Surface
 
-    pass
-
 OPERATION = "anchor"
 _TASK_ID = re.compile(TASK_ID_PATTERN)
+_MARK = f'"operation":"{OPERATION}"'.encode()
+_SEQ = re.compile(r"[0-9]{1,15}")
 
 
 def append_anchor(home: Home, surface: Surface, name: str, head: ChainHead) -> None:
@@ -37,10 +38,16 @@ def append_anchor(home: Home, surface: Surface, name: str, head: ChainHead) -> N
             journal.append_entry(home, journal.HOME_JOURNAL, _build_entry(surface, name, head), synced=False)
 
 
-def parse_anchor(entry: JournalEntry) -> tuple[str, ChainHead] | None:
-    """The journal name and head that an anchor entry notes; None for any other entry."""
-    name, seq, digest = (entry.facts.get(key, "") for key in ("journal", "seq", "sha256"))
-    if entry.operation != OPERATION or not _TASK_ID.fullmatch(name) or not seq.isdecimal():
+def parse_anchor(line: bytes) -> tuple[str, ChainHead] | None:
+    """The journal name and head that a line of the home's journal notes; None for any other line."""
+    if _MARK not in line:
+        return None
+    try:
+        document = json.loads(line)
+        name, seq, digest = (str(document["facts"][key]) for key in ("journal", "seq", "sha256"))
+    except (ValueError, LookupError, TypeError):
+        return None
+    if document.get("operation") != OPERATION or not _TASK_ID.fullmatch(name) or not _SEQ.fullmatch(seq):
         return None
     return name, ChainHead(int(seq), digest)
 

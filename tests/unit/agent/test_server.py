@@ -17,16 +17,18 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.agent import Agent
+from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
 from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
-from sandbox.models import FileContent, SearchHit, SearchResult, SearchSkipped
+from sandbox.models import Actor, FileContent, JournalEntry, SearchHit, SearchResult, SearchSkipped
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import question
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
+from tests.unit.long_journal import START, make_entry, write_journal
 
 GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOOTSTRAP = {"space_repo_clone", "space_repo_fetch", "space_repo_list", "space_agent_request_tool_approval"}
@@ -482,6 +484,33 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
             await client.get_prompt("other")
 
     talk(agent_of(desk), session, mode)
+
+
+def test_s09_of_a_long_journal_the_newest_whole_entries_are_returned(desk: Desk) -> None:
+    path = desk.home / "repositories" / "journal" / f"{desk.task.id}.jsonl"
+    write_journal(path, map(make_entry, range(3000)))
+
+    texts: list[str] = []
+
+    async def session(client: Client) -> None:
+        found = await client.read_resource(f"sandbox://tasks/{desk.task.id}/journal")
+        texts.append(found.contents[0].model_dump()["text"])
+
+    talk(agent_of(desk), session)
+    (text,) = texts
+    notice, *lines = text.splitlines()
+    assert notice == "[earlier entries are left out]"
+    numbers = [json.loads(line)["seq"] for line in lines]
+    assert numbers == list(range(3001 - len(numbers), 3001))
+    assert len(text) <= MAX_CHARS < len(text) + len(lines[0]) + 1
+
+
+def test_the_entries_that_a_resource_reads_always_fill_it() -> None:
+    """So a journal of which not all was read always says so."""
+    shortest = JournalEntry(
+        at=START, actor=Actor.CLI, operation="", arguments=sha256_of(b""), result="ok", duration_s=0
+    ).model_dump_json()
+    assert len(shortest) * MAX_JOURNAL_ENTRIES > MAX_CHARS
 
 
 def test_schemas_have_no_format_that_clients_do_not_know() -> None:

@@ -21,10 +21,12 @@ from sandbox.models import Actor, JournalEntry
 from sandbox.store import journal
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import Home
+from sandbox.store.journal_chain import sha256
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.journaling import digest_arguments, record_operation
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
+from tests.unit.long_journal import make_entry, write_journal
 
 CANARY = "canary-5f2c"
 TASK = "task-00000000-0000-0000-0000-000000000000"
@@ -124,6 +126,66 @@ def test_recent_entries_are_the_last_ones_newest_first(
     found = list(journal.read_recent_entries(home, TASK))
     assert found == list(journal.read_entries(home, TASK))[::-1][: len(found)]
     assert len(found) == most
+
+
+@pytest.mark.parametrize("limit", [0, 1, 4, 9, 10, 100])
+def test_the_last_entries_are_the_end_of_all_entries(home: Home, limit: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert journal.read_last_entries(home, TASK, limit) == ()
+    for number in range(9):
+        journal.append_entry(home, TASK, entry(f"operation-{number}"))
+        with home.journal(TASK).open("ab") as stream:
+            stream.write(b"damaged\n")
+    assert journal.read_last_entries(home, TASK, limit) == journal.read_entries(home, TASK)[max(0, 9 - limit) :]
+    warned = [f"the journal of {TASK} has {number} damaged lines" for number in (min(limit + 1, 9), 9)]
+    assert caplog.messages == warned
+
+
+MEASURE = """
+import re, sys
+from datetime import timedelta
+from pathlib import Path
+from sandbox.store import journal
+from sandbox.store.home import Home
+from sandbox.store.journal_chain import sha256
+from sandbox.workbench.controller import audit
+from tests.unit.long_journal import START, make_entry
+
+def peak_kb():
+    return int(re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1])
+
+home, task, entries = Home(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+late = START + timedelta(seconds=entries - 50)
+before = peak_kb()
+for name, use in {
+    "newest": lambda: len(journal.read_last_entries(home, task, 100)),
+    "recent": lambda: next(journal.read_recent_entries(home, task)).seq,
+    "append": lambda: journal.append_entry(home, task, make_entry(entries)).seq,
+    "export": lambda: sum(1 for _ in audit.export_records(home, late, None)),
+    "verify": lambda: int(audit.verify_journals(home).intact),
+    "all": lambda: len(journal.read_entries(home, task)),
+}.items():
+    print(name, use(), peak_kb() - before)
+"""
+
+
+def test_s09_a_long_journal_is_read_in_bounded_memory(home: Home) -> None:
+    """34 MB in 8,000 entries, each of them anchored. The control reads all of them at once."""
+    entries, names = 8_000, tuple(f"{number:0200}" for number in range(20))
+    write_journal(home.journal(TASK), (make_entry(n).model_copy(update={"names": names}) for n in range(entries)))
+    with home.journal(TASK).open("rb") as stream:
+        heads = [sha256(line.rstrip(b"\n")) for line in stream]
+    noted = ({"journal": TASK, "seq": str(seq), "sha256": head} for seq, head in enumerate(heads, start=1))
+    anchor = make_entry(0).model_copy(update={"operation": "anchor"})
+    write_journal(home.journal(journal.HOME_JOURNAL), (anchor.model_copy(update={"facts": facts}) for facts in noted))
+    argv = [sys.executable, "-c", MEASURE, str(home.root), TASK, str(entries)]
+    environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60, env=environ)
+    found = {name: (int(value), int(kb)) for name, value, kb in map(str.split, done.stdout.splitlines())}
+    assert {name: value for name, (value, _) in found.items()} == {
+        "newest": 100, "recent": entries, "append": entries + 1, "export": 51, "verify": 1, "all": entries + 1,
+    }  # fmt: skip
+    assert found.pop("all")[1] > 30_000, "void"
+    assert {name: kb for name, (_, kb) in found.items() if kb > 10_000} == {}
 
 
 @given(cut=st.integers(min_value=0, max_value=400))
