@@ -12,6 +12,7 @@ from sandbox.models import (
     FailedTest,
     FileContent,
     Model,
+    Pressure,
     Repository,
     SparseModel,
     Task,
@@ -62,6 +63,8 @@ class RunUsage(SparseModel):
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None
     leftover_processes: int | None = None
+    cpu_throttled_s: float | None = None
+    pressure: Pressure | None = None
 
 
 class TestCounts(Model):

@@ -211,5 +211,7 @@ def _usage(ending: ContainerExit, check: Check) -> Usage:
         forks_refused=counters.forks_refused,
         disk_written_bytes=counters.disk_written_bytes,
         leftover_processes=ending.leftover_processes,
+        cpu_throttled_s=counters.cpu_throttled_s,
+        pressure=ending.pressure,
         limits=check.limits,
     )

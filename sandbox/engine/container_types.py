@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
-from sandbox.models import Verdict
+from sandbox.models import Pressure, Verdict
 
 OutputSink = Callable[[bytes], None]
 
@@ -41,7 +41,7 @@ class ContainerExit:
 
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
     `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
-    after the command had ended.
+    after the command had ended. `pressure`: None if unknown.
     """
 
     exit_code: int | None
@@ -54,6 +54,7 @@ class ContainerExit:
     stop_verdict: Verdict | None = None
     report_missing: bool = False
     leftover_processes: int | None = None
+    pressure: Pressure | None = None
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,23 @@ def test_a_deterministic_check_needs_to_fail_only_once(bench: Bench) -> None:
     assert [told(bench.verify()) for _ in range(2)] == [[("test", "failed", False)], [("test", "failed", True)]]
 
 
+BUSY = "for i in 1 2 3 4; do timeout 1 sha256sum /dev/zero & done; wait"
+
+
+def test_pressure_is_part_of_the_record(bench: Bench) -> None:
+    """Four programs, one CPU: three of them wait."""
+    try:
+        Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        pytest.skip("this kernel counts no pressure (PSI)")
+    bench.again({"busy": (BUSY, [])})
+
+    (run,) = bench.verify().runs
+
+    assert run.usage.pressure is not None
+    assert (run.usage.pressure.cpu_s or 0.0) > 0.2
+
+
 def test_another_tree_or_another_check_is_another_question(bench: Bench) -> None:
     bench.verify()
     bench.commit(b"good\n\n")
