@@ -168,17 +168,17 @@ BUSY = "for i in 1 2 3 4; do timeout 1 sha256sum /dev/zero & done; wait"
 
 
 def test_pressure_is_part_of_the_record(bench: Bench) -> None:
-    """Four programs, one CPU: three of them wait."""
-    try:
-        Path("/proc/pressure/cpu").read_text()
-    except OSError:
-        pytest.skip("this kernel counts no pressure (PSI)")
+    """Four programs, one CPU: three of them wait. A kernel without PSI says nothing."""
     bench.again({"busy": (BUSY, [])})
 
     (run,) = bench.verify().runs
 
-    assert run.usage.pressure is not None
-    assert (run.usage.pressure.cpu_s or 0.0) > 0.2
+    assert run.verdict is Verdict.PASSED
+    if Path("/proc/pressure/cpu").exists():
+        assert run.usage.pressure is not None
+        assert (run.usage.pressure.cpu_s or 0.0) > 0.2
+    else:
+        assert run.usage.pressure is None
 
 
 def test_another_tree_or_another_check_is_another_question(bench: Bench) -> None:
