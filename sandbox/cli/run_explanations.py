@@ -184,11 +184,9 @@ def _explain_pressure(run: CheckRun) -> Iterator[str]:
         sums = {"memory": pressure.memory_s, "I/O": pressure.io_s}
         sums = sums if _had_its_cpus(run) else {"CPU": pressure.cpu_s, **sums}
         waits = [f"{seconds:.1f} s for {what}" for what, seconds in sums.items() if _is_long(seconds, run)]
-        tasks = (
-            "it was slowed down: in {} its tasks" if pressure.of == "guest" else "the host was busy: in {} its tasks"
-        )
+        whole = "it was slowed down" if pressure.of == "guest" else "the host was busy"
         if waits:
-            yield f"{tasks.format(f'{run.wall_time_s:.1f} s')} waited {', '.join(waits)}"
+            yield f"{whole}: in {run.wall_time_s:.1f} s its tasks waited {', '.join(waits)}"
     if run.verdict is Verdict.TIMED_OUT and _is_long(usage.cpu_throttled_s, run):
         yield f"its limit on CPUs held it back for {usage.cpu_throttled_s:.1f} s, summed over CPUs (limits.cpus)"
 
