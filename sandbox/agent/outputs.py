@@ -12,6 +12,7 @@ from sandbox.models import (
     FailedTest,
     FileContent,
     Model,
+    Pressure,
     Repository,
     SparseModel,
     Task,
@@ -63,6 +64,8 @@ class RunUsage(SparseModel):
     disk_used_files: int | None = None
     leftover_processes: int | None = None
     memory_left_bytes: int | None = None
+    cpu_throttled_s: float | None = None
+    pressure: Pressure | None = None
 
 
 class TestCounts(Model):

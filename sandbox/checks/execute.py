@@ -212,5 +212,7 @@ def _usage(ending: ContainerExit, check: Check) -> Usage:
         disk_written_bytes=counters.disk_written_bytes,
         leftover_processes=ending.leftover_processes,
         memory_left_bytes=ending.memory_left_bytes,
+        cpu_throttled_s=counters.cpu_throttled_s,
+        pressure=ending.pressure,
         limits=check.limits,
     )

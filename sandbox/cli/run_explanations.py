@@ -29,6 +29,9 @@ _SIGNALS = {
     "SIGTRAP": "a debugger breakpoint, or a failed assertion",
     "SIGXCPU": "it set itself a limit of CPU time",
 }
+_LONG_WAIT_S = 1.0
+_LARGE_SHARE = 0.25  # of the time the run took
+_ALMOST_ALL = 0.8
 _SHELLS = {
     126: "the shell reports that a file cannot be executed",
     127: "the shell reports that a command was not found: it may be missing in the profile's image",
@@ -37,7 +40,7 @@ _SHELLS = {
 
 def explain(run: CheckRun) -> tuple[str, ...]:
     """One line for what ended the run, unless it passed; then one line for each limit it reached and each remark."""
-    return (*_ENDINGS[run.verdict](run), *_explain_cause(run), *_explain_limits(run))
+    return (*_ENDINGS[run.verdict](run), *_explain_cause(run), *_explain_pressure(run), *_explain_limits(run))
 
 
 def likely_cause(run: CheckRun) -> str:
@@ -168,6 +171,33 @@ def _explain_limits(run: CheckRun) -> Iterator[str]:
             yield f"{stream}: {size}, of which {dropped} in the middle were dropped (limits.output_bytes)"
     if run.verdict is Verdict.FAILED and not likely_cause(run):
         yield from _output_hints(run)
+
+
+def _explain_pressure(run: CheckRun) -> Iterator[str]:
+    """Whether a run that failed or reached its deadline had to wait for long. A guest that got the CPUs of its limit
+    waits only for itself.
+    """
+    pressure, usage = run.usage.pressure, run.usage
+    if run.verdict not in {Verdict.FAILED, Verdict.TIMED_OUT}:
+        return
+    if pressure is not None:
+        sums = {"memory": pressure.memory_s, "I/O": pressure.io_s}
+        sums = sums if _had_its_cpus(run) else {"CPU": pressure.cpu_s, **sums}
+        waits = [f"{seconds:.1f} s for {what}" for what, seconds in sums.items() if _is_long(seconds, run)]
+        whole = "it was slowed down" if pressure.of == "guest" else "the host was busy"
+        if waits:
+            yield f"{whole}: in {run.wall_time_s:.1f} s its tasks waited {', '.join(waits)}"
+    if run.verdict is Verdict.TIMED_OUT and _is_long(usage.cpu_throttled_s, run):
+        yield f"its limit on CPUs held it back for {usage.cpu_throttled_s:.1f} s, summed over CPUs (limits.cpus)"
+
+
+def _had_its_cpus(run: CheckRun) -> bool:
+    used = run.usage.cpu_time_s
+    return used is not None and used >= _ALMOST_ALL * run.usage.limits.cpus * run.wall_time_s
+
+
+def _is_long(seconds: float | None, run: CheckRun) -> bool:
+    return seconds is not None and seconds >= max(_LONG_WAIT_S, _LARGE_SHARE * run.wall_time_s)
 
 
 def _output_hints(run: CheckRun) -> Iterator[str]:

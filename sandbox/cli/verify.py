@@ -29,6 +29,7 @@ def verify(invocation: Invocation, task_id: str, rooms: CleanRoomArguments, deta
     """Run all checks on TASK's last commit in clean rooms: a fresh checkout in fresh containers.
 
     Verdicts of earlier clean rooms for the same tree, image and checks are reused unless --no-cache is given.
+    A check that failed only once runs again.
     Exits with 0 when every check passed, else with 1.
     """
     if detach:

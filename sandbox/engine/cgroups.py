@@ -19,18 +19,25 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 SAMPLE_INTERVAL_S = 0.04
 _NS_PER_S = 1e9
 _US_PER_S = 1e6
+_JOINT = ("cpu,cpuacct", "cpuacct,cpu")
 _Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
 class CgroupPaths:
-    """Controller directories of one container; on version 2 they are all the same. None: not found, or not used."""
+    """Controller directories of one container; on version 2 they are all the same. None: not found, or not used.
+
+    `quota`: of the limit on CPU time. `pressure`: on version 1 that of a version 2 hierarchy without controllers, which
+    systemd mounts beside it.
+    """
 
     version: int
     cpu: Path | None = None
     memory: Path | None = None
     pids: Path | None = None
     io: Path | None = None
+    quota: Path | None = None
+    pressure: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Counters:
     """The kernel's counters so far. None means that this host does not count it; None is never the same as zero.
 
     `disk_written_bytes` is None on version 1: its block counters miss data that is written back later (seen: 0 after
-    50 MB and a sync on Linux 6.18).
+    50 MB and a sync on Linux 6.18). `cpu_throttled_s`: time in which the limit on CPUs held tasks back, over all CPUs.
     """
 
     cpu_time_s: float | None = None
@@ -47,6 +54,7 @@ class Counters:
     oom_kills: int | None = None
     forks_refused: int | None = None
     disk_written_bytes: int | None = None
+    cpu_throttled_s: float | None = None
 
     def merge_max(self, other: Counters) -> Counters:
         """Take the larger value of each field: every counter only grows. A missing value is ignored."""
@@ -57,6 +65,7 @@ class Counters:
             oom_kills=_max_known(self.oom_kills, other.oom_kills),
             forks_refused=_max_known(self.forks_refused, other.forks_refused),
             disk_written_bytes=_max_known(self.disk_written_bytes, other.disk_written_bytes),
+            cpu_throttled_s=_max_known(self.cpu_throttled_s, other.cpu_throttled_s),
         )
 
 
@@ -69,12 +78,14 @@ def find_cgroups(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path
     groups = dict(_parse_groups(text))
     if (root / "cgroup.controllers").is_file():
         one = _find_directory(root, groups.get("", ""))
-        return CgroupPaths(2, one, one, one, one) if one else None
+        return CgroupPaths(2, one, one, one, one, one, one) if one else None
     return CgroupPaths(
         1,
         cpu=_find_v1_directory(root, groups, "cpuacct"),
         memory=_find_v1_directory(root, groups, "memory"),
         pids=_find_v1_directory(root, groups, "pids"),
+        quota=_find_v1_directory(root, groups, "cpu"),
+        pressure=_find_directory(root / "unified", groups.get("", "")),
     )
 
 
@@ -158,6 +169,7 @@ def _read_v1(paths: CgroupPaths) -> Counters:
         pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # peak: Linux 6.1
         oom_kills=_read_keyed_number(paths.memory, "memory.oom_control", "oom_kill"),
         forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
+        cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_time"), _NS_PER_S),
     )
 
 
@@ -169,6 +181,7 @@ def _read_v2(paths: CgroupPaths) -> Counters:
         oom_kills=_read_keyed_number(paths.memory, "memory.events", "oom_kill"),
         forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
         disk_written_bytes=_sum_written_bytes(_read_text(paths.io, "io.stat")),
+        cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_usec"), _US_PER_S),
     )
 
 
@@ -184,7 +197,7 @@ def _parse_groups(text: str) -> Iterable[tuple[str, str]]:
 
 def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:
     """Find a controller's directory. Hierarchies may be mounted jointly (`cpu,cpuacct`), with links for each."""
-    for name in (controller, f"cpu,{controller}", f"{controller},cpu"):
+    for name in (controller, *(joint for joint in _JOINT if controller in joint.split(","))):
         found = _find_directory(root / name, groups.get(controller, ""))
         if found is not None:
             return found

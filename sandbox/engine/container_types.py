@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
-from sandbox.models import Verdict
+from sandbox.models import Pressure, Verdict
 
 OutputSink = Callable[[bytes], None]
 
@@ -41,7 +41,8 @@ class ContainerExit:
 
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
     `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
-    after the command had ended. `memory_left_bytes`: what the guest held in memory after that.
+    after the command had ended. `memory_left_bytes`: what the guest held in memory after that. `pressure`: None if
+    unknown.
     """
 
     exit_code: int | None
@@ -55,6 +56,7 @@ class ContainerExit:
     report_missing: bool = False
     leftover_processes: int | None = None
     memory_left_bytes: int | None = None
+    pressure: Pressure | None = None
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,17 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sandbox.engine.cgroups import SAMPLE_INTERVAL_S, CgroupPaths, Counters, read_counters, read_current_pids
+from sandbox.engine.pressure import PressureReading, compare_readings, read_pressure
+from sandbox.models import Pressure
 
 _Number = TypeVar("_Number", int, float)
 
 
 class Meter:
-    """Reads counters between enter and exit; `sample` may be called at any rate, from the same thread."""
+    """Reads counters between enter and exit; `sample` may be called at any rate, from the same thread.
+
+    Pressure is read at the start and at the end only: its sums survive, and each reading costs six files.
+    """
 
     def __init__(
         self,
@@ -29,10 +34,14 @@ class Meter:
         *,
         is_first: bool = False,
         reader: Callable[[CgroupPaths], Counters] = read_counters,
+        pressure_reader: Callable[[CgroupPaths], PressureReading] = read_pressure,
     ) -> None:
         """`is_first`: the container ran no check before, so its memory peak is that of this check or of its start."""
         self._paths = paths
         self._reader = reader
+        self._pressure_reader = pressure_reader
+        self._pressure_before = PressureReading()
+        self._pressure: Pressure | None = None
         self._first = is_first
         self._before = Counters()
         self._latest = Counters()
@@ -45,6 +54,7 @@ class Meter:
             self._reset = _MemoryPeak(self._paths)
             self.sample()
             self._before = self._latest
+            self._pressure_before = self._pressure_reader(self._paths)
         return self
 
     def __exit__(
@@ -52,6 +62,8 @@ class Meter:
     ) -> None:
         self._due = 0.0
         self.sample()
+        if self._paths is not None:
+            self._pressure = compare_readings(self._pressure_before, self._pressure_reader(self._paths))
         if self._reset is not None:
             self._reset.close()
 
@@ -76,7 +88,13 @@ class Meter:
             oom_kills=_difference(before.oom_kills, latest.oom_kills),
             forks_refused=_difference(before.forks_refused, latest.forks_refused),
             disk_written_bytes=_difference(before.disk_written_bytes, latest.disk_written_bytes),
+            cpu_throttled_s=_difference(before.cpu_throttled_s, latest.cpu_throttled_s),
         )
+
+    @property
+    def pressure(self) -> Pressure | None:
+        """How long tasks waited between enter and exit. None: unknown, or not ended yet."""
+        return self._pressure
 
     def _memory_peak(self) -> int | None:
         if self._reset is not None and self._reset.peak is not None:

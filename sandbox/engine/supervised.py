@@ -152,10 +152,11 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
         outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
     wall_time_s = time.monotonic() - started
     if outcome.report is None:
-        return _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s), False
+        ending = _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s)
+        return replace(ending, pressure=meter.pressure), False
     left_bytes = read_held_memory(groups) if groups else None
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
-    ending = replace(ending, memory_left_bytes=left_bytes)
+    ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure)
     _explain_failed_start(outcome.report, command, check.streams)
     if not outcome.report.quiescent:
         kill_container(

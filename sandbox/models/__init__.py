@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CauseKind,
         CheckRun,
         FailedTest,
+        Pressure,
         Report,
         RunSummary,
         StoppedCheck,
@@ -113,6 +114,7 @@ __all__ = [
     "PatchedFile",
     "Permission",
     "PolicyRule",
+    "Pressure",
     "Probe",
     "ProbeLevel",
     "PullRequest",
@@ -177,7 +179,7 @@ _MODULES = {
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Report RunSummary StopResult StoppedCheck TestFailure "
+    "runs": "Cause CauseKind CheckRun FailedTest Pressure Report RunSummary StopResult StoppedCheck TestFailure "
     "UncommittedChanges "
     "UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",

@@ -43,6 +43,7 @@ class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
     `jobs`: passed to make, cmake, ctest and cargo in variables that `env` does not set. None: the tools decide.
+    `deterministic`: the same files always give the same verdict, as with a compiler, so one failure is enough.
     """
 
     id: CheckId
@@ -54,6 +55,7 @@ class Check(Model):
     limits: Limits = Limits()
     jobs: Jobs | None = None
     requires: tuple[CheckId, ...] = ()
+    deterministic: bool = False
     risk: Risk = Risk.SHELL
 
 

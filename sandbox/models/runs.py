@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
@@ -40,12 +41,24 @@ class Cause(Model):
     sentence: str
 
 
+class Pressure(SparseModel):
+    """How many seconds of a run at least one task waited for CPU, memory or I/O, as the kernel counts it.
+
+    `of`: whether the guest's tasks are counted, or all tasks of the host. A guest also waits because of its own limits.
+    """
+
+    of: Literal["guest", "host"]
+    cpu_s: float | None = None
+    memory_s: float | None = None
+    io_s: float | None = None
+
+
 class Usage(Model):
     """What a check used. None: this host could not measure it, which is not the same as zero.
 
-    `disk_used_*`: the amounts that the disk limits apply to, at the last count; None if counting took too long.
-    `memory_left_bytes`: what the guest held in memory after the check: files in /tmp, the home and /dev/shm, shared
-    memory, and its supervisor.
+    `cpu_throttled_s`: how long its limit on CPUs held it back, summed over CPUs. `disk_used_*`: the amounts that the
+    disk limits apply to, at the last count; None if counting took too long. `memory_left_bytes`: what the guest held in
+    memory after the check: files in /tmp, the home and /dev/shm, shared memory, and its supervisor.
     """
 
     cpu_time_s: float | None = None
@@ -58,6 +71,8 @@ class Usage(Model):
     disk_used_files: int | None = None
     leftover_processes: int | None = None
     memory_left_bytes: int | None = None
+    cpu_throttled_s: float | None = None
+    pressure: Pressure | None = None
     limits: Limits
 
 

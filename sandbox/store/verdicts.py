@@ -2,6 +2,9 @@
 
 A record is one file, named by the digest of its binding, which it also contains. A record that is damaged, or is stored
 under another name, is ignored, and the next run writes it again (docs/adr/0021).
+
+Chance, a neighbour or a starved host can make a check fail. So the first failure of a check is stored but answers no
+request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
@@ -52,12 +56,30 @@ class Binding(Model):
 
 
 class _Record(Model):
+    """`first_failure`: the check failed once, and chance may have been the reason."""
+
     binding: Binding
     run: CheckRun
+    first_failure: bool
 
 
 def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
-    """The run with this binding, marked as cached; None if there is none."""
+    """The run that answers a request with this binding, marked as cached; None if there is none, so it has to run."""
+    record = _read_record(home, binding)
+    return None if record is None or record.first_failure else _mark_cached(record)
+
+
+def find_last_run(home: Home, binding: Binding) -> CheckRun | None:
+    """The last conclusive run with this binding, also a first failure, marked as cached; None if there is none."""
+    record = _read_record(home, binding)
+    return None if record is None else _mark_cached(record)
+
+
+def _mark_cached(record: _Record) -> CheckRun:
+    return record.run.model_copy(update={"cached": True})
+
+
+def _read_record(home: Home, binding: Binding) -> _Record | None:
     try:
         document = read_json(home.verdict(binding.key))
         record = None if document is None else _Record.model_validate(document)
@@ -66,20 +88,21 @@ def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
         return None
     if record is None or record.binding != binding or not _has_binding(record.run, binding):
         return None
-    return record.run.model_copy(update={"cached": True})
+    return record
 
 
 def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
     """Cache the verdict of a clean room. A run that is not conclusive deletes the cached verdict, which may have passed
-    by luck.
+    by luck. A failure without a confirmation is stored as a first failure.
 
     If the home cannot be written, only the cache entry is lost: the check runs again, and a gate stays closed.
     """
     path = home.verdict(binding.key)
     try:
         if is_conclusive(run) and _has_binding(run, binding):
+            first = run.verdict is Verdict.FAILED and not _is_confirmed(home, binding, run)
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            write_json(path, _Record(binding=binding, run=run).model_dump(mode="json"))
+            write_json(path, _Record(binding=binding, run=run, first_failure=first).model_dump(mode="json"))
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
@@ -92,6 +115,23 @@ def is_conclusive(run: CheckRun) -> bool:
     """
     ended_by_itself = run.exit_code not in {None, _NOT_STARTED} and run.signal is None
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
+
+
+def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
+    """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
+
+    Runs that overlap in time confirm nothing: they had the same busy host. A refused fork is no property of the code.
+    """
+    if binding.check.deterministic and not run.usage.forks_refused:
+        return True
+    before = _read_record(home, binding)
+    if before is None or before.run.verdict is not Verdict.FAILED:
+        return False
+    return not before.first_failure or run.started_at > _ended_at(before.run)
+
+
+def _ended_at(run: CheckRun) -> datetime:
+    return run.started_at + timedelta(seconds=run.wall_time_s)
 
 
 def _has_binding(run: CheckRun, binding: Binding) -> bool:

@@ -141,7 +141,8 @@ class _ChainRunner:
     def run_chain(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """The cached verdicts of a chain if each of its checks has one, else the runs of the whole chain.
 
-        A check needs the output of those before it, so a chain is never run in part.
+        A check needs the output of those before it, so a chain is never run in part. A check that failed once has no
+        verdict yet.
         """
         bound = build_bindings(self.services.policies, self.setup, self.source.tree, chain)
         known = self._find_cached_runs(chain, bound) if self.options.cache else None

@@ -14,7 +14,7 @@ from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.store import journal
 from sandbox.store.home import Home
-from sandbox.store.verdicts import find_verdict
+from sandbox.store.verdicts import find_last_run
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
@@ -111,8 +111,10 @@ def _hint(task: Task) -> str:
 
 @dataclass(frozen=True)
 class TreeVerdicts:
-    """The cached runs on a tree, by check of the profile; None: no verdict. `unknown`: the error code if the engine
-    could not be asked. `setup`: the image and runtime that the verdicts are bound to; None if no engine was asked.
+    """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
+
+    `unknown`: the error code if the engine could not be asked. `setup`: the image and runtime that the verdicts are
+    bound to; None if no engine was asked.
     """
 
     runs: Mapping[str, CheckRun | None]
@@ -137,4 +139,4 @@ def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeV
     setup = resolve_guest_setup(services, profile)
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
     asked = {name: b for chain in chains for name, b in build_bindings(services.policies, setup, tree, chain).items()}
-    return TreeVerdicts({name: find_verdict(services.home, binding) for name, binding in asked.items()}, setup=setup)
+    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setup=setup)

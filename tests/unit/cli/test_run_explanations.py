@@ -11,7 +11,7 @@ import pytest
 from sandbox.checks.cause import EXIT_STATUS_ONLY
 from sandbox.cli.run_explanations import explain, format_bytes
 from sandbox.cli.verdicts import show_runs
-from sandbox.models import Cause, CauseKind, CheckRun, Limits, Report, TestFailure, Usage, Verdict
+from sandbox.models import Cause, CauseKind, CheckRun, Limits, Pressure, Report, TestFailure, Usage, Verdict
 
 MIB = 1024**2
 LIMITS = Limits(
@@ -115,6 +115,15 @@ ENDINGS = {
         ['its output says "No space', "512 MiB to /tmp"],
     ),
     "full-tmp-passed": (run(P, stderr_tail="x: No space left on device\n"), []),
+    "host-was-busy": (
+        run(F, 1, usage={"cpu_time_s": 2.0, "pressure": Pressure(of="host", cpu_s=9.1, memory_s=3.0, io_s=4.0)}),
+        ["the host was busy: in 12.3 s its tasks waited 9.1 s for CPU, 4.0 s for I/O"],
+    ),
+    "guest-waited": (
+        run(T, 137, signal=9, usage={"pressure": Pressure(of="guest", memory_s=6.0), "cpu_throttled_s": 5.0}),
+        ["it was slowed down: in 12.3 s its tasks waited 6.0 s for memory", "held it back for 5.0 s", "limits.cpus"],
+    ),
+    "busy-and-passed": (run(P, usage={"pressure": Pressure(of="host", cpu_s=9.0), "cpu_throttled_s": 9.0}), []),
     "descriptors": (run(F, 1, stdout_tail="Too many open files"), ["4,096"]),
 }
 
@@ -126,6 +135,19 @@ def test_how_a_check_ended_is_said_in_words(ended: CheckRun, said: list[str]) ->
     assert not [words for words in said if words not in text], text
     assert bool(lines) == bool(said), text
     assert not [line for line in lines if "\n" in line or len(line) > 160]
+
+
+QUIET = {
+    "unknown": {},
+    "short": {"pressure": Pressure(of="host", cpu_s=3.0, memory_s=0.0, io_s=0.0), "cpu_throttled_s": 3.0},
+    "waited-for-itself": {"cpu_time_s": 20.0, "pressure": Pressure(of="guest", cpu_s=12.0)},
+}
+
+
+@pytest.mark.parametrize("verdict", [F, T])
+@pytest.mark.parametrize("usage", QUIET.values(), ids=QUIET)
+def test_a_little_pressure_is_not_worth_a_line(verdict: Verdict, usage: dict[str, Any]) -> None:
+    assert len(explain(run(verdict, 1, usage=usage))) == 1
 
 
 @pytest.mark.parametrize("verdict", Verdict)

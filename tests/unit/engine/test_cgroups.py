@@ -37,6 +37,7 @@ def test_version_1_counters() -> None:
         oom_kills=0,
         forks_refused=3,
         disk_written_bytes=None,
+        cpu_throttled_s=0.25,
     )
 
 
@@ -44,7 +45,13 @@ def test_version_2_counters() -> None:
     paths = paths_of(DATA / "cgroup-v2")
     assert paths.version == 2
     assert read_counters(paths) == Counters(
-        cpu_time_s=1.5, memory_peak_bytes=104857600, pids_peak=17, oom_kills=2, forks_refused=4, disk_written_bytes=8292
+        cpu_time_s=1.5,
+        memory_peak_bytes=104857600,
+        pids_peak=17,
+        oom_kills=2,
+        forks_refused=4,
+        disk_written_bytes=8292,
+        cpu_throttled_s=0.004,
     )
 
 
@@ -79,6 +86,8 @@ def test_joint_hierarchy_is_found(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "cpuacct.usage").write_text("2000000000\n")
     assert read_counters(paths_of(tmp_path)) == Counters(cpu_time_s=2.0)
+    (folder / "cpu.stat").write_text("nr_throttled 1\nthrottled_time 500000000\n")
+    assert read_counters(paths_of(tmp_path)) == Counters(cpu_time_s=2.0, cpu_throttled_s=0.5)
 
 
 @pytest.mark.parametrize("path", ["/", "", "/../../docker/x", "/gone"])

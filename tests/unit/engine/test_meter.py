@@ -8,6 +8,8 @@ import pytest
 
 from sandbox.engine.cgroups import CgroupPaths, Counters
 from sandbox.engine.meter import Meter
+from sandbox.engine.pressure import PressureReading, WaitSums
+from sandbox.models import Pressure
 
 BEFORE = Counters(cpu_time_s=10.0, memory_peak_bytes=1000, pids_peak=20, oom_kills=2, disk_written_bytes=500)
 
@@ -31,6 +33,7 @@ def test_sums_are_differences(nowhere: CgroupPaths) -> None:
     found = metered(BEFORE, after, nowhere)
     assert (found.cpu_time_s, found.oom_kills, found.disk_written_bytes) == (2.5, 1, 200)
     assert metered(Counters(forks_refused=5), Counters(forks_refused=7), nowhere).forks_refused == 2
+    assert metered(Counters(cpu_throttled_s=1.5), Counters(cpu_throttled_s=2.0), nowhere).cpu_throttled_s == 0.5
 
 
 def test_a_peak_that_grew_is_this_checks(nowhere: CgroupPaths) -> None:
@@ -72,6 +75,14 @@ def test_no_control_groups_no_counters() -> None:
     with Meter(None) as meter:
         meter.sample()
     assert meter.counters == Counters()
+
+
+def test_pressure_is_what_was_added_since_the_start(nowhere: CgroupPaths) -> None:
+    readings = [PressureReading(host=WaitSums(3.0, 1.0)), PressureReading(host=WaitSums(5.5, 1.0))]
+    meter = Meter(nowhere, reader=lambda _: BEFORE, pressure_reader=lambda _: readings.pop(0))
+    with meter:
+        assert meter.pressure is None
+    assert meter.pressure == Pressure(of="host", cpu_s=2.5, memory_s=0.0)
 
 
 @pytest.mark.parametrize(("version", "name"), [(1, "memory.max_usage_in_bytes"), (2, "memory.peak")])

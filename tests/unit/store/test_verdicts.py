@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, find_verdict, is_conclusive, save_verdict
+from sandbox.store.verdicts import Binding, find_last_run, find_verdict, is_conclusive, save_verdict
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
 CHECK = Check(id="test", label="make test", argv=("make", "test"), env={"A": "1"}, requires=("build",))
@@ -29,6 +29,7 @@ BINDING = Binding(
     user=(64000, 64000),
     after="f" * 64,
 )
+DETERMINISTIC = BINDING.model_copy(update={"check": CHECK.model_copy(update={"deterministic": True})})
 
 
 def made(verdict: Verdict = Verdict.PASSED, exit_code: int | None = 0, **others: Any) -> CheckRun:
@@ -126,8 +127,67 @@ def test_a_key_is_the_same_in_another_process_and_order_of_the_environment() -> 
 
 @pytest.mark.parametrize("run", [made(), made(Verdict.FAILED, 3)], ids=["passed", "failed"])
 def test_what_a_check_decided_itself_is_kept_and_found_as_cached(home: Home, run: CheckRun) -> None:
-    save_verdict(home, BINDING, run)
-    assert find_verdict(home, BINDING) == run.model_copy(update={"cached": True})
+    save_verdict(home, DETERMINISTIC, run)
+    assert find_verdict(home, DETERMINISTIC) == run.model_copy(update={"cached": True})
+
+
+def later(seconds: float, verdict: Verdict = Verdict.FAILED, **others: Any) -> CheckRun:
+    """A run that begins so many seconds after `made` does; each takes 1.5 s."""
+    started_at = made().started_at + timedelta(seconds=seconds)
+    return made(
+        verdict, 0 if verdict is Verdict.PASSED else 1, run_id=f"run-{seconds}", started_at=started_at, **others
+    )
+
+
+def served(home: Home, *runs: CheckRun, binding: Binding = BINDING) -> str | None:
+    """The run that answers after these."""
+    for run in runs:
+        save_verdict(home, binding, run)
+    found = find_verdict(home, binding)
+    return found.run_id if found else None
+
+
+def test_s03_a_first_failure_answers_nothing_and_is_remembered(home: Home) -> None:
+    first = later(0)
+    assert served(home, first) is None
+    assert find_last_run(home, BINDING) == first.model_copy(update={"cached": True})
+
+
+def test_s03_a_second_failure_is_served_and_so_are_those_after_it(home: Home) -> None:
+    assert served(home, later(0), later(9)) == "run-9"
+    assert served(home, later(9.5)) == "run-9.5", "it failed twice before"
+
+
+def test_s03_a_pass_replaces_a_first_failure_and_a_pass_and_a_failure_are_not_two(home: Home) -> None:
+    assert served(home, later(0), later(9, Verdict.PASSED)) == "run-9"
+    assert served(home, later(20)) is None
+    assert served(home, later(30)) == "run-30"
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1, 1.5])
+def test_s03_runs_that_overlap_had_the_same_busy_host(home: Home, seconds: float) -> None:
+    assert served(home, later(0), later(seconds)) is None
+    assert served(home, later(60)) == "run-60"
+
+
+def test_s03_a_run_that_a_limit_ended_confirms_nothing(home: Home) -> None:
+    assert served(home, later(0), later(9, Verdict.TIMED_OUT), later(20)) is None
+
+
+def test_a_deterministic_check_is_believed_at_once_unless_a_fork_was_refused(home: Home) -> None:
+    refused = Usage(limits=Limits(), forks_refused=1)
+    assert served(home, later(0, usage=refused), binding=DETERMINISTIC) is None
+    home.verdict(DETERMINISTIC.key).unlink()
+    assert served(home, later(0), binding=DETERMINISTIC) == "run-0"
+
+
+def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:
+    save_verdict(home, BINDING, later(0))
+    path = home.verdict(BINDING.key)
+    document = json.loads(path.read_text())
+    assert document.pop("first_failure") is True
+    path.write_text(json.dumps(document))
+    assert (find_verdict(home, BINDING), find_last_run(home, BINDING)) == (None, None)
 
 
 UNDECIDED = {

@@ -17,6 +17,7 @@ from sandbox import __version__
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.forges.body import BodyFacts, compose, compose_title
+from sandbox.gate import DeliveryStep
 from sandbox.git.objects import tree_of
 from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
@@ -151,6 +152,20 @@ def test_verdicts_of_exactly_this_tree_are_told(
     assert (found.verified, found.missing, {r.check_id for r in found.runs}) == (verified, missing, set(verdicts))
     assert ("**Verified**" in compose(found)) is verified
     assert f"ready: {'satisfied' if verified else 'not satisfied'}." in compose(found)
+
+
+def test_s03_one_failure_after_a_pass_closes_the_gate(
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: before it the gate is open."""
+    made = engine_says(monkeypatch)
+    kept(services, desk, made, build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+    gates = [gate.TreeGate(services, find_task(services.home, desk.task.id)) for _ in range(2)]
+    assert gates[0].find_state(DeliveryStep.READY_PR).verified
+    kept(services, desk, made, test=(Verdict.FAILED, 1))
+    assert gates[1].find_state(DeliveryStep.READY_PR).missing == ("test",)
+    with refused(ErrorCode.GATE_CLOSED):
+        gates[1].require_open(DeliveryStep.READY_PR)
 
 
 def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
