@@ -86,7 +86,7 @@ print(max(int(own.split()[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_m
 def peak_mib(program: str, *words: str) -> int:
     """Peak memory of a Python process of its own, or of its largest child."""
     done = subprocess.run([sys.executable, "-c", program + PEAK, *words], capture_output=True, check=True)
-    return int(done.stdout)
+    return int(done.stdout.split()[-1])
 
 
 PLAIN_READ = """
@@ -108,6 +108,24 @@ def test_s09_deltas_on_a_large_object_are_refused(bomb: DeltaBomb, monkeypatch: 
         compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
     monkeypatch.setattr(process, "READ_MEMORY_BYTES", 3 * SIZE)
     assert sum(map(len, objects.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
+
+
+BEFORE_READING = """
+import sys
+from pathlib import Path
+from sandbox.git.gitpython import GitPython
+from sandbox.git.objects import read_blobs
+from sandbox.git.process import Git
+"""
+OUR_READ = f"{BEFORE_READING}print(sum(map(len, read_blobs(Git(Path(sys.argv[1])), [sys.argv[2]]))))"
+
+
+@pytest.mark.one_git
+def test_s09_the_controller_holds_a_large_file_once(bomb: DeltaBomb) -> None:
+    """Control: a copy without its last byte, as of git's answer, is held twice."""
+    before = peak_mib(BEFORE_READING)
+    assert peak_mib(f"{BEFORE_READING}content = (b'x' * {SIZE})[:-1]") - before > 1.9 * SIZE / MIB, "void"
+    assert peak_mib(OUR_READ, str(bomb.git_dir), bomb.oids[0]) - before < 1.5 * SIZE / MIB
 
 
 REPORTS = {
