@@ -1,11 +1,15 @@
 """Summarise the JUnit files in a check's report directory. Guest data: bounded, displayed, never used for a verdict.
 
 Parsed as a stream: a tree of elements takes forty times the memory of its file, and a guest can write twenty files.
+The parser itself keeps every distinct name, a record for each open element, and a tag until it is complete: 10 MB of
+these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the limit on bytes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
@@ -13,7 +17,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
 from sandbox.checks.location import TEXT, find_location
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
@@ -23,6 +27,11 @@ from sandbox.text import neutralise
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
 _FILES = 20
+_ELEMENTS = 250_000  # per file; a test case with its names takes more than 40 bytes
+_NAMES = 1000  # distinct names of elements and attributes per file; JUnit has about thirty
+_DEPTH = 64
+_TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
+_PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _FAILURES = 50
 _TEXT = 500
 
@@ -62,11 +71,24 @@ def _parse(files: WorktreeFiles, entry: WalkEntry) -> _JUnitCollector | None:
     collector = _JUnitCollector()
     try:
         parser = XMLParser(target=collector, forbid_dtd=True)
-        parser.feed(files.read(RepoPath(show_path(entry.path)), _FILE_BYTES))
+        with closing(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES)) as chunks:
+            _feed(parser, chunks)
         parser.close()
     except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
     return collector
+
+
+def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
+    """Raises: `quota_exceeded` if a tag is too long; the parser holds it until it is complete."""
+    fed = 0
+    for chunk in chunks:
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            piece = chunk[start : start + _PIECE_BYTES]
+            parser.feed(piece)
+            fed += len(piece)
+            if fed - parser.parser.CurrentByteIndex > _TAG_BYTES:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The report has a tag that is too long")
 
 
 class _JUnitCollector:
@@ -76,6 +98,8 @@ class _JUnitCollector:
         self.suites = 0
         self.counts: Counter[str] = Counter()
         self.failed: list[TestFailure] = []
+        self._elements = 0
+        self._names: set[str] = set()
         self._depth = 0
         self._suite_depth = 0
         self._case: dict[str, str] | None = None
@@ -85,7 +109,8 @@ class _JUnitCollector:
         self._collecting = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._depth += 1
+        """Raises: `quota_exceeded` past the limits on elements, names and depth."""
+        self._count(tag, attributes)
         if self._depth == 1:
             self._suite_depth = {"testsuite": 1, "testsuites": 2}.get(tag, 0)
         if tag == "testsuite" and self._depth == self._suite_depth:
@@ -97,6 +122,13 @@ class _JUnitCollector:
             self._message = attributes.get("message", "")
             self._pieces, self._size = [], 0
             self._collecting = len(self.failed) < _FAILURES
+
+    def _count(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        self._elements += 1
+        self._names.update(attributes, (tag,))
+        if self._elements > _ELEMENTS or self._depth > _DEPTH or len(self._names) > _NAMES:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The report has too many elements, names or levels")
 
     def data(self, text: str) -> None:
         """Keep the beginning and the end of a failure's text."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import NO_SUCH_FILE, WorktreeFiles, sha256_of
+from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, WorktreeFiles, sha256_of
 from sandbox.policy.paths import RepoPath, parse_repo_path
+
+GATED_BYTES = 64 * 1024**2
+"""Maximum total size of the files that one edit names: they are in memory at the same time."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +71,23 @@ class HashGate:
     def check_states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
         """The named files, if each is writable and has the expected hash (None: it must not exist).
 
-        All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`,
-        `quota_exceeded`.
+        All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`;
+        `quota_exceeded` for a file that is too large, or that does not fit into `GATED_BYTES` with those before it.
         """
         checked = {self.writable(path): sha256 for path, sha256 in expected.items()}
-        return {path: self._check_one(path, sha256) for path, sha256 in checked.items()}
+        states, left = dict[RepoPath, FileState](), GATED_BYTES
+        for path, sha256 in checked.items():
+            states[path] = self._check_one(path, sha256, left)
+            left -= len(states[path].content or b"")
+        return states
 
     def check_state(self, path: str, expected: str | None) -> tuple[RepoPath, FileState]:
         """One checked path and its file."""
         ((checked, state),) = self.check_states({path: expected}).items()
         return checked, state
 
-    def _check_one(self, path: RepoPath, expected: str | None) -> FileState:
-        state = current_state(self.files, path)
+    def _check_one(self, path: RepoPath, expected: str | None, left: int) -> FileState:
+        state = current_state(self.files, path, left)
         if state.sha256 == expected:
             return state
         edit = self.find_last_edit(path, state.sha256)
@@ -124,14 +131,25 @@ def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxEr
     )
 
 
-def current_state(files: WorktreeFiles, path: RepoPath) -> FileState:
-    """A regular file or its absence. Raises: `unsafe_path` for anything else, `quota_exceeded`."""
+def current_state(files: WorktreeFiles, path: RepoPath, left: int = GATED_BYTES) -> FileState:
+    """A regular file or its absence. Raises: `unsafe_path` for anything else, `quota_exceeded` past `left` bytes."""
     try:
-        return FileState(*files.read_with_mode(path))
+        return FileState(*files.read_with_mode(path, min(left, READ_CAP)))
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
             return ABSENT
+        if error.code is ErrorCode.QUOTA_EXCEEDED and left < READ_CAP:
+            raise _total_error(path) from error
         raise
+
+
+def _total_error(path: RepoPath) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The files of one edit may have at most {GATED_BYTES} bytes together",
+        details=f"{path} and the files before it have more",
+        hint="No file was changed. Split the edit into several edits.",
+    )
 
 
 def rejection(

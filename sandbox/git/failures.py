@@ -11,6 +11,7 @@ _PERMANENT = re.compile(
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_NO_MEMORY = r"^(fatal|error): out of memory, \w+ failed"
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
@@ -32,7 +33,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             "The received data was deleted.",
         ),
         (
-            r"^fatal: out of memory, \w+ failed",
+            _NO_MEMORY,
             ErrorCode.QUOTA_EXCEEDED,
             "The remote's answer needs more memory than git may use",
             "The remote advertises too many refs, or sends objects that are too large.",
@@ -164,6 +165,19 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
             transient = error_code is ErrorCode.NETWORK_ERROR and not _PERMANENT.search(said)
             return GitFailure(error_code, brief, details=details, hint=hint, transient=transient)
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
+
+
+def memory_error(command: str, stderr: str) -> GitFailure | None:
+    """`quota_exceeded` if a local git command was refused memory, else None. Pure."""
+    if not re.search(_NO_MEMORY, stderr, re.IGNORECASE | re.MULTILINE):
+        return None
+    return GitFailure(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"git {command} needs more memory than it may use",
+        details=scrub(stderr)[:4000],
+        hint="The repository stores a file, or one that it is a difference of, that is too large to read. Such files "
+        "belong outside git's objects, for example in Git LFS.",
+    )
 
 
 def damaged_remote_error(details: str) -> SandboxError:

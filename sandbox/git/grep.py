@@ -25,7 +25,7 @@ from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import GITLINK
-from sandbox.git.failures import scrub
+from sandbox.git.failures import memory_error, scrub
 from sandbox.git.process import OUTPUT_LIMIT, Git
 
 _EMPTY_TREES = {
@@ -154,7 +154,8 @@ def _classify_failure(git: Git, query: Query, empty_scope: Sequence[str], stderr
         )
     if is_step_limit_error(stderr):
         return PatternTooCostly(stderr)
-    return SandboxError(ErrorCode.INTERNAL, "git could not search the files", details=stderr)
+    internal = SandboxError(ErrorCode.INTERNAL, "git could not search the files", details=stderr)
+    return memory_error("grep", stderr) or internal
 
 
 def is_step_limit_error(stderr: str) -> bool:

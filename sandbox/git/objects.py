@@ -200,10 +200,10 @@ def _read_batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
     size = int(header[2])
     if size > limit:
         raise _budget_error(f"an object of {size} bytes")
-    content = stream.read(size + 1)
-    if len(content) != size + 1:
+    content = stream.read(size)
+    if len(content) != size or stream.read(1) != b"\n":  # read apart: to cut it off would copy the content
         raise SandboxError(ErrorCode.INTERNAL, f"git stopped while object {oid[:12]} was read")
-    return content[:-1]
+    return content
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:

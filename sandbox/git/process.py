@@ -3,14 +3,16 @@
 Theory. git takes orders from the environment, from system, user and repository configuration, from attributes, hooks
 and from any repository that it discovers around it. Therefore each command here gets an empty environment (`env -i`)
 plus our variables, an explicit `--git-dir`, a fixed `-c` set, `/` as working directory, a closed or file-backed stdin,
-its own session that is killed as a whole at the deadline, and bounded output. GitPython starts the process; its
-objects, configuration and clone interfaces are not used. Sources: git(1), git-config(1), THREATS sections A, B, G, Q.
+its own session that is killed as a whole at the deadline, and bounded output and memory. GitPython starts the process;
+its objects, configuration and clone interfaces are not used. Sources: git(1), git-config(1), THREATS sections A, B, G,
+Q.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import tempfile
@@ -24,13 +26,16 @@ from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.executable import require_safe_program
-from sandbox.git.failures import classify
+from sandbox.git.failures import classify, memory_error
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
+READ_MEMORY_BYTES = 768 * 1024**2  # the largest file that is checked out (512 MiB), and git's own needs
+WALK_MEMORY_BYTES = 4 * 1024**3  # a record for each object of the history; two versions of a file that is stored
+_WALKING = frozenset({"fast-import", "fsck", "merge-base", "rev-list"})
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _UMASK = 0o022  # of git, so that modes in the clones do not depend on the caller's
@@ -170,7 +175,7 @@ class Git:
         network: NetworkAccess | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> bytes:
-        """Run to the end and return stdout. Raises: the classified error if git exits non-zero."""
+        """Run to the end and return stdout. Raises: the classified error if git exits non-zero; as `stream`."""
         result = self.attempt(*args, stdin=stdin, env=env, network=network, deadline_s=deadline_s)
         return result.raise_for_status(args[0]).stdout
 
@@ -183,7 +188,7 @@ class Git:
         deadline_s: float = LOCAL_DEADLINE_S,
         output_limit: int = OUTPUT_LIMIT,
     ) -> GitResult:
-        """Like `run`, for commands with a meaningful exit code."""
+        """Like `run`, for commands with a meaningful exit code. Raises: `quota_exceeded` for output; as `stream`."""
         with (
             spool_input(stdin) as spool,
             self.stream(*args, stdin=spool, env=env, network=network, deadline_s=deadline_s) as p,
@@ -200,16 +205,23 @@ class Git:
         network: NetworkAccess | None = None,
         deadline_s: float = LOCAL_DEADLINE_S,
     ) -> Iterator[GitProcess]:
-        """Run with stdout as a stream. On exit the whole process group has ended and `code` is set."""
+        """Run with stdout as a stream. On exit the whole process group has ended and `code` is set.
+
+        Raises: `timeout`; `quota_exceeded` if a local command failed because it may not use more memory.
+        """
         argv = build_command_line(self.git_dir, args, env or {}, network, self.executable)
         popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
         process = GitProcess(popen, args[0], deadline_s, network)
         try:
+            if network is None:
+                _limit_memory(popen.pid, WALK_MEMORY_BYTES if args[0] in _WALKING else READ_MEMORY_BYTES)
             with process.stop_on_shutdown():
                 yield process
                 process.finish()
-        except SandboxError:  # a reader's error about a stream that the deadline cut
+        except SandboxError:  # a reader's error about a stream that the deadline or the limit on memory cut
+            process.close()
             process.raise_if_stopped()
+            process.raise_if_out_of_memory()
             raise
         finally:
             process.close()
@@ -277,6 +289,8 @@ class GitProcess:
         self._timer.cancel()
         self._reader.join(timeout=5)
         self.raise_if_stopped()
+        if self.code != 0:
+            self.raise_if_out_of_memory()
 
     def stop_on_shutdown(self) -> AbstractContextManager[None]:
         """While the process runs: kill it on shutdown."""
@@ -297,6 +311,12 @@ class GitProcess:
                 details=self.stderr,
                 hint="Try again when the host or the network is less busy.",
             )
+
+    def raise_if_out_of_memory(self) -> None:
+        """Raises: `quota_exceeded` if a local git says that it was refused memory."""
+        error = memory_error(self._name, self.stderr) if self._network.protocol == "none" else None
+        if error is not None:
+            raise error
 
     def close(self) -> None:
         """Kill what is left of the process group. Safe to call twice."""
@@ -363,6 +383,18 @@ def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...
     popen = handle.proc
     handle.proc = None  # else GitPython terminates the process in __del__
     return popen
+
+
+def _limit_memory(pid: int, most: int) -> None:
+    """Limit the data of a process that was just started; mapped packs do not count.
+
+    The process may have allocated before, but never more than the limit afterwards: the kernel checks each allocation.
+    Costs a system call, a `prlimit` before git would cost one more program (ADR 47).
+    """
+    with suppress(ProcessLookupError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (allowed, allowed))
 
 
 @contextmanager

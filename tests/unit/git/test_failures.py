@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient, scrub
+from sandbox.git.failures import classify, is_transient, memory_error, scrub
 
 DATA = Path(__file__).parents[2] / "data" / "git-stderr"
 SAMPLES = {
@@ -162,6 +162,19 @@ def test_details_are_bounded() -> None:
 )
 def test_limits_and_refusals_have_their_codes(said: str, code: ErrorCode) -> None:
     assert classify("fetch", 128, said).code is code
+
+
+@pytest.mark.parametrize("said", ["fatal: Out of memory, malloc failed", "x\nerror: Out of memory, realloc failed"])
+def test_s09_a_local_git_that_is_refused_memory_names_the_command(said: str) -> None:
+    error = memory_error("cat-file", said)
+    assert error is not None
+    assert error.code is ErrorCode.QUOTA_EXCEEDED
+    assert "cat-file" in error.brief
+
+
+@pytest.mark.parametrize("said", ["", "fatal: out of memory", "remote: fatal: Out of memory, malloc failed"])
+def test_other_words_say_nothing_about_memory(said: str) -> None:
+    assert memory_error("cat-file", said) is None
 
 
 # --- worth another try

@@ -14,7 +14,9 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import (
     CUT_MARK,
+    READ_MEMORY_BYTES,
     SAFE_PATH,
+    WALK_MEMORY_BYTES,
     Git,
     LineSplitter,
     NetworkAccess,
@@ -453,3 +455,36 @@ def test_a_host_with_lower_limits_keeps_them() -> None:
     inner = ResourceLimits(2_000_000, 2**31).wrap(["sh", "-c", SHOW_LIMITS])
     done = subprocess.run(ResourceLimits(1_000_000, 2**30).wrap(inner), capture_output=True, check=True)
     assert done.stdout.decode().strip() == "1954 1048576"
+
+
+@pytest.mark.parametrize(
+    ("command", "most"),
+    [(["cat-file", "--batch"], READ_MEMORY_BYTES), (["rev-list", "--stdin"], WALK_MEMORY_BYTES)],
+    ids=["reads", "walks"],
+)
+def test_s09_a_local_git_has_a_limit_on_its_memory(upstream: Upstream, command: list[str], most: int) -> None:
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb") as stdin, Git(upstream.git_dir).stream(*command, stdin=stdin) as process:
+        limits = Path(f"/proc/{process._popen.pid}/limits").read_text()
+        os.close(writes)  # until here git waited for input
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max data size"))
+    assert line.split()[3:5] == [str(most)] * 2
+
+
+OUT_OF_MEMORY = "error: Out of memory, malloc failed (tried to allocate 67108865 bytes)"
+
+
+def test_s09_a_local_git_without_memory_is_a_typed_error_and_never_an_answer(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """Also for callers to which an exit code is an answer: the clone is not corrupt because git had no memory."""
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\necho '{OUT_OF_MEMORY}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    git = Git(upstream.git_dir, str(program))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        git.attempt("fsck")
+    assert "67108865" in caught.value.details
+    with refused(ErrorCode.QUOTA_EXCEEDED), git.stream("cat-file") as process:
+        assert not process.stdout.read()
+        raise SandboxError(ErrorCode.NOT_FOUND, "the reader's own error")

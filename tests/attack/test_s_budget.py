@@ -1,0 +1,152 @@
+"""THREATS S09: small files that become large in git or in a parser. Limits are lowered so that each test is quick."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.git import objects, process
+from sandbox.git.diff import compare_trees
+from sandbox.git.process import Git
+from tests.attack.arena import refused
+
+pytestmark = [pytest.mark.must]
+MIB = 1024**2
+SIZE = 32 * MIB
+LIMIT = 50 * MIB  # enough for one object of SIZE, not for two
+
+
+class DeltaBomb:
+    """A pack of 33 KB: one blob of SIZE zero bytes, and blobs that differ from it in the last bytes."""
+
+    def __init__(self, git_dir: Path, count: int) -> None:
+        zeros = bytes(SIZE)
+        endings = [b"", *(b"x%d" % i for i in range(count))]
+        self.oids = [hash_object(b"blob", zeros + ending) for ending in endings]
+        packed = [entry_header(3, SIZE) + zlib.compress(zeros)]
+        for ending in endings[1:]:
+            delta = delta_on_zeros(ending)
+            packed.append(entry_header(7, len(delta)) + bytes.fromhex(self.oids[0]) + zlib.compress(delta))
+        leaves = b"".join(b"100644 f%03d\0%s" % (i, bytes.fromhex(oid)) for i, oid in enumerate(self.oids))
+        self.tree = hash_object(b"tree", leaves)
+        packed.append(entry_header(2, len(leaves)) + zlib.compress(leaves))
+        body = b"PACK" + struct.pack(">II", 2, len(packed)) + b"".join(packed)
+        self.pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
+        subprocess.run(["git", "init", "-q", "--bare", git_dir], check=True)
+        subprocess.run(["git", f"--git-dir={git_dir}", "index-pack", "--stdin"], input=self.pack, check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        self.git_dir = git_dir
+
+
+def hash_object(kind: bytes, content: bytes) -> str:
+    return hashlib.sha1(b"%s %d\0" % (kind, len(content)) + content, usedforsecurity=False).hexdigest()
+
+
+def entry_header(kind: int, size: int) -> bytes:
+    """gitformat-pack(5): three bits of type, then the size, seven bits to a byte."""
+    first, size = (kind << 4) | (size & 15), size >> 4
+    return bytes([first | 0x80]) + varint(size) if size else bytes([first])
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def delta_on_zeros(ending: bytes) -> bytes:
+    """Copy the whole base, then add the ending."""
+    copies, step = b"", 0xFFFFFF
+    for start in range(0, SIZE, step):
+        copies += b"\xff" + struct.pack("<I", start) + struct.pack("<I", min(step, SIZE - start))[:3]
+    return varint(SIZE) + varint(SIZE + len(ending)) + copies + bytes([len(ending)]) + ending
+
+
+@pytest.fixture
+def bomb(tmp_path: Path) -> DeltaBomb:
+    return DeltaBomb(tmp_path / "bomb.git", 2)
+
+
+PEAK = """
+import resource
+own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # ru_maxrss survives an exec
+print(max(int(own.split()[1]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
+"""
+
+
+def peak_mib(program: str, *words: str) -> int:
+    """Peak memory of a Python process of its own, or of its largest child."""
+    done = subprocess.run([sys.executable, "-c", program + PEAK, *words], capture_output=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+PLAIN_READ = """
+import subprocess, sys
+subprocess.run(["git", "--git-dir", sys.argv[1], "cat-file", "blob", sys.argv[2]], stdout=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.one_git
+def test_s09_deltas_on_a_large_object_are_refused(bomb: DeltaBomb, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: plain `cat-file` takes twice the object's size, from a pack a thousand times smaller."""
+    assert len(bomb.pack) < SIZE / 500
+    assert peak_mib(PLAIN_READ, str(bomb.git_dir), bomb.oids[1]) > 2 * SIZE / MIB, "void"
+    monkeypatch.setattr(process, "READ_MEMORY_BYTES", LIMIT)
+    git = Git(bomb.git_dir)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        list(objects.read_blobs(git, bomb.oids[1:]))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
+    monkeypatch.setattr(process, "READ_MEMORY_BYTES", 3 * SIZE)
+    assert sum(map(len, objects.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
+
+
+BEFORE_READING = """
+import sys
+from pathlib import Path
+from sandbox.git.gitpython import GitPython
+from sandbox.git.objects import read_blobs
+from sandbox.git.process import Git
+"""
+OUR_READ = f"{BEFORE_READING}print(sum(map(len, read_blobs(Git(Path(sys.argv[1])), [sys.argv[2]]))))"
+
+
+@pytest.mark.one_git
+def test_s09_the_controller_holds_a_large_file_once(bomb: DeltaBomb) -> None:
+    """Control: a copy without its last byte, as of git's answer, is held twice."""
+    before = peak_mib(BEFORE_READING)
+    assert peak_mib(f"{BEFORE_READING}content = (b'x' * {SIZE})[:-1]") - before > 1.9 * SIZE / MIB, "void"
+    assert peak_mib(OUR_READ, str(bomb.git_dir), bomb.oids[0]) - before < 1.5 * SIZE / MIB
+
+
+REPORTS = {
+    "names": "<testsuite>" + "".join(f"<a{i:x}/>" for i in range(150_000)) + "</testsuite>",
+    "attributes": "<testsuite" + "".join(f' a{i:x}=""' for i in range(150_000)) + "/>",
+    "depth": "<testsuite>" + "<a>" * 300_000 + "</a>" * 300_000 + "</testsuite>",
+}
+NO_PARSER = "import sys, pathlib, xml.parsers.expat, sandbox.checks.report as report\n"
+PLAIN_PARSER = f"""{NO_PARSER}
+parser = xml.parsers.expat.ParserCreate()
+parser.StartElementHandler = lambda *_: None
+parser.ParseFile(open(sys.argv[1] + "/a.xml", "rb"))
+"""
+OUR_PARSER = f"{NO_PARSER}assert report.read_report(pathlib.Path(sys.argv[1])) is None"
+
+
+@pytest.mark.one_git
+@pytest.mark.parametrize("kind", REPORTS)
+def test_s09_a_report_of_names_attributes_or_levels_is_left_out(kind: str, tmp_path: Path) -> None:
+    """Control: expat alone, which builds no tree, takes more than ten times the file."""
+    (tmp_path / "a.xml").write_text(REPORTS[kind])
+    before = peak_mib(NO_PARSER)
+    assert peak_mib(PLAIN_PARSER, str(tmp_path)) - before > 20, "void"
+    assert peak_mib(OUR_PARSER, str(tmp_path)) - before < 10

@@ -1,0 +1,56 @@
+"""What one report file may cost. What is read from reports: tests/unit/checks/test_execute.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.checks import report
+from sandbox.checks.report import read_report
+
+SMALL = '<testsuite tests="1"><testcase name="a"/></testsuite>'
+
+
+def suite(inside: str) -> str:
+    return f'<testsuite tests="2">{inside}</testsuite>'
+
+
+def tag_of(size: int) -> str:
+    return f'<testcase name="{"x" * size}"/>'
+
+
+TOO_MUCH = {
+    "elements": suite("<a/>" * report._ELEMENTS),
+    "depth": suite("<a>" * report._DEPTH + "</a>" * report._DEPTH),
+    "names-of-elements": suite("".join(f"<a{i}/>" for i in range(report._NAMES))),
+    "names-of-attributes": suite("".join(f'<a b{i}=""/>' for i in range(report._NAMES))),
+    "attributes-of-one-element": suite("<a" + "".join(f' b{i}=""' for i in range(report._NAMES)) + "/>"),
+    "a-long-tag": suite(tag_of(report._TAG_BYTES + 2 * report._PIECE_BYTES)),
+    "a-long-comment": suite(f"<!--{'x' * (report._TAG_BYTES + 2 * report._PIECE_BYTES)}-->"),
+}
+ENOUGH = {
+    "elements": suite("<a/>" * (report._ELEMENTS - 1)),
+    "depth": suite("<a>" * (report._DEPTH - 1) + "</a>" * (report._DEPTH - 1)),
+    "names": suite("".join(f"<a{i}/>" for i in range(report._NAMES - 2))),
+    "a-long-tag": suite(tag_of(report._TAG_BYTES - 2 * report._PIECE_BYTES)),
+    "long-text": suite(f"<system-out>{'x' * (report._FILE_BYTES - 1000)}</system-out>"),
+}
+
+
+@pytest.mark.parametrize("content", TOO_MUCH.values(), ids=TOO_MUCH)
+def test_s09_a_report_past_a_limit_of_the_parser_is_left_out_and_hides_no_other(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(content)
+    assert read_report(tmp_path) is None
+    (tmp_path / "b.xml").write_text(SMALL)
+    found = read_report(tmp_path)
+    assert found is not None
+    assert found.tests == 1
+
+
+@pytest.mark.parametrize("content", ENOUGH.values(), ids=ENOUGH)
+def test_a_report_at_the_limits_is_read(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(content)
+    found = read_report(tmp_path)
+    assert found is not None
+    assert found.tests == 2
