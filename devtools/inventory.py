@@ -18,6 +18,7 @@ _TEMPORARY = (
     "repositories/clones/.*.incoming",
     "repositories/clones/*/**/tmp_*",
     "repositories/clones/*/fast_import_crash_*",
+    "repositories/clones/*/looks/*",
     "repositories/clones/*/**/*.lock",
     "repositories/**/.*.removed-*",
     "repositories/pristine/*/.*",

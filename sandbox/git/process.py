@@ -166,6 +166,7 @@ class Git:
     executable: str = ""  # argument of `git_executable`
     cache: ObjectCache = field(default_factory=ObjectCache, compare=False, repr=False)
     working_directory: str = "/"  # working directory: git discovers no repository there. Never a worktree
+    new_objects: Path | None = None  # new objects are stored here instead of in the git directory (`scratch_objects`)
 
     def run(
         self,
@@ -209,7 +210,8 @@ class Git:
 
         Raises: `timeout`; `quota_exceeded` if a local command failed because it may not use more memory.
         """
-        argv = build_command_line(self.git_dir, args, env or {}, network, self.executable)
+        env = {**build_object_environment(self.git_dir, self.new_objects), **(env or {})}
+        argv = build_command_line(self.git_dir, args, env, network, self.executable)
         popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
         process = GitProcess(popen, args[0], deadline_s, network)
         try:
@@ -225,6 +227,17 @@ class Git:
             raise
         finally:
             process.close()
+
+
+def build_object_environment(git_dir: Path, new_objects: Path | None) -> dict[str, str]:
+    """Variables that make git store objects in `new_objects`, an absolute path, and read those of `git_dir` too. Pure.
+
+    The path of the alternate is quoted (git(1)): it may contain the separator, a colon.
+    """
+    if new_objects is None:
+        return {}
+    quoted = str(git_dir.absolute() / "objects").replace("\\", r"\\").replace('"', r"\"")
+    return {"GIT_OBJECT_DIRECTORY": str(new_objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'}
 
 
 def build_command_line(

@@ -22,6 +22,8 @@ from devtools.requirement import unavailable
 from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point
+from sandbox.git.process import Git
+from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home
 from sandbox.store.liveness import LiveController
@@ -352,6 +354,7 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
     "removal of trust": lambda at, repo: at / "trust" / f".{repo}.removed-0123456789abcdef",
     "probe": lambda at, _: at / ".overlay-probe-abcdefgh",
     "object": lambda at, repo: at / "clones" / repo / "objects" / "pack" / "tmp_pack_abcdef",
+    "scratch objects": lambda at, repo: at / "clones" / repo / "looks" / "look-abcdefgh",
     "object of a crash": lambda at, repo: at / "clones" / repo / "fast_import_crash_4711",
     "stat index": lambda at, _: at / "tasks" / "task-00000000-0000-4000-8000-000000000000.stat",
     "lock": lambda at, _: at / "locks" / "mount-task-00000000-0000-4000-8000-000000000000.lock",
@@ -375,12 +378,22 @@ def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
 def test_what_another_controller_may_be_making_stays(desk: Desk) -> None:
     """Probes and git's own files say nothing of their owner: they are judged when nobody else is at work."""
     other = LiveController(desk.home / "repositories" / "presence")
-    paths = [HALVES[kind](desk.home / "repositories", desk.repo_id) for kind in ("probe", "object")]
+    paths = [HALVES[kind](desk.home / "repositories", desk.repo_id) for kind in ("probe", "scratch objects", "object")]
     paths[0].mkdir()
-    paths[1].touch()
+    paths[1].mkdir(parents=True)
+    paths[2].touch()
     assert collected(desk) == []
     other.end()
-    assert kinds(collected(desk)) == [("object", REMOVED), ("probe", REMOVED)]
+    assert kinds(collected(desk)) == [("object", REMOVED), ("probe", REMOVED), ("scratch objects", REMOVED)]
+
+
+def test_the_objects_of_a_look_that_goes_on_stay(desk: Desk) -> None:
+    """Also when no other controller is alive: the look may be one of this controller."""
+    git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
+    with scratch_objects(git) as aside:
+        assert collected(desk) == []
+        assert aside.new_objects is not None
+        assert aside.new_objects.is_dir()
 
 
 def test_a_task_that_is_made_meanwhile_is_no_orphan(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

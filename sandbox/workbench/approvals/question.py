@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.git import objects
+from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
@@ -48,7 +48,7 @@ def find_target_object(services: Services, tool: str, task_id: str | None) -> st
     if tool in SENDING or tool == CLEANING:
         return task.head_commit
     with compare_task(services, task) as opened:
-        return objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+        return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
 
 
 def require_sendable(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.git import objects
+from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import Home
@@ -43,7 +44,7 @@ def explain_disagreements(services: Services, task: Task, runs: Sequence[CheckRu
         return ()
     try:
         with compare_task(services, task) as opened:
-            now = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+            now = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
             sentences = [_sentence(own, room) for own, room in pairs if own.tree in {room.tree, now}]
             return (*sentences, *(list(_paths(opened)) or [_NO_DIFFERENCE])) if sentences else ()
     except SandboxError as error:

@@ -8,7 +8,7 @@ from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
-from sandbox.git import objects
+from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Check, CheckRun, Task, Verdict
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
@@ -51,7 +51,7 @@ def _run_in_task(
 ) -> Iterator[CheckRun]:
     for run_id, check in checks:
         with compare_task(services, task, task_base=base) as opened:
-            tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
+            tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
         report = running.prepare_task_report(services.home, task.id, opened.owner)
         account = find_account(services, opened.owner)

@@ -34,6 +34,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_half_checkouts,
     find_half_clones,
     find_half_removals,
+    find_scratch_objects,
     find_temporary_files,
     find_unfinished_objects,
 )
@@ -49,6 +50,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (
     find_dead_rooms,
     find_unused_users,
     find_temporary_files,
+    find_scratch_objects,
     find_controllers,
 )
 """Run by the next controller before its first operation: guests that still run, and leftovers that use disk space."""
@@ -71,6 +73,7 @@ ALL: tuple[Finder, ...] = (
     find_lost_worktrees,
     find_cut_off_edits,
     find_refs,
+    find_scratch_objects,
     find_unfinished_objects,
     find_stat_indexes,
     find_creation_marks,

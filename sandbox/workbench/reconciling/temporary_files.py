@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay_mounts import unmount_overlay
+from sandbox.git.scratch_objects import FOLDER, is_in_use
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
@@ -125,6 +126,19 @@ def find_unfinished_objects(reconciler: Reconciler) -> Iterator[Finding]:
         for path in locks:
             if is_not_open(path) and _is_old(path):
                 yield Finding("git lock", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
+
+
+def find_scratch_objects(reconciler: Reconciler) -> Iterator[Finding]:
+    """Objects of looks at tasks. A live process holds a lock on their directory.
+
+    It takes the lock right after it creates the directory, hence the age if another controller is alive.
+    """
+    clones = reconciler.services.home.clone("any").parent
+    stores = [path for path in find_matching(clones, f"*/{FOLDER}/*") if not is_in_use(path)]
+    alone = reconciler.is_alone() if stores else False
+    for path in stores:
+        if alone or _is_old(path):
+            yield Finding("scratch objects", str(path.relative_to(clones)), _build_removal(path))
 
 
 def _is_old(path: Path) -> bool:

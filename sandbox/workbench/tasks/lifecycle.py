@@ -15,6 +15,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
+from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_space import require_free_space
@@ -69,11 +70,15 @@ class TaskBase:
 
 @dataclass(frozen=True)
 class ForkOrigin:
-    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`."""
+    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`.
+
+    `git` reads the objects of the tree, which need not be in the cache clone.
+    """
 
     task: Task
     head: str
     tree: str
+    git: Git
 
 
 def create_task(
@@ -117,7 +122,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         create_worktree(services.home, services.settings, task.repo_id, git, base_tree, site)
         if origin:
             with WorktreeFiles(site.root) as files:
-                restore_tree(git, files, base_tree, origin.tree, site.owner)
+                restore_tree(origin.git, files, base_tree, origin.tree, site.owner)
         saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(services, site)
@@ -173,7 +178,7 @@ def compare_task(
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
     """`approved`: the tree of the working state that a person approved; None: any. Raises: `conflict`."""
     if approved is not None:
-        tree = objects.build_tree(opened.git, opened.task.head_commit, opened.changes.tree)
+        tree = compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
         require_approved("tree", tree, approved)
 
 

@@ -1,8 +1,7 @@
 """Use-case: search a task's working state.
 
 The search runs over a git tree: the head's, with the changes of the worktree applied, without files that are too
-large. So a changed file cannot change again during the search. Trees and objects that only the search needs go to a
-scratch repository.
+large. So a changed file cannot change again during the search. Its new objects are not kept.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sandbox.git import objects
 from sandbox.git.entries import GITLINK, REGULAR, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
 from sandbox.git.process import Git
-from sandbox.git.scratch_objects import scratch_repository
+from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.path_selection import PathSelection
 from sandbox.policy.paths import RepoPath, parent_folders, show_path
@@ -120,7 +119,7 @@ def _build_search_tree(opened: TaskComparison, query: SearchQuery) -> Iterator[_
     if not changes:
         yield _SearchTree(git, head, tuple(large), left_out)
         return
-    with scratch_repository(git) as aside:
+    with scratch_objects(git) as aside:
         tree = objects.build_tree(aside, opened.task.head_commit, changes.values())
         yield _SearchTree(aside, tree, tuple(large), left_out)
 

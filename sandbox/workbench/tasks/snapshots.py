@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
+from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
 from sandbox.models import RestoreResult, Snapshot, Task
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
@@ -66,10 +67,9 @@ def _clean_label(label: str) -> str:
 def keep_snapshot(opened: TaskComparison, label: str) -> Snapshot:
     """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
     task, git = opened.task, opened.git
+    if same := _find_same_state(opened, label):
+        return same.model_copy(update={"rejected": opened.changes.rejected})
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-    for kept in reversed(_read_snapshots(git, task.id)):
-        if _is_same_state(kept, task, tree) and label in {*_REUSING_LABELS, kept.snapshot.label}:
-            return kept.snapshot.model_copy(update={"rejected": opened.changes.rejected})
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
     commit = objects.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
@@ -80,8 +80,15 @@ def keep_snapshot(opened: TaskComparison, label: str) -> Snapshot:
     )
 
 
-def _is_same_state(kept: _SnapshotOnHead, task: Task, tree: str) -> bool:
-    return (kept.snapshot.tree, kept.head) == (tree, task.head_commit)
+def _find_same_state(opened: TaskComparison, label: str) -> Snapshot | None:
+    """The newest snapshot of this state on this head that may stand for a snapshot with this label."""
+    head = opened.task.head_commit
+    listed = (kept for kept in reversed(_read_snapshots(opened.git, opened.task.id)) if kept.head == head)
+    fitting = [kept.snapshot for kept in listed if label in {*_REUSING_LABELS, kept.snapshot.label}]
+    if not fitting:
+        return None
+    tree = compute_tree_id(opened.git, head, opened.changes.tree)
+    return next((snapshot for snapshot in fitting if snapshot.tree == tree), None)
 
 
 def _ref_prefix(task_id: str) -> str:
@@ -163,11 +170,16 @@ def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, 
     """
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        kept = _find_snapshot(services.repositories.open(task.repo_id)[1], task, snapshot_id)
-        return _create_fork(services, task, kept.head, kept.snapshot.tree, prompt)
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
-        tree = objects.build_tree(opened.git, task.head_commit, opened.changes.tree)
-        return _create_fork(services, task, task.head_commit, tree, prompt)
+        git = services.repositories.open(task.repo_id)[1]
+        kept = _find_snapshot(git, task, snapshot_id)
+        return _create_fork(services, ForkOrigin(task, kept.head, kept.snapshot.tree, git), prompt)
+    with (
+        lock_task(services, task_id) as task,
+        compare_task(services, task) as opened,
+        scratch_objects(opened.git) as git,
+    ):
+        tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git), prompt)
 
 
 def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, prompt: str) -> Task:
@@ -183,6 +195,6 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
     return fork_task(services, owners[snapshot_id], snapshot_id, prompt)
 
 
-def _create_fork(services: Services, task: Task, head: str, tree: str, prompt: str | None) -> Task:
-    origin = ForkOrigin(task, head, tree)
+def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None) -> Task:
+    task = origin.task
     return create_task(services, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)

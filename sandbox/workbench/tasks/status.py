@@ -13,6 +13,7 @@ from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
+from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
 from sandbox.policy.commit import require_sources
 from sandbox.policy.paths import show_path
@@ -21,8 +22,7 @@ from sandbox.workbench.controller.commit_identity import add_commit_trailers, ch
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.approved_state import require_approved
-from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task, require_approved_tree
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import merge_exact_renames
 
@@ -77,9 +77,9 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
     with compare_task(services, task) as opened:
         git, changes = opened.git, opened.changes
     at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
-    difference = _compare_with_changes(
-        git, task.base_commit if against == "base" else task.head_commit, task.head_commit, changes
-    )
+    before = task.base_commit if against == "base" else task.head_commit
+    with scratch_objects(git) as aside:
+        difference = _compare_with_changes(aside, before, task.head_commit, changes)
     hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
     return Diff(
         text=difference.text.decode("utf-8", errors="replace"),
@@ -145,11 +145,11 @@ def commit_task(
             )
         shown = _list_changes(opened)
         _require_sources(services.policies, services.settings, opened, shown, allow)
+        require_approved_tree(opened, expected_tree)  # before the objects of the commit are stored
         git = opened.git
         now, who = datetime.now(UTC), choose_identity(services.settings, services.git_operator)
         text = add_commit_trailers(services.settings, cleaned, task.id, who)
         oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
-        require_approved("tree", tree, expected_tree)
         _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:

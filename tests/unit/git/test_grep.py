@@ -27,7 +27,7 @@ from sandbox.git.grep import (
 )
 from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
-from sandbox.git.scratch_objects import scratch_repository
+from sandbox.git.scratch_objects import scratch_objects
 from tests.unit.conftest import Upstream, initialised, refused
 
 DATA = Path(__file__).parents[2] / "data" / "git-grep"
@@ -263,10 +263,11 @@ def test_files_over_a_size(source: Upstream) -> None:
 def test_scratch_sees_everything_and_keeps_nothing(source: Upstream) -> None:
     git = Git(source.git_dir)
     content = b"only for a search"
-    with scratch_repository(git) as aside:
+    with scratch_objects(git) as aside:
         tree = build_tree(aside, source.oid("HEAD"), [TreeChange(b"new", REGULAR, content)])
         assert [m.path for m in grep(aside, tree, Query("only for"), (), 30)] == [b"new"]
         assert aside.attempt("cat-file", "-e", tree).code == 0
-        place = aside.git_dir
+        place = aside.new_objects
     assert git.attempt("cat-file", "-e", tree).code != 0
+    assert place is not None
     assert not place.exists()
