@@ -271,8 +271,20 @@ def _fetch(
     partial: bool,
     stdin: bytes = b"",
 ) -> str:
-    with open_for_reading(git, access) as readable:
-        return _fetch_readable(git, readable, options, refspecs, partial=partial, stdin=stdin)
+    """A local repository is read a second time if an object was missing: its owner's `git gc` may have moved objects
+    into a pack since we listed the files.
+    """
+
+    def fetch() -> str:
+        with open_for_reading(git, access) as readable:
+            return _fetch_readable(git, readable, options, refspecs, partial=partial, stdin=stdin)
+
+    try:
+        return fetch()
+    except SandboxError as error:
+        if local_path_of(access.remote) is None or error.code is not ErrorCode.UNSAFE_REPOSITORY:
+            raise
+    return fetch()
 
 
 def _fetch_readable(

@@ -542,7 +542,7 @@ def test_a_layout_that_fails_half_way_leaves_nothing(
     def fail(*_: object) -> None:
         raise OSError("no space")
 
-    for module in ("overlay", "full_checkout"):
+    for module in ("overlay_layout", "full_checkout"):
         monkeypatch.setattr(f"sandbox.workspaces.{module}.write_mask", fail)
     with pytest.raises(OSError, match="no space"):
         lay(source)

@@ -41,6 +41,8 @@ def workbench(mapping: PrivateEngine, tmp_path: Path) -> Iterator[Workbench]:
     home = tmp_path / "home"
     (home / "profiles").mkdir(parents=True)
     (home / "profiles" / "generic.toml").write_text(PROFILE)
+    (home / "policies").mkdir()
+    (home / "policies" / "container.toml").write_text("[users]\nfirst = 61000\ncount = 1000\n")  # ids that are mapped
     tmp_path.chmod(0o755)  # the engine's own root enters it as somebody else
     settings = {"engine": {"host": mapping.url}, "workspaces": {"worktree": "plain"}}
     with Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True) as found:

@@ -67,7 +67,7 @@ def test_commands_run_beside_each_other(server: ForkServer, tmp_path: Path) -> N
 def test_one_that_does_not_end_is_killed(server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TimeoutError):
-        server.run(["--home", "home", "mcp", "--http", "127.0.0.1:0"], server.environment, 5)
+        server.run(["--home", "home", "mcp", "--http", "127.0.0.1:0"], server.environment, 12)
     assert (tmp_path / "home").is_dir(), "void: it had not begun"
     deadline = time.monotonic() + 30
     while others_in(tmp_path) and time.monotonic() < deadline:
@@ -95,6 +95,7 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
         return start(self, *arguments)
 
     monkeypatch.setattr(command, "_started", set())
+    monkeypatch.setattr(command, "_servers", [])  # one that starts with the environment of this test
     monkeypatch.setattr(Command, "start", note)
     sandbox = Command(tmp_path)
     for _ in range(2):
@@ -103,3 +104,4 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
     assert started == [("repo", "list", "--json"), ("status", "task-1", "--json")]
     assert Command(tmp_path, {"LANG": "C"}).ok("repo", "list") == {"repositories": []}
     assert len(started) == 3, "an environment of its own needs a process of its own"
+    command._servers[0].close()

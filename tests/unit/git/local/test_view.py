@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.errors import ErrorCode
+from sandbox.git import transport
 from sandbox.git.cache_clones import refresh
+from sandbox.git.failures import damaged_remote_error
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_refs
 from sandbox.git.local.repository_layout import open_local_repository
@@ -118,6 +121,28 @@ def test_a_shared_clone_says_how_to_make_it_complete(project: Upstream, tmp_path
     shared.git("repack", "-adq")
     (shared.git_dir / "objects" / "info" / "alternates").unlink()
     assert refresh(tmp_path / "clones" / "cache", access).commit == project.oid("HEAD")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_objects_that_the_owner_packs_meanwhile_are_read_again_once(
+    project: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """Control: objects that stay away are damage."""
+    read, errors = transport._fetch_readable, [damaged_remote_error("an object is missing")] * failures
+
+    def read_later(*arguments: Any, **options: Any) -> str:
+        if errors:
+            raise errors.pop()
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(transport, "_fetch_readable", read_later)
+    access = access_to(str(project.root), tmp_path / "known_hosts")
+    if failures == 1:
+        assert refresh(tmp_path / "clones" / "cache", access).commit == project.oid("HEAD")
+    else:
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            refresh(tmp_path / "clones" / "cache", access)
+    assert errors == []
 
 
 def test_alternates_that_are_not_needed_do_no_harm(project: Upstream, tmp_path: Path) -> None:
