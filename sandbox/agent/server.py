@@ -269,14 +269,18 @@ def _build_watch(context: _Context, ended: threading.Event) -> Watch:
         notify(f"{check.id}: {ending}")
         next_line_at[0] = 0.0  # report the first line of each check
 
-    def follow(_stream: str, chunk: bytes) -> None:
-        lines = decode_for_display(chunk).strip().splitlines()
+    def show_last_line(text: str) -> None:
+        lines = text.strip().splitlines()
         if lines and time.monotonic() >= next_line_at[0]:
             next_line_at[0] = time.monotonic() + PROGRESS_S
             notify(lines[-1][:PROGRESS_CHARS])
+
+    def follow(_stream: str, chunk: bytes) -> None:
+        if time.monotonic() >= next_line_at[0]:  # decoding costs more than asking
+            show_last_line(decode_for_display(chunk))
 
     def report_queue_position(position: int) -> None:
         if position:
             notify(f"waiting for other checks: number {position} in the queue")
 
-    return Watch(announce=announce, follow=follow, queued=report_queue_position)
+    return Watch(announce=announce, follow=follow, queued=report_queue_position, building=show_last_line)
