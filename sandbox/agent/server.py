@@ -269,18 +269,17 @@ def _build_watch(context: _Context, ended: threading.Event) -> Watch:
         notify(f"{check.id}: {ending}")
         next_line_at[0] = 0.0  # report the first line of each check
 
-    def show_last_line(text: str) -> None:
-        lines = text.strip().splitlines()
+    def follow(_stream: str, chunk: bytes) -> None:
+        lines = decode_for_display(chunk).strip().splitlines()
         if lines and time.monotonic() >= next_line_at[0]:
             next_line_at[0] = time.monotonic() + PROGRESS_S
             notify(lines[-1][:PROGRESS_CHARS])
 
-    def follow(_stream: str, chunk: bytes) -> None:
-        if time.monotonic() >= next_line_at[0]:  # decoding costs more than asking
-            show_last_line(decode_for_display(chunk))
+    def follow_build(line: str) -> None:
+        follow("build", line.encode())
 
     def report_queue_position(position: int) -> None:
         if position:
             notify(f"waiting for other checks: number {position} in the queue")
 
-    return Watch(announce=announce, follow=follow, queued=report_queue_position, building=show_last_line)
+    return Watch(announce=announce, follow=follow, queued=report_queue_position, building=follow_build)

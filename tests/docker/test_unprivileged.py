@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from devtools.command import SANDBOX
 from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine
 from tests.unit.conftest import initialised
@@ -55,10 +55,8 @@ class User:
         self.environ = os.environ | {"SANDBOX_HOME": str(self.home), "HOME": str(folder)}
 
     def run(self, *words: str) -> Any:  # the answer of a command as JSON
-        command = [*self.prefix, sys.executable, "-m", "sandbox", *words, "--json"]
-        done = subprocess.run(
-            command, env=self.environ, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300
-        )
+        command = [*self.prefix, *SANDBOX, *words, "--json"]
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=300)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
