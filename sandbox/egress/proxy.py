@@ -23,9 +23,9 @@ from typing import Self, TypeVar
 
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, find_server_name
+from sandbox.egress.connection_meter import Connection, EgressLimits, Meter, Refused
 from sandbox.egress.destinations import AllowedHost, AllowList, Destination
-from sandbox.egress.meter import Connection, EgressLimits, Meter, Refused
-from sandbox.egress.requests import BadRequest, ProxyRequest, RequestReader
+from sandbox.egress.proxy_requests import BadRequest, ProxyRequest, RequestReader
 from sandbox.models.egress import EgressAccess, EgressRefusal
 
 _CHUNK_BYTES = 64 * 1024

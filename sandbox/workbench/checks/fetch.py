@@ -16,8 +16,8 @@ from pathlib import Path
 from sandbox.checks.cancellation import any_of, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.executors import PROXY_URL, FetchContainer
+from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList
-from sandbox.egress.meter import EgressLimits
 from sandbox.egress.proxy import EgressProxy, Outside
 from sandbox.egress.registries import Ecosystem, Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
@@ -31,7 +31,6 @@ from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.controller.disk_space import require_free_space, watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
-
 
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """git's id of a tree without files: a fetch sees nothing of a repository."""
