@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         CheckRun,
         FailedTest,
         Pressure,
+        PullRequestCommit,
         Report,
         RunSummary,
         StoppedCheck,
@@ -118,6 +119,7 @@ __all__ = [
     "Probe",
     "ProbeLevel",
     "PullRequest",
+    "PullRequestCommit",
     "PullRequestStatus",
     "PullState",
     "PushResult",
@@ -179,9 +181,8 @@ _MODULES = {
     "policies": "PolicyRule",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure Report RunSummary StopResult StoppedCheck TestFailure "
-    "UncommittedChanges "
-    "UncommittedChange Usage Verdict Verification",
+    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
+    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",
