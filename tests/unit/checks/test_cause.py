@@ -77,6 +77,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "no-space": (1, GUEST, "limits.tmp_bytes"),
     "pytest-network-and-space": (1, ENVIRONMENT, "network"),
     "node-own-module": (1, UNKNOWN, EXIT_STATUS_ONLY),
+    "automake-directory": (1, UNKNOWN, "autoreconf"),
     "make-crash": (2, CODE, "SIGSEGV"),
 }
 
