@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from sandbox.checks.crash import find_crash
+from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
@@ -38,15 +39,23 @@ class CheckProgress:
     def watch(self) -> Watch:
         """Callbacks for the workbench. The clock stops with the command, even if the command fails."""
         context = click.get_current_context()
+        status = context.ensure_object(Invocation).status
+        build = BuildProgress(status)
+        context.call_on_close(build.show_log)  # empty, unless a build failed
         if self._follow:
-            return Watch(announce=self._announce, follow=self._echo, queued=self._show_queued)
-        self._status = context.ensure_object(Invocation).status
+            return Watch(self._announce, follow=self._echo, queued=self._show_queued, building=build.add_line)
+        self._status = status
         self._clock = ProgressClock(self._status, note)
         context.call_on_close(self._clock.stop)
         if self._parallel:
-            return Watch(announce=self._announce)
+            return Watch(self._announce, building=build.add_line)
         hear = self._clock.add_output if self._status.live else None
-        return Watch(announce=self._announce, follow=hear and (lambda _, chunk: hear(chunk)), queued=self._show_queued)
+        return Watch(
+            self._announce,
+            follow=hear and (lambda _, chunk: hear(chunk)),
+            queued=self._show_queued,
+            building=build.add_line,
+        )
 
     def _show_queued(self, position: int) -> None:
         """0: its turn has come."""

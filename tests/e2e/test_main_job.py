@@ -257,7 +257,7 @@ def test_an_image_that_is_missing_is_named_with_the_way_to_get_it(
     (sandbox.home / "images" / "mine").mkdir(parents=True)
     (sandbox.home / "images" / "mine" / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
 
-    elsewhere = Command(sandbox.home, {"SANDBOX_PROFILES_MAKE_IMAGE": image})
+    elsewhere = Command(sandbox.home, {"SANDBOX_PROFILES_MAKE_IMAGE": image, "SANDBOX_IMAGES_BUILD": "never"})
     ended = elsewhere("run", git_server.https_url("acme", project), "--json")
 
     assert (ended.code, ended.error["code"]) == (5, "image_missing")
