@@ -12,7 +12,7 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import RunSummary, Verdict
+from sandbox.models import CauseKind, RunSummary, Verdict
 from sandbox.workbench import Workbench
 
 EXITS = "int main(void) { return 0; }\n"
@@ -93,6 +93,32 @@ PROJECTS = {
 }
 
 
+LACKING = {
+    "go": (
+        {
+            "go.mod": "module x\n\ngo 1.19\n\nrequire github.com/spf13/pflag v1.0.5\n",
+            "go.sum": "github.com/spf13/pflag v1.0.5 h1:iy+VFUOCP1a+8yFto/drg2CJ5u0yRoB7fZw3DKv/JXA=\n"
+            "github.com/spf13/pflag v1.0.5/go.mod h1:McXfJ1zwxdtk8KYbiqzbHAxvMKjMZIjtcCuCtMDYuBY=\n",
+            "main.go": 'package main\n\nimport _ "github.com/spf13/pflag"\n\nfunc main() {}\n',
+        },
+        "go lacks modules of the project",
+    ),
+    "rust": (
+        {
+            "Cargo.toml": '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n\n[dependencies]\nitoa = "1"\n',
+            "src/lib.rs": "",
+        },
+        "cargo lacks crates of the project",
+    ),
+}
+
+
+def make_repository(folder: Path) -> Path:
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", "--initial-branch=main"], cwd=folder, check=True)
+    return folder
+
+
 def commit(folder: Path, files: Mapping[str, str], branch: str) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -112,9 +138,7 @@ def run_branch(workbench: Workbench, folder: Path, ref: str) -> RunSummary:
 
 @pytest.mark.parametrize("project", PROJECTS.values(), ids=PROJECTS)
 def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    subprocess.run(["git", "init", "-q", "--initial-branch=main"], cwd=source, check=True)
+    source = make_repository(tmp_path / "source")
     commit(source, project.files, "main")
     commit(source, project.broken, "broken")
     with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
@@ -125,3 +149,18 @@ def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tm
     if project.report:
         reports = [summary.runs[-1].report for summary in (good, bad)]
         assert [(report.tests, report.failures) for report in reports if report] == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(("files", "sentence"), LACKING.values(), ids=LACKING)
+def test_a_dependency_that_would_need_a_network_is_named_at_once(
+    files: Mapping[str, str], sentence: str, tmp_path: Path
+) -> None:
+    """The offline switches of the policy: without them each tool waits for a name that it retries."""
+    source = make_repository(tmp_path / "source")
+    commit(source, files, "main")
+    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+        run = run_branch(workbench, source, "main").runs[0]
+    assert run.verdict is Verdict.FAILED
+    assert run.cause is not None
+    assert (run.cause.kind, run.cause.sentence) == (CauseKind.ENVIRONMENT, sentence)
+    assert run.wall_time_s < 20
