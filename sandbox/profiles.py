@@ -5,10 +5,9 @@ Detection reads files of the base commit only, never of a worktree, which a gues
 
 from __future__ import annotations
 
-import builtins
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
@@ -68,7 +67,7 @@ class DetectionRules(_ProfileModel):
     @field_validator("all")
     @classmethod
     def _validate_required(cls, value: tuple[Marker, ...]) -> tuple[Marker, ...]:
-        if builtins.any(marker.priority is not None for marker in value):
+        if any(marker.priority is not None for marker in value):
             raise ValueError("a marker of 'all' has no priority of its own: set that of the profile")
         return value
 
@@ -252,13 +251,13 @@ def _match_profile(profile: Profile, read: ReadBaseFile) -> ProfileMatch | None:
     if not all(required) or (rules.any and not others) or not rules.markers:
         return None
     weights = [profile.priority if marker.priority is None else marker.priority for marker in others]
-    why = dict.fromkeys((*required, *others.values()))
-    explained = {
-        text.split(":")[0] for text in why if ":" in text
-    }  # beside what was found in it, the bare name is noise
-    return ProfileMatch(
-        profile, max(weights, default=profile.priority), tuple(text for text in why if text not in explained)
-    )
+    return ProfileMatch(profile, max(weights, default=profile.priority), _explain([*required, *others.values()]))
+
+
+def _explain(found: Sequence[str]) -> tuple[str, ...]:
+    """Each evidence once; the bare name of a file is left out if there is a text that was found in it."""
+    quoted = {text.split(":")[0] for text in found if ":" in text}
+    return tuple(text for text in dict.fromkeys(found) if text not in quoted)
 
 
 def _match_marker(marker: Marker, read: ReadBaseFile) -> str:
