@@ -60,7 +60,7 @@ def run_url(
     updated = update_cache(services, url)
     repository, git = updated.repository, updated.git
     commit = updated.find_commit(ref)
-    tree = whole_tree_of(services.home, services.remotes, updated, commit)
+    tree = whole_tree_of(services, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
