@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
+from sandbox.git.unfinished_packs import FETCH_LIMIT
 from sandbox.store.home import Home
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Writer(StrEnum):
     COMMIT = "a commit"
     RESTORE = "a restore"
     LOOK = "a comparison of changed files"
-    RECORD = "an operation's record"
+    RECORD = "another operation"
 
 
 _NEVER_FROM_THE_RESERVE = frozenset({Writer.PACKING, Writer.SNAPSHOT})
@@ -118,7 +119,7 @@ class DiskAdmission:
         try:
             yield share.bytes
         except SandboxError as error:
-            if error.code is ErrorCode.QUOTA_EXCEEDED and share.bytes < limit_bytes:
+            if error.reason == FETCH_LIMIT and share.bytes < limit_bytes:
                 raise self._refusal(Writer.FETCH, Demand(share.bytes), room, error.details) from error
             raise
         finally:

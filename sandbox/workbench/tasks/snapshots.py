@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
 from sandbox.models import RestoreResult, Snapshot, Task
@@ -75,7 +76,8 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
     with services.disk.admit(Writer.SNAPSHOT, demand_of_objects(opened.changes.tree)):
         if same := _find_same_state(opened, label):
             return same.model_copy(update={"rejected": opened.changes.rejected})
-        return _store_snapshot(git, task, opened, label)
+        with store_objects(git):
+            return _store_snapshot(git, task, opened, label)
 
 
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:

@@ -11,6 +11,7 @@ from sandbox.files.tree import sha256_of
 from sandbox.git import objects
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
+from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -152,7 +153,7 @@ def commit_task(
         git = opened.git
         now, who = datetime.now(UTC), choose_identity(services.settings, services.git_operator)
         text = add_commit_trailers(services.settings, cleaned, task.id, who)
-        with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)):
+        with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)), store_objects(git):
             oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
             _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
