@@ -10,11 +10,9 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
-from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.maintenance import DAY_S, ObjectFiles, is_repack_due, repack
 from sandbox.git.process import Git
-from sandbox.store.records import list_repositories
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, list_folder
@@ -27,11 +25,11 @@ def find_unpacked_clones(reconciler: Reconciler) -> Iterator[Finding]:
     """Clones that are packed now; objects that no ref has led to for a day are deleted (`git.maintenance`)."""
     services = reconciler.services
     repack_s = services.settings.keep.repack_days * DAY_S
-    for repository in list_repositories(services.home):
-        clone = services.home.clone(repository.id)
-        if (clone / "HEAD").is_file() and is_repack_due(clone, time.time(), repack_s):
-            lock = (f"repository-{repository.id}",)
-            yield Finding("clone objects", repository.id, partial(_repack, services, clone), locks=lock)
+    for clone in list_folder(services.home.clone("any").parent):
+        complete = not clone.name.startswith(".") and (clone / "HEAD").is_file()
+        if complete and is_repack_due(clone, time.time(), repack_s):
+            lock = (f"repository-{clone.name}",)
+            yield Finding("clone objects", clone.name, partial(_repack, services, clone), locks=lock)
 
 
 def _repack(services: Services, clone: Path) -> str | None:
@@ -72,11 +70,12 @@ def _remove(path: Path) -> str:
 
 
 def _has_all_refs(services: Services, aside: Path, clone: Path) -> bool:
-    """Whether each commit that a ref of ours leads to in the old clone is in the new one. False if that is unknown."""
+    """Whether refs of the new clone lead to each commit that refs of ours lead to in the old one. False if unknown."""
     executable = services.settings.git.executable
     try:
         listed = Git(aside, executable).run("for-each-ref", "--format=%(objectname)", "refs/heads/", "refs/sandbox/")
-        new = open_cache(clone, executable)
-        return all(objects.peel(new, oid, "commit") for oid in set(listed.decode().split()))
+        return not open_cache(clone, executable).run(
+            "rev-list", "--max-count=1", "--stdin", "--not", "--all", stdin=listed
+        )
     except SandboxError:
         return False
