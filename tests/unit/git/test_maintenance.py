@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -120,7 +121,7 @@ def test_two_commits_are_stored_at_once_and_a_third_waits_for_packing(
 def test_a_commit_gives_up_on_packing_that_does_not_end(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "STORE_WAIT_S", 0.1)
     fd = os.open(git.git_dir / "objects", os.O_RDONLY)
-    maintenance.fcntl.flock(fd, maintenance.fcntl.LOCK_EX)
+    fcntl.flock(fd, fcntl.LOCK_EX)
     try:
         with refused(ErrorCode.CONFLICT), store_objects(git):
             pass

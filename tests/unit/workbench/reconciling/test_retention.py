@@ -13,6 +13,7 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git import maintenance
+from sandbox.git.process import Git
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home, write_json
 from sandbox.store.records import save_task
@@ -20,7 +21,6 @@ from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
 KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "clone objects", "clone"}
-DELETED = {"delete_worktree": True, "discard": True}
 
 
 @pytest.fixture
@@ -64,15 +64,15 @@ def save_runs(folder: Path, count: int, size: int = 10) -> list[str]:
     return ids
 
 
-def close_long_ago(bench: Workbench, task: Task, **how: bool) -> None:
-    closed = bench.close_task(task.id, **(how or DELETED))
+def close_long_ago(bench: Workbench, task: Task, *, delete: bool = True) -> None:
+    closed = bench.close_task(task.id, delete_worktree=delete, discard=delete)
     before = datetime.now(UTC) - timedelta(days=100)
     save_task(Home(bench.home), closed.model_copy(update={"closed_at": before}))
 
 
 def test_a_home_with_the_default_settings_has_nothing_to_remove(opened: Callable[..., Workbench], repo_id: str) -> None:
     bench = opened()
-    bench.close_task(bench.create_task(repo_id).id, **DELETED)
+    bench.close_task(bench.create_task(repo_id).id, delete_worktree=True, discard=True)
     save_runs(Home(bench.home).logs(repo_id), 3)
     assert found(bench) == []
 
@@ -129,7 +129,7 @@ def test_a_closed_task_goes_with_its_refs_and_logs_and_leaves_its_journal(
     task, recent, live = (bench.create_task(repo_id) for _ in range(3))
     save_runs(home.logs(task.id), 1)
     close_long_ago(bench, task)
-    bench.close_task(recent.id, **DELETED)
+    bench.close_task(recent.id, delete_worktree=True, discard=True)
     assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
     with refused(ErrorCode.NOT_FOUND):
         bench.task(task.id)
@@ -149,7 +149,7 @@ def test_a_closed_task_with_work_that_exists_only_here_is_kept(opened: Callable[
     bench.snapshot(snapshot.id)
     for task in (committed, snapshot):
         close_long_ago(bench, task)
-    close_long_ago(bench, uncommitted, delete_worktree=False)
+    close_long_ago(bench, uncommitted, delete=False)
     assert found(bench) == []
     assert len(bench.tasks()) == 3
     assert bench.snapshots(snapshot.id)
@@ -192,8 +192,8 @@ def test_a_clone_that_was_set_aside_goes_when_the_new_one_has_all_its_commits(
     os.system(f"cp -r '{clone}/objects' '{aside[1]}'")  # noqa: S605 - as above
     (aside[1] / "refs/heads/lost").write_text(f"{lost}\n")
     (aside[0] / "refs/heads/known").write_text(f"{bench.task(task.id).base_commit}\n")
-    bench.close_task(task.id, **DELETED)
-    maintenance.Git(clone).run("update-ref", "-d", f"refs/heads/{task.branch}")
+    bench.close_task(task.id, delete_worktree=True, discard=True)
+    Git(clone).run("update-ref", "-d", f"refs/heads/{task.branch}")
     assert names(bench) == [
         ("clone", aside[0].name, LeftoverAction.REMOVED),
         ("clone", aside[1].name, LeftoverAction.KEPT),
