@@ -64,7 +64,7 @@ def run_url(
     updated = update_cache(services, url)
     repository, git = updated.repository, updated.git
     commit = fetch_commit(services, updated, ref)
-    tree = whole_tree_of(services.home, services.remotes, updated, commit)
+    tree = whole_tree_of(services, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
