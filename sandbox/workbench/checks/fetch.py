@@ -27,8 +27,9 @@ from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.run import build_room_recorder, new_run_id
-from sandbox.workbench.controller.disk_space import require_free_space, watch_disk
+from sandbox.workbench.checks.run import build_room_recorder, demand_of_run, new_run_id
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_space import watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
@@ -177,10 +178,10 @@ def _run(
     run_id, check, directories = which
     wish = stop_when_cancelled(watch.cancelled)
     with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
-        require_free_space(services.home, services.settings)
         disk = watch_disk(services, directories, check.limits)
         why_stop = latch(any_of(wish, disk.check_disk_limit))
-        return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+        with services.disk.admit(Writer.CHECK, demand_of_run(check)):
+            return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
 
 
 def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
