@@ -13,6 +13,7 @@ from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
 MAX_DEPTH = 8  # of files that include files
+PATH_CHARS = 300  # of an included file
 
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _HASH = re.compile(r"\s--hash[= ](\S+)")
@@ -50,7 +51,8 @@ def _follow(collection: Collection, path: str, target: str, role: Role, depth: i
     if "://" in target:
         return collection.refuse(target, RefusalReason.URL, path)
     inner = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    if posixpath.isabs(inner) or inner.startswith(("..", "~")) or "$" in inner:
+    is_plain = inner.isprintable() and len(inner) <= PATH_CHARS
+    if not is_plain or posixpath.isabs(inner) or inner.startswith(("..", "~")) or "$" in inner:
         return collection.refuse(target, RefusalReason.PATH, path)
     if depth >= MAX_DEPTH:
         return collection.refuse(target, RefusalReason.LIMIT, path)
