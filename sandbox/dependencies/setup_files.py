@@ -92,8 +92,8 @@ def read_pkg_info(collection: Collection) -> None:
 def read_setup_py(collection: Collection) -> None:
     """Add the literal lists of the call of `setup()`."""
     tree = _parse_python(collection, "setup.py")
-    names = dict(_assigned_lists(tree))
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "setup"):
+    names = dict(_find_assignments(tree))
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name_of_call(node) == "setup"):
         for keyword in call.keywords:
             origin = f"setup.py: {keyword.arg}"
             if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and not collection.project:
@@ -123,7 +123,9 @@ def read_noxfile(collection: Collection) -> None:
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
         if classify_list(function.name) is not Role.TEST:
             continue
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and _called(node) == "install"):
+        for call in (
+            node for node in ast.walk(function) if isinstance(node, ast.Call) and _name_of_call(node) == "install"
+        ):
             for argument in call.args:
                 text = argument.value if isinstance(argument, ast.Constant) else None
                 if not isinstance(text, str) or text.startswith("-") or add_itself(collection, text, Role.TEST):
@@ -159,11 +161,11 @@ def _parse_python(collection: Collection, path: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def _called(call: ast.Call) -> str:
+def _name_of_call(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _assigned_lists(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def _find_assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value

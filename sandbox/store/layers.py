@@ -3,7 +3,7 @@
 dependencies/layers/KEY.json       the record of a layer; a tree without one is a leftover
 dependencies/trees/FOLDER/         its content; FOLDER differs each time it is built, so that a container which has
                                    an older one mounted is not taken for one with the new one
-dependencies/trees/FOLDER.lock     locked (shared) by each controller whose checks use the tree; mtime: last use
+dependencies/trees/FOLDER.lock     locked (shared) by each controller with checks that use the tree; mtime: last use
 dependencies/resolutions/DIGEST    which layer a set of manifests led to, by its digest
 dependencies/sources/DIGEST        the manifests of a tree, by tree and setup, so that they are read once
 """
@@ -87,14 +87,14 @@ class LayerStore:
         """All layers, the one used last first."""
         keys = [path.stem for path in (self._root / "layers").glob("*.json")]
         found = [layer for key in keys if (layer := self.find(key))]
-        return sorted(found, key=self.used_at, reverse=True)
+        return sorted(found, key=self.find_last_use, reverse=True)
 
     def list_resolutions(self, key: str) -> list[Resolution]:
         """The requests that led to a layer."""
         found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
         return [resolution for resolution in found if resolution is not None and resolution.layer == key]
 
-    def used_at(self, layer: Layer) -> datetime:
+    def find_last_use(self, layer: Layer) -> datetime:
         """When a check last began to use a layer."""
         try:
             return datetime.fromtimestamp(_lock_path(self.tree(layer)).stat().st_mtime, UTC)

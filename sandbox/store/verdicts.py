@@ -32,8 +32,8 @@ class Binding(Model):
     """All that a verdict depends on. If any field differs, the verdict is not valid.
 
     `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets, and of the range
-    of its user ids. `layers`: keys of the dependency layers. `user`: uid and gid that the guest shared with others, None
-    if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
+    of its user ids. `layers`: keys of the dependency layers. `user`: uid and gid that the guest shared with others,
+    None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check.
     """
 

@@ -61,8 +61,8 @@ class _Archives:
 
 
 def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Layer:
-    """Build and publish the layer of a request, or find that its packages are one that is there. What is cut off leaves
-    nothing but a folder that reconciliation removes.
+    """Build and publish the layer of a request, or find that its packages are one that is there. A build that is cut off
+    leaves only a room, which reconciliation removes.
 
     Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file or are not
     wheels; `internal` when they cannot be installed; as `fetch`.
@@ -117,7 +117,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             ErrorCode.POLICY_VIOLATION,
             f"An archive has another hash than the lock file says: {wrong[0]}",
             details="\n".join(wrong[:20]),
-            hint="The registry serves other files than those that were locked. Nothing of them was used.",
+            hint="The registry serves other files than those that were locked. None of them was used.",
         )
     return _Archives(staging, packages, selection, fetched.accesses)
 
@@ -210,5 +210,5 @@ def _step(services: Services, name: str, argv: tuple[str, ...], timeout_s: float
 
 def _unusable(what: str) -> SandboxError:
     return SandboxError(
-        ErrorCode.POLICY_VIOLATION, f"The fetch brought {what}", hint="Nothing of it was used (docs/dependencies.md)."
+        ErrorCode.POLICY_VIOLATION, f"The fetch brought {what}", hint="It was not used (docs/dependencies.md)."
     )

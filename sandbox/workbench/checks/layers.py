@@ -64,7 +64,7 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
         return add_known_layers(services, setup, profile, tree)
 
     def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
-        with services.home.locked(f"layer-{request[:32]}"):  # whoever waited finds it
+        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
             if resolution := LayerStore(services.home).find_resolution(request):
                 return LayerStore(services.home).find(resolution.layer)
             try:
