@@ -61,8 +61,8 @@ class _Archives:
 
 
 def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Layer:
-    """Build and publish the layer of a request, or find that its packages are one that is there. A build that is cut off
-    leaves only a room, which reconciliation removes.
+    """Build and publish the layer of a request, or find that its packages are one that is there. A build that is cut
+    off leaves only a room, which reconciliation removes.
 
     Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file or are not
     wheels; `internal` when they cannot be installed; as `fetch`.
