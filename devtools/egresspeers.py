@@ -165,7 +165,8 @@ def read_rest(client: socket.socket) -> bytes:
 def send_request(path: Path, request: bytes) -> bytes:
     """Send bytes, and return the answer to its end."""
     with connected(path) as client:
-        client.sendall(request)
+        with suppress(ConnectionError):
+            client.sendall(request)
         return read_rest(client)
 
 

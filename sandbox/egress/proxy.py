@@ -30,6 +30,7 @@ from sandbox.models.egress import EgressAccess, EgressRefusal
 
 _CHUNK_BYTES = 64 * 1024
 _START_DEADLINE_S = 30.0
+_LINGER_S = 1.0
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 _ValueT = TypeVar("_ValueT")
@@ -89,7 +90,7 @@ class EgressProxy:
 
     def __enter__(self) -> Self:
         self._meter = Meter(self.limits)
-        listener = _listen(self.path, self.owner)
+        listener = listen_on(self.path, self.owner)
         ready = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(listener, ready)), name="egress", daemon=True
@@ -123,6 +124,7 @@ class EgressProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports end in the loop's next turn
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end. Only a refusal is answered."""
@@ -235,12 +237,19 @@ class _Peer:
             self.writer.write_eof()
 
     async def answer_refusal(self, destination: Destination | None, why: EgressRefusal) -> None:
-        """Answer with a status and one line of text, which clients print."""
+        """Answer with a status and one line of text, which clients print.
+
+        What the client still sends is read, for a moment: unread bytes would break its end of the socket before
+        it has the answer.
+        """
         line = f"egress_refused: {destination or 'request'}: {why.value}\n".encode()
         head = f"HTTP/1.1 403 egress_refused {why.value}\r\nContent-Length: {len(line)}\r\nConnection: close\r\n\r\n"
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_LINGER_S):
                 await self.send(head.encode() + line)
+                self.end_stream()
+                while await self.reader.read(_CHUNK_BYTES):
+                    pass
 
     def close(self) -> None:
         """Close at once: what was sent is in the kernel, and a peer that does not read must not delay the end."""
@@ -296,7 +305,7 @@ async def _read_hello(client: _Peer, entry: AllowedHost, begun: bytes) -> bytes:
     return hello
 
 
-def _listen(path: Path, owner: tuple[int, int] | None) -> socket.socket:
+def listen_on(path: Path, owner: tuple[int, int] | None) -> socket.socket:
     """Make the socket. The address of a Unix socket holds 107 bytes: a home may be deeper, so its folder is opened."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
