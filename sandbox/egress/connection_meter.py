@@ -41,6 +41,7 @@ class Connection:
     sent_bytes: int = 0
     received_bytes: int = 0
     active_at: float = 0.0
+    is_open: bool = False  # the client was told that its tunnel is
     refused: EgressRefusal | None = None
 
 
@@ -73,6 +74,11 @@ class Meter:
         self._connections += 1
         self._open += 1
         return Connection(self._clock(), active_at=self._clock())
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no more connections are allowed."""
+        return self._connections >= self.limits.connections
 
     def require_connection(self) -> None:
         """Raises: `Refused` when there are too many connections."""

@@ -113,6 +113,8 @@ class EgressProxy:
         tasks: set[asyncio.Task[None]] = set()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._meter.is_exhausted:
+                server.close()  # to refuse them one by one would cost as much as to serve them
             task = asyncio.create_task(self._handle(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -135,7 +137,7 @@ class EgressProxy:
             await self._within(self._meter.left_s, self._serve_request(client, connection), EgressRefusal.TIME_OVER)
         except Refused as refused:
             connection.refused = refused.why
-            if not connection.received_bytes:
+            if not connection.is_open:
                 await client.answer_refusal(connection.destination, refused.why)
         except OSError:
             pass  # either side closed its end
@@ -152,10 +154,11 @@ class EgressProxy:
         server = await self._connect(entry)
         try:
             if request.scheme == "https":
+                connection.is_open = True
                 await self._step(client.send(_ESTABLISHED), EgressRefusal.IDLE)
                 first = await self._step(_read_hello(client, entry, request.rest), EgressRefusal.IDLE)
             else:
-                first = request.head
+                connection.is_open, first = True, request.head
             self._meter.count(connection, sent=len(first))
             await self._step(server.send(first), EgressRefusal.IDLE)
             await self._pass_on(client, server, connection, both_ways=request.scheme == "https")
@@ -240,7 +243,7 @@ class _Peer:
         """Answer with a status and one line of text, which clients print.
 
         What the client still sends is read, for a moment: unread bytes would break its end of the socket before
-        it has the answer.
+        it has the answer. One of too many connections is closed at once.
         """
         line = f"egress_refused: {destination or 'request'}: {why.value}\n".encode()
         head = f"HTTP/1.1 403 egress_refused {why.value}\r\nContent-Length: {len(line)}\r\nConnection: close\r\n\r\n"
@@ -248,7 +251,7 @@ class _Peer:
             async with asyncio.timeout(_LINGER_S):
                 await self.send(head.encode() + line)
                 self.end_stream()
-                while await self.reader.read(_CHUNK_BYTES):
+                while why is not EgressRefusal.TOO_MANY_CONNECTIONS and await self.reader.read(_CHUNK_BYTES):
                     pass
 
     def close(self) -> None:

@@ -427,6 +427,8 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     accounts = (path for path, _ in _account_mounts(spec.account_files))
+    if spec.egress is not None and spec.git_mask is not None:
+        raise _violation("A guest with a way out must not have a worktree")
     egress = (path for path, _ in spec.egress.binds) if spec.egress else ()
     for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress):
         if path is not None and not _is_bindable(path):

@@ -85,6 +85,14 @@ def test_fetch_has_no_network_and_no_file_of_ours(engine: DockerEngine, services
     assert fetched.accesses == ()
 
 
+def test_runtime_that_shows_no_socket_is_refused_by_name(engine: DockerEngine, services: Services) -> None:
+    request = request_for(engine, "true", image="base")
+    request = replace(request, setup=replace(request.setup, runtime="runsc"))
+    with pytest.raises(SandboxError, match="runsc") as raised, fetch(services, request, Watch()):
+        pass
+    assert raised.value.code is ErrorCode.ENGINE_UNAVAILABLE
+
+
 def test_exit_status_and_signal_of_the_command_are_the_fetchs(engine: DockerEngine, services: Services) -> None:
     for script, code in (("exit 7", 7), ("kill -9 $$", 137)):
         with fetch(services, request_for(engine, "sh", "-c", script, image="base"), Watch()) as fetched:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandbox.checks.cancellation import any_of, latch, stop_when_cancelled
+from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.egress.connection_meter import EgressLimits
@@ -21,6 +21,7 @@ from sandbox.egress.destinations import AllowList
 from sandbox.egress.proxy import EgressProxy, Outside
 from sandbox.egress.registries import Ecosystem, Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
+from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
@@ -55,7 +56,10 @@ class FetchRequest:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch left in `folder`, which is removed with its `with` block, and every connection that it made."""
+    """What a fetch left in `folder`, which is removed with its `with` block, and the connections that it made.
+
+    What is in the folder comes from outside: read it like a worktree, never by following its links.
+    """
 
     run: CheckRun
     folder: Path
@@ -91,9 +95,10 @@ class Fetched:
 def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[Fetched]:
     """Run a fetch. The folder with what it fetched exists inside the `with` block.
 
-    Raises: `invalid_input` for a registry or CA file that cannot be used; as `build_room_recorder`; `conflict`,
-    `quota_exceeded`. What the command itself answers is in `run`.
+    Raises: `invalid_input` for a registry or CA file that cannot be used; `engine_unavailable` for a runtime that shows
+    no socket; as `build_room_recorder`; `conflict`, `quota_exceeded`. What the command itself answers is in `run`.
     """
+    _require_socket_runtime(request.setup.runtime)
     registries = find_registries(request.ecosystem, services.settings.registries, services.environ)
     ca = _read_ca_file(registries.ca_file or services.settings.images.ca_bundle)
     recorder = build_room_recorder(services, request.setup, request.layer)
@@ -105,7 +110,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
             directories = CheckDirectories(
                 room / "files", room / "report", account, _EMPTY_TREE, clean_room=True, task_id=None
             )
-            _lay_out(room, directories, {**request.inputs})
+            _lay_out(room, directories, request.inputs)
             (room / "ca.pem").write_bytes(ca)
             (room / "ca.pem").chmod(0o444)
             proxy = EgressProxy(
@@ -175,18 +180,22 @@ def _run(
 ) -> CheckRun:
     """Wait for a turn, as a check does, and run the command."""
     run_id, check, directories = which
-    wish = stop_when_cancelled(watch.cancelled)
-    with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
-        require_free_space(services.home, services.settings)
-        disk = watch_disk(services, directories, check.limits)
-        why_stop = latch(any_of(wish, disk.check_disk_limit))
-        return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+    with defer_interrupts() as interrupted:
+        wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
+        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
+            require_free_space(services.home, services.settings)
+            disk = watch_disk(services, directories, check.limits)
+            why_stop = latch(any_of(wish, disk.check_disk_limit))
+            return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
 
 
 def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
-    """Make the folders of a fetch. `workspace` and `report` belong to the guest."""
+    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room, whose owner
+    says that its uid is in use.
+    """
     room.mkdir(mode=0o700)
     uid, gid = directories.account.user
+    os.chown(room, uid, gid)
     for folder in (directories.workspace, directories.report):
         folder.mkdir()
         folder.chmod(0o755)
@@ -195,6 +204,15 @@ def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, byt
         path = directories.workspace / Path(name).name
         path.write_bytes(content)
         path.chmod(0o644)
+
+
+def _require_socket_runtime(runtime: str) -> None:
+    if runtime in OWN_KERNEL_RUNTIMES:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"A fetch cannot run under {runtime}, which shows a guest no socket of the host",
+            hint="A fetch runs no code of a repository or package: let it run under runc.",
+        )
 
 
 def _find_relay(services: Services, runtime: str) -> Path:
