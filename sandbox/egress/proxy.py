@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, find_server_name
@@ -32,6 +33,9 @@ _CHUNK_BYTES = 64 * 1024
 _START_DEADLINE_S = 30.0
 _LINGER_S = 1.0
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+_WE_UNLINK: dict[str, Any] = {} if sys.version_info < (3, 13) else {"cleanup_socket": False}
+"""asyncio would look for the socket by the address that it was bound to, which is gone (`listen_on`)."""
 
 _ValueT = TypeVar("_ValueT")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -113,13 +117,14 @@ class EgressProxy:
         tasks: set[asyncio.Task[None]] = set()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = self._meter.begin()
             if self._meter.is_exhausted:
-                server.close()  # to refuse them one by one would cost as much as to serve them
-            task = asyncio.create_task(self._handle(reader, writer))
+                server.close()  # to refuse more of them one by one would cost as much as to serve them
+            task = asyncio.create_task(self._handle(_Peer(reader, writer), connection))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        server = await asyncio.start_unix_server(accept, sock=listener, limit=_CHUNK_BYTES)
+        server = await asyncio.start_unix_server(accept, sock=listener, limit=_CHUNK_BYTES, **_WE_UNLINK)
         ready.set()
         await self._stop.wait()
         server.close()
@@ -128,10 +133,8 @@ class EgressProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # transports end in the loop's next turn
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, client: _Peer, connection: Connection) -> None:
         """Serve one connection to its end. Only a refusal is answered."""
-        connection = self._meter.begin()
-        client = _Peer(reader, writer)
         try:
             self._meter.require_connection()
             await self._within(self._meter.left_s, self._serve_request(client, connection), EgressRefusal.TIME_OVER)

@@ -34,12 +34,11 @@ WHEEL = "iniconfig"
 def registries() -> dict[str, Any]:
     """The index of this host's pip, named by the operator: its addresses may be internal ones."""
     found = find_registries("python", RegistrySettings(), os.environ)
-    hosts = {host.destination.host for host in found.hosts}
     try:
         socket.getaddrinfo(found.hosts[0].destination.host, found.hosts[0].destination.port)
     except OSError as error:
         unavailable(f"No package registry: {error}")
-    more = PUBLIC["python"][1:] if "pypi.org" in hosts else ()
+    more = PUBLIC["python"][1:] if PUBLIC["python"][0] in found.indexes else ()
     return {"python": [*found.indexes, *more], "ca_file": found.ca_file}
 
 
