@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 MAX_HELLO_BYTES = 32 * 1024
-"""Of the records with the first message. Post-quantum key shares have made it 2 KiB; nothing needs more than 16."""
+"""Of the records with the first message. Post-quantum key shares have made it 2 KiB; 16 are enough for any client."""
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _MAX_RECORD = 2**14

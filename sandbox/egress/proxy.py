@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, find_server_name
-from sandbox.egress.connection_meter import Connection, EgressLimits, Meter, Refused
+from sandbox.egress.connection_meter import Connection, ConnectionMeter, EgressLimits, Refused
 from sandbox.egress.destinations import AllowedHost, AllowList, Destination
 from sandbox.egress.proxy_requests import BadRequest, ProxyRequest, RequestReader
 from sandbox.models.egress import EgressAccess, EgressRefusal
@@ -77,7 +77,7 @@ class EgressProxy:
     limits: EgressLimits = field(default_factory=EgressLimits)
     owner: tuple[int, int] | None = None
     outside: Outside = Outside()
-    _meter: Meter = field(init=False)
+    _meter: ConnectionMeter = field(init=False)
     _loop: asyncio.AbstractEventLoop = field(init=False)
     _thread: threading.Thread = field(init=False)
     _stop: asyncio.Event = field(init=False)
@@ -93,7 +93,7 @@ class EgressProxy:
         return self._meter.unrecorded
 
     def __enter__(self) -> Self:
-        self._meter = Meter(self.limits)
+        self._meter = ConnectionMeter(self.limits)
         listener = listen_on(self.path, self.owner)
         ready = threading.Event()
         self._thread = threading.Thread(
@@ -136,7 +136,8 @@ class EgressProxy:
     async def _handle(self, client: _Peer, connection: Connection) -> None:
         """Serve one connection to its end. Only a refusal is answered."""
         try:
-            self._meter.require_connection()
+            if connection.refused is not None:
+                raise Refused(connection.refused)
             await self._within(self._meter.left_s, self._serve_request(client, connection), EgressRefusal.TIME_OVER)
         except Refused as refused:
             connection.refused = refused.why

@@ -78,7 +78,7 @@ def test_host_that_is_not_a_registry_is_refused_and_named(engine: DockerEngine, 
 
 
 def test_fetch_has_no_network_and_no_file_of_ours(engine: DockerEngine, services: Services) -> None:
-    script = "cat /proc/net/dev | tail -n +3 | cut -d: -f1; ls -A /workspace; env | grep -i -c proxy"
+    script = "cat /proc/net/dev | tail -n +3 | cut -d: -f1; ls -A /workspace; env | grep -i -c _proxy="
     with fetch(services, request_for(engine, "sh", "-c", script, image="base"), Watch()) as fetched:
         assert fetched.run.stdout_tail.split() == ["lo", "6"], fetched.run.stderr_tail
     assert fetched.accesses == ()

@@ -1,8 +1,8 @@
-"""Fetch packages: run a command of ours in a fresh guest whose only way out is the socket of an egress proxy.
+"""Fetch packages: run a command of ours in a fresh guest that has one way out, the socket of an egress proxy.
 
-The rule (docs/dependencies.md): nothing that runs code of a repository or a package has a network, and nothing that has
-a network runs code of a repository or a package. So the guest has no worktree: an empty folder, and the files that the
-caller wrote anew.
+The rule (docs/dependencies.md): what runs code of a repository or a package has no network, and what has a network runs
+no code of a repository or a package. So the guest has no worktree: an empty folder, and the files that the caller wrote
+anew.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
-from sandbox.workbench.controller.disk_space import require_free_space, watch_disk
+from sandbox.workbench.controller.disk_admission import Demand, Writer
+from sandbox.workbench.controller.disk_space import watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
+_RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""git's id of a tree without files: a fetch sees nothing of a repository."""
+"""git's id of a tree without files: a fetch sees no file of a repository."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
 def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str, str]:
     """The variables that lead package managers to the proxy, the registry and the CA file. Pure.
 
-    Settings of the image are switched off: the image of Python checks forbids pip its index.
+    Settings of the image and of the container policy are switched off: they tell package managers to stay offline.
     """
     common = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), PROXY_URL)
     common |= dict.fromkeys(("NO_PROXY", "no_proxy"), "")
@@ -149,6 +151,8 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "PIP_CONFIG_FILE": "/dev/null",
             "PIP_NO_INDEX": "",
             "PIP_FIND_LINKS": "",
+            "PIP_RETRIES": _RETRIES,
+            "UV_OFFLINE": "0",
             "PIP_CERT": CA_FILE_TARGET,
             "PIP_INDEX_URL": registries.indexes[0],
             "PIP_EXTRA_INDEX_URL": " ".join(registries.indexes[1:]),
@@ -160,12 +164,13 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "npm_config_userconfig": "/dev/null",
             "npm_config_globalconfig": "/nonexistent",
             "npm_config_cafile": CA_FILE_TARGET,
+            "npm_config_offline": "false",
             "npm_config_ignore_scripts": "true",
             "npm_config_audit": "false",
             "npm_config_fund": "false",
             "npm_config_update_notifier": "false",
         },
-        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET},
+        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET, "CARGO_NET_OFFLINE": "false"},
         "go": {"GOPROXY": registries.indexes[0]},
     }
     return common | own[ecosystem]
@@ -183,15 +188,15 @@ def _run(
     with defer_interrupts() as interrupted:
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services.home, services.settings)
             disk = watch_disk(services, directories, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
+                return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
 
 
 def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
-    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room, whose owner
-    says that its uid is in use.
+    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room. The room
+    belongs to its uid, so that the uid is known to be in use.
     """
     room.mkdir(mode=0o700)
     uid, gid = directories.account.user
