@@ -17,7 +17,7 @@ from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_wh
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.egress.connection_meter import EgressLimits
-from sandbox.egress.destinations import AllowList
+from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy, Outside
 from sandbox.egress.registries import Ecosystem, Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
@@ -35,6 +35,9 @@ from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
 _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
+_NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
+"""A host of the list that does not answer: no fault of the fetch."""
+
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """git's id of a tree without files: a fetch sees no file of a repository."""
 
@@ -73,22 +76,25 @@ class Fetched:
         return tuple(access for access in self.accesses if access.refused is not None)
 
     def require_success(self, layer: str) -> None:
-        """Raises: `egress_refused` naming the first host that was refused; `network_error`, with the last lines."""
+        """Raises: `egress_refused` naming the first host that was refused; `network_error` if none was, and the command
+        failed for another reason. Both with the last lines of the command.
+        """
         if self.run.verdict is Verdict.PASSED:
             return
-        tail = self.run.stderr_tail[-2000:]
-        if self.refused:
-            first = self.refused[0]
-            raise SandboxError(
-                ErrorCode.EGRESS_REFUSED,
-                f"egress_refused: {first.host or 'no host'}:{first.port}, asked by the fetch of layer {layer}",
-                details=f"{_describe_refusals(self.refused)}\n{tail}",
-                hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
-            )
+        details = f"{_describe_refusals(self.refused)}\n{self.run.stderr_tail[-2000:]}".strip()
+        for access in self.refused:
+            if access.refused not in _NETWORK_FAILURES:
+                host = str(Destination(access.host, access.port)) if access.host else "a request that names no host"
+                raise SandboxError(
+                    ErrorCode.EGRESS_REFUSED,
+                    f"egress_refused: {host}, asked by the fetch of layer {layer}",
+                    details=details,
+                    hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
+                )
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"The packages of layer {layer} could not be fetched: {self.run.verdict.value}",
-            details=tail,
+            details=details,
             hint="The last lines of the package manager say why.",
         )
 
@@ -242,4 +248,4 @@ def _read_ca_file(path: str) -> bytes:
 
 def _describe_refusals(refused: tuple[EgressAccess, ...]) -> str:
     seen = dict.fromkeys((access.host, access.port, access.refused or EgressRefusal.NOT_ALLOWED) for access in refused)
-    return "\n".join(f"{host or 'no host'}:{port} {why.value}" for host, port, why in list(seen)[:20])
+    return "\n".join(f"{Destination(host, port)} {why.value}" for host, port, why in list(seen)[:20])

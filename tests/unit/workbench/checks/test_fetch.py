@@ -11,7 +11,9 @@ import pytest
 from sandbox.config import RegistrySettings
 from sandbox.egress.registries import PUBLIC, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, is_protected_variable
-from sandbox.workbench.checks.fetch import build_environment
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, EgressAccess, EgressRefusal, Verdict
+from sandbox.workbench.checks.fetch import Fetched, build_environment
 
 ROOT = Path(__file__).parents[4]
 OFFLINE = {
@@ -48,3 +50,38 @@ def test_every_offline_setting_of_the_policy_is_known_here() -> None:
     policy = tomllib.loads((ROOT / "policies" / "container.toml").read_text())["env"]
     offline = {name for name in policy if any(word in name.lower() for word in ("offline", "no_index", "goproxy"))}
     assert offline <= set().union(*OFFLINE.values())
+
+
+def access(why: EgressRefusal | None, host: str = "a.example") -> EgressAccess:
+    return EgressAccess(host=host, port=443 if host else 0, refused=why)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "code", "brief"),
+    [
+        ([None, EgressRefusal.NOT_ALLOWED], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443, asked by"),
+        ([EgressRefusal.CONNECT_FAILED], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
+        ([EgressRefusal.IDLE, EgressRefusal.NOT_TLS], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443"),
+        ([None], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
+    ],
+    ids=["refused", "no answer", "both", "neither"],
+)
+def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None], code: ErrorCode, brief: str) -> None:
+    run = CheckRun.model_construct(verdict=Verdict.FAILED, stderr_tail="ERROR: no matching distribution")
+    with pytest.raises(SandboxError) as raised:
+        Fetched(run, Path(), tuple(map(access, accesses))).require_success("python")
+    assert raised.value.code is code
+    assert brief in raised.value.brief
+    assert "no matching distribution" in raised.value.details
+    assert all(why.value in raised.value.details for why in accesses if why)
+
+
+def test_malformed_request_is_refused_without_a_host() -> None:
+    run = CheckRun.model_construct(verdict=Verdict.FAILED, stderr_tail="")
+    with pytest.raises(SandboxError, match="a request that names no host"):
+        Fetched(run, Path(), (access(EgressRefusal.BAD_REQUEST, ""),)).require_success("python")
+
+
+def test_passed_fetch_raises_nothing_whatever_was_refused() -> None:
+    run = CheckRun.model_construct(verdict=Verdict.PASSED, stderr_tail="")
+    Fetched(run, Path(), (access(EgressRefusal.NOT_ALLOWED),)).require_success("python")
