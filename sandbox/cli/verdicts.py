@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import defaultdict
@@ -21,6 +22,10 @@ from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
+_ERROR = re.compile(
+    r"\b(?:error(?!s)|fatal|traceback|panicked|undefined reference|cannot find|not found|no such file|not ok)\b",
+    re.IGNORECASE,
+)
 
 
 class CheckProgress:
@@ -138,8 +143,17 @@ def _show_failure(run: CheckRun) -> None:
 
 def _show_tails(run: CheckRun) -> None:
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
-        for line in text.splitlines()[-_TAIL_LINES:]:
+        lines = text.splitlines()
+        for line in (*_find_first_error(lines[:-_TAIL_LINES]), *lines[-_TAIL_LINES:]):
             click.echo(f"      {name} | {line}")
+
+
+def _find_first_error(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first line that looks like an error, and a mark for what is left out: later errors often follow from it."""
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), None)
+    if first is None:
+        return ()
+    return (lines[first],) if first == len(lines) - 1 else (lines[first], "...")
 
 
 def _format_location(failure: TestFailure) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         CheckRun,
         FailedTest,
         Pressure,
+        PullRequestCommit,
         Report,
         RunSummary,
         StoppedCheck,
@@ -121,6 +122,7 @@ __all__ = [
     "ProfileCandidate",
     "ProfileCandidates",
     "PullRequest",
+    "PullRequestCommit",
     "PullRequestStatus",
     "PullState",
     "PushResult",
@@ -183,9 +185,8 @@ _MODULES = {
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure Report RunSummary StopResult StoppedCheck TestFailure "
-    "UncommittedChanges "
-    "UncommittedChange Usage Verdict Verification",
+    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
+    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",

@@ -195,10 +195,22 @@ class UncommittedChanges(Model):
     complete: bool
 
 
+class PullRequestCommit(Model):
+    """The commit of a pull request. `merged`: the forge's trial merge with the base branch, not the request's own.
+
+    `author` and `subject` are of the commit, written by anyone.
+    """
+
+    number: int
+    merged: bool
+    author: str
+    subject: str
+
+
 class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
-    `uncommitted`: for a local repository that has the commit checked out; else None.
+    `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
     """
 
     repository: Repository
@@ -209,3 +221,4 @@ class RunSummary(Model):
     verified: bool
     tree: ObjectId
     uncommitted: UncommittedChanges | None = None
+    pull_request: PullRequestCommit | None = None

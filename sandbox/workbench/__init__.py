@@ -828,7 +828,8 @@ class Workbench:
         `conflict` while another process builds.
         """
         site = self._services.image_build_context
-        return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+        with self._services.disk.admit_image_build():
+            return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
         """Remove what killed controllers left; with `dry_run` only report it. Work is saved under a ref first.

@@ -22,7 +22,8 @@ from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
-from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
+from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 
@@ -45,14 +46,19 @@ def run_one(
         watch.starts(run_id, check)
         watch.announce(check, None)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services.home, services.settings)
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
+                run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
+
+
+def _demand_of_run(check: Check) -> Demand:
+    """The logs of both streams, and the record. The check's own files are watched while it runs."""
+    return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
 
 
 def prepare_task_report(home: Home, task_id: str, owner: Owner) -> Path:
@@ -117,7 +123,8 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str, buil
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services.home, services.settings)
+    with services.disk.admit(Writer.CHECK):
+        pass
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
