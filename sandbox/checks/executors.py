@@ -126,6 +126,7 @@ def _build_options(
         hosts=guest.hosts,
         account_files=directories.account.files,
         supervisor=guest.supervisor,
+        cgroup_parent=guest.cgroup_parent,
     )
     return create_options(spec, policy)
 

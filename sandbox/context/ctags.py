@@ -76,6 +76,7 @@ class CtagsRun:
     account: GuestAccount
     instance: str
     tree: Path
+    cgroup_parent: str
 
 
 def read_symbols(run: CtagsRun) -> list[Symbol]:
@@ -135,4 +136,5 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
         cpuset="",
         workspace_read_only=True,
         account_files=run.account.files,
+        cgroup_parent=run.cgroup_parent,
     )

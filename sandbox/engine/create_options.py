@@ -172,6 +172,7 @@ class ContainerSpec:
     workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
     account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
+    cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
 
 
@@ -286,7 +287,7 @@ def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) ->
         "UTSMode": "",
         "UsernsMode": "",
         "CgroupnsMode": "private",
-        "CgroupParent": "",
+        "CgroupParent": spec.cgroup_parent,
         "Cgroup": "",
         "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # would lose the exit status

@@ -32,7 +32,7 @@ def run_checks(
     task = find_task(services.home, task_id)
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.order_checks(profile, check_ids)
+    checks = running.order_checks(profile, check_ids, services.policies.container.container)
     recorder = running.build_task_recorder(services, profile, task_id)
     with lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [

@@ -132,6 +132,11 @@ class Services:
         return self.engine
 
     @Once
+    def engine_facts(self) -> Mapping[str, Any]:
+        """The engine's capabilities, in the format of Docker's `GET /info`. Raises: `engine_unavailable`, `timeout`."""
+        return self.engine.info()
+
+    @Once
     def presence(self) -> LiveController:
         """Marks this controller as alive in the home, so that no other controller removes its temporary files."""
         try:
