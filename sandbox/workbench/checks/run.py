@@ -22,6 +22,7 @@ from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
@@ -46,7 +47,8 @@ def run_one(
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
+        demand = demand_memory(services, check, owner)
+        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             require_free_space(services.home, services.settings)
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))

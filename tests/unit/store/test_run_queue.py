@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
-from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, RunQueue
+from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, NoMemoryDemand, RunQueue
 
 DEADLINE_S = 60.0
 
@@ -290,7 +290,7 @@ def test_who_does_not_look_is_passed_over(folder: Path) -> None:
     """A stopped process keeps its lock; control: while its ticket is fresh, it keeps everybody else waiting."""
     stopped, turns = RunQueue(folder, 1), RunQueue(folder, 1)
     with turns.wait_for_slot("z", never, unheard):
-        ticket, held = stopped._join("stopped")
+        ticket, held = stopped._join("stopped", NoMemoryDemand())
     assert not is_granted(folder)
     asleep(folder / ticket.name, 2 * WAITING_STALE_S)
     assert is_granted(folder)
