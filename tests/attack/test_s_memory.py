@@ -91,7 +91,7 @@ def test_s04_a_check_that_other_guests_leave_no_memory_is_not_blamed(
     """Two homes of one host. Controls: the check passes alone; and one that passes its own limit is to blame."""
     greedy = guests("sh", "-c", f"head -c {60 * MIB} /dev/zero > /tmp/held; echo stored", extra=ROOM.format(80 * MIB))
     modest = guests("sh", "-c", HOLD, extra=ROOM.format(64 * MIB))
-    wrong = guests("sh", "-c", HOLD, extra=ROOM.format(32 * MIB))
+    wrong = guests("sh", "-c", HOLD, extra=ROOM.format(16 * MIB))
     for arena in (modest, greedy, wrong):
         set_bound(arena, group)
         arena.new_task()
