@@ -28,7 +28,10 @@ class KillOrigin:
 
     def __init__(self, paths: CgroupPaths | None) -> None:
         own = paths.memory if paths else None
-        self._own, self._all = (None, None) if own is None or paths is None else _sources(own, paths.version)
+        self._own: _Listener | _Counter | None = None
+        self._all: _Listener | _Counter | None = None
+        if paths is not None and own is not None:
+            self._own, self._all = _sources(own, paths.version)
 
     def __enter__(self) -> Self:
         for source in (self._own, self._all):
