@@ -235,7 +235,7 @@ def guest_memory_probe(group: GuestGroup | SandboxError) -> Probe:
     """The bound for the memory of all guests together, and what holds it."""
     name = "guest memory"
     if isinstance(group, SandboxError):
-        return _warn(name, "unknown", "Needs an engine that answers.")
+        return _warn(name, f"unknown: {group.brief}", "Needs an engine that answers and runs guests.")
     if group.memory_bytes is None:
         return _warn(
             name,
