@@ -66,7 +66,7 @@ def probe_host(
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
         *image_probes(images),
-        disk_probe("disk: home", _nearest_existing(home)),
+        disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
         uid_probe(os.geteuid(), policy, read_reserved_ids(), _find_obstacle(settings.container.users_folder)),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
@@ -301,15 +301,16 @@ def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
     )
 
 
-def disk_probe(name: str, folder: Path | None) -> Probe:
-    """Free space on the file system of `folder`; None: not on this host."""
+def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
+    """Free space on the file system of `folder`; None: not on this host. `reserve_bytes`: only for closing and gc."""
     try:
         free = shutil.disk_usage(folder).free if folder is not None else None
     except OSError as error:
         return _warn(name, f"unknown: {error.strerror}", f"Check {folder}.")
     if free is None:
         return _warn(name, "unknown", "Needs an engine on this host.")
-    value = f"{free / _GIB:.0f} GiB free at {folder}"
+    reserve = f"; {reserve_bytes / 2**20:.0f} MiB of it are reserved for closing and gc" if reserve_bytes else ""
+    value = f"{free / _GIB:.0f} GiB free at {folder}{reserve}"
     if free < _MIN_FREE_BYTES:
         return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
     if free < _LOW_FREE_BYTES:

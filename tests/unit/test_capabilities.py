@@ -232,6 +232,9 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, le
 def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
     assert c.disk_probe("disk", tmp_path / "missing").value == "unknown: No such file or directory"
     assert c.disk_probe("disk", None).level is WARN
+    assert c.disk_probe("disk: home", tmp_path, 64 * 2**20).value.endswith(
+        "; 64 MiB of it are reserved for closing and gc"
+    )
 
 
 def test_guest_uid() -> None:

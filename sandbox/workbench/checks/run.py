@@ -21,9 +21,10 @@ from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.memory_admission import demand_memory
-from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
+from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
@@ -49,14 +50,19 @@ def run_one(
         watch.announce(check, None)
         demand = demand_memory(services, check, owner)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
-            require_free_space(services.home, services.settings)
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
+                run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
+
+
+def _demand_of_run(check: Check) -> Demand:
+    """The logs of both streams, and the record. The check's own files are watched while it runs."""
+    return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
 
 
 def prepare_task_report(home: Home, task_id: str, owner: Owner) -> Path:
@@ -106,13 +112,13 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     )
 
 
-def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept.
+def build_task_recorder(services: Services, profile: Profile, task_id: str, building: Building) -> Recorder:
+    """For checks in a task's own worktree: their guest is kept. `building`: see `resolve_guest_setup`.
 
     Raises: as `build_room_recorder`.
     """
     _require_ready(services)
-    guest = _build_guest(services, resolve_guest_setup(services, profile))
+    guest = _build_guest(services, resolve_guest_setup(services, profile, building))
     kept = services.settings.container
     executor = TaskContainer(
         services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
@@ -121,7 +127,8 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services.home, services.settings)
+    with services.disk.admit(Writer.CHECK):
+        pass
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,

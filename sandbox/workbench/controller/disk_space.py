@@ -1,4 +1,4 @@
-"""Disk space: how much a check may add to its files, and how much must stay free for the host."""
+"""Disk space of a running check: how much it may add to its files, and how much must stay free for the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import measure_deleted_open
-from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.store.home import Home
@@ -20,20 +18,6 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
 
 COUNTING_TIME_SHARE = 0.02
-
-
-def require_free_space(home: Home, settings: Settings) -> None:
-    """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _minimum_free_space(settings), FreeSpace.of(home.root)
-    if floor.is_reached(room):
-        files = "" if room.free_files is None else f" and {room.free_files:,} files"
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            "Too little disk space is free to start an operation",
-            details=f"{home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
-            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
-            hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
-        )
 
 
 def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> DiskWatch:

@@ -16,6 +16,7 @@ from sandbox.workbench.controller.home_visibility import visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.walls import find_wall_facts, wall_probes
 
 
 def doctor(services: Services) -> tuple[Probe, ...]:
@@ -34,6 +35,7 @@ def doctor(services: Services) -> tuple[Probe, ...]:
         *probes,
         *visibility_probes(services, engine),
         capabilities.guest_memory_probe(_find_group(services)),
+        *wall_probes(find_wall_facts(services.settings, services.policies)),
         *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services.policies),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),

@@ -16,6 +16,7 @@ from sandbox.models import Actor
 from sandbox.store.home import Home, default_home, resolve_home
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
+from sandbox.workbench.controller.disk_admission import DiskAdmission
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.once import Once
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -104,6 +105,11 @@ class Services:
         """Which remotes this controller may use, and its access to them."""
         transfers = TransferCallbacks(self.surface.progress, self.shutdown)
         return RemoteConnector(self.home, self.settings, self.environ, self.credentials, self.allow_file, transfers)
+
+    @Once
+    def disk(self) -> DiskAdmission:
+        """The admission of every writer to the disk of this home."""
+        return DiskAdmission(self.home, lambda: self.settings.disk)
 
     @Once
     def repositories(self) -> RegisteredRepositories:

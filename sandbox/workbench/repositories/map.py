@@ -50,7 +50,7 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
             account=account,
             instance=services.home.instance_id,
             cgroup_parent=find_guest_group(services).parent,
-            tree=ensure_pristine_checkout(services.home, services.policies, repo_id, git, entries, tree),
+            tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
         )
         found = ctags.read_symbols(place)
     selected = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]

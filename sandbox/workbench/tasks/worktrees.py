@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
@@ -57,6 +59,17 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str) -> Workt
     return replace(site, owner=lease_user(services, task_id))
 
 
+def admit_worktree(services: Services, git: Git, tree: str, site: WorktreePaths) -> AbstractContextManager[None]:
+    """Admit a worktree that is about to be created: the files of `tree`, unless a checkout of it exists and is shared.
+
+    Raises: `quota_exceeded`, also for a tree past the limits of a checkout.
+    """
+    chosen = services.settings.workspaces.worktree
+    shared = choose_layout(chosen, services.home.repositories, site.id_mapping).kind == "overlay"
+    exists = shared and (site.pristines / tree).is_dir()
+    return services.disk.admit(Writer.CHECKOUT, RECORD_DEMAND if exists else RECORD_DEMAND + demand_of_tree(git, tree))
+
+
 def create_worktree(home: Home, settings: Settings, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
     """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
     layout = choose_layout(settings.workspaces.worktree, home.repositories, site.id_mapping)
@@ -79,7 +92,8 @@ def clean_room(services: Services, repo_id: str, git: Git, tree: str, similar_tr
         if (site.pristines / similar_tree).is_dir():
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
-            PlainLayout().create(git, tree, site)
+            with services.disk.admit(Writer.CHECKOUT, demand_of_tree(git, tree)):
+                PlainLayout().create(git, tree, site)
         yield site
     finally:
         remove_worktree(services, site)
@@ -101,10 +115,15 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
-    """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
+    """Create a worktree over the checkout of the first tree, and restore the second tree in it.
+
+    No build has run in it, so all its files get the time of a checkout.
+    """
     below, tree = trees
-    create_worktree(services.home, services.settings, repo_id, git, below, site)
-    with WorktreeFiles(site.root) as files:
+    with admit_worktree(services, git, below, site):
+        create_worktree(services.home, services.settings, repo_id, git, below, site)
+    demand = demand_of_difference(git, below, tree)
+    with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
 
 
