@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.config import Settings
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.engine.protocol import EngineInformation
@@ -228,6 +229,24 @@ def memory_probe(info: Facts) -> Probe:
     if total < _MIN_MEMORY_BYTES:
         return _warn("memory", value, "A check may use 4 GiB by default: lower memory_bytes in the profile's limits.")
     return _ok("memory", value)
+
+
+def guest_memory_probe(group: GuestGroup | SandboxError) -> Probe:
+    """The bound for the memory of all guests together, and what holds it."""
+    name = "guest memory"
+    if isinstance(group, SandboxError):
+        return _warn(name, f"unknown: {group.brief}", "Needs an engine that answers and runs guests.")
+    if group.memory_bytes is None:
+        return _warn(
+            name,
+            f"each guest has its limit, all together have none: {group.obstacle}",
+            "Run `sandbox doctor` as root: it makes a control group for all guests of this host (docs/hardening.md).",
+        )
+    value = f"{group.memory_bytes / _GIB:.1f} GiB for all guests together (control group {group.parent})"
+    if group.obstacle:
+        hint = "The group has another limit than this home's policy: run `sandbox doctor` as root while no check runs."
+        return _warn(name, f"{value}; it could not be changed: {group.obstacle}", hint)
+    return _ok(name, value)
 
 
 def cpus_probe(info: Facts) -> Probe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from sandbox import capabilities as c
 from sandbox.config import ContainerSettings, ProfileSettings, Settings
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
@@ -321,3 +323,22 @@ def test_python(minor: str, level: ProbeLevel) -> None:
 def test_worktrees(wanted: str, reason: str, level: ProbeLevel, value: str) -> None:
     found = c.worktrees_probe(wanted, reason)
     assert (found.level, found.value) == (level, value)
+
+
+GROUP = GuestGroup("/space-sandbox", 20 * 1024**3)
+
+
+@pytest.mark.parametrize(
+    ("group", "level", "said"),
+    [
+        (GROUP, OK, "20.0 GiB for all guests together (control group /space-sandbox)"),
+        (replace(GROUP, obstacle="guests hold more"), WARN, "it could not be changed: guests hold more"),
+        (GuestGroup(obstacle="/sys: Permission denied"), WARN, "all together have none: /sys: Permission denied"),
+        (DOWN, WARN, "unknown"),
+    ],
+    ids=["in force", "another limit", "none", "no engine"],
+)
+def test_the_line_about_guest_memory(group: GuestGroup | SandboxError, level: ProbeLevel, said: str) -> None:
+    probe = c.guest_memory_probe(group)
+    assert (probe.name, probe.level) == ("guest memory", level)
+    assert said in probe.value

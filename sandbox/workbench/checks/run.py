@@ -22,12 +22,15 @@ from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
 from sandbox.workbench.controller.guest_accounts import Owner
+from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
+    from sandbox.policy.container import ContainerPolicy
     from sandbox.store.liveness import LiveController
 
 
@@ -45,7 +48,8 @@ def run_one(
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
+        demand = demand_memory(services, check, owner)
+        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
             with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
@@ -142,6 +146,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
+        cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
 
@@ -166,8 +171,8 @@ def _own_user(services: Services) -> tuple[int, int]:
     return services.policies.pristine_owner or (os.geteuid(), os.getegid())
 
 
-def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:
-    """The requested checks and their requirements, required ones first.
+def order_checks(profile: Profile, check_ids: Sequence[str], policy: ContainerPolicy) -> tuple[Check, ...]:
+    """The requested checks and their requirements, required ones first, with limits that this host can give.
 
     Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
@@ -185,11 +190,16 @@ def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...
             f"The profile '{profile.name}' has no checks to run",
             hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
-    return tuple(_fit_to_host(c) for c in profile.order_checks(check_ids))
+    return tuple(
+        fit_to_host(c, os.cpu_count() or 1, policy.memory_of_all_guests(count_host_bytes()))
+        for c in profile.order_checks(check_ids)
+    )
 
 
-def _fit_to_host(check: Check) -> Check:
-    """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
+def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:
+    """Limit a check to the CPUs of the host, since the engine refuses more, and to the memory of all guests, which it
+    could never have; set the number of jobs accordingly. Pure.
+    """
     limits = check.limits
-    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
-    return with_jobs(check.model_copy(update={"limits": fitted}))
+    most = {"cpus": min(limits.cpus, cpus), "memory_bytes": min(limits.memory_bytes, memory_bytes)}
+    return with_jobs(check.model_copy(update={"limits": limits.model_copy(update=most)}))

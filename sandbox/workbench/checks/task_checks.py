@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from sandbox.checks.cancellation import defer_interrupts
@@ -34,7 +35,7 @@ def run_checks(
     task = find_task(services.home, task_id)
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.order_checks(profile, check_ids)
+    checks = running.order_checks(profile, check_ids, services.policies.container.container)
     recorder = running.build_task_recorder(services, profile, task_id, watch.building)
     with lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
@@ -63,6 +64,7 @@ def _run_in_task(
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
+            os.utime(report)  # changes its change time: when the container was used last (memory_admission.py)
         yield run
         if run.verdict is not Verdict.PASSED:
             return
