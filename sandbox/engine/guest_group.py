@@ -139,8 +139,8 @@ def ensure_guest_group(host: GroupHost | None, name: str, limits: GroupLimits) -
 
 
 def require_in_group(paths: CgroupPaths | None, parent: str) -> None:
-    """Raises: `policy_violation` for a guest that is not in the group it was created for. If the group of a guest cannot
-    be found, the guest has ended.
+    """Raises: `policy_violation` for a guest that is not in the group it was created for. If the group of a guest
+    cannot be found, the guest has ended.
     """
     if not parent or paths is None or paths.memory is None:
         return
