@@ -86,6 +86,8 @@ class ImageSettings(_SettingsSection):
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
     `ca_bundle`: CA file trusted for downloads of an image build; the image itself does not trust it.
     `build_network`: network of image builds (never of checks).
+    `build`: `auto`: an image of a recipe that a check needs and the engine lacks is built first; `never`: such a check
+    is an error that names the command.
     `keep_days`: how long an image is kept after the last home of the engine stopped using it.
     """
 
@@ -93,6 +95,7 @@ class ImageSettings(_SettingsSection):
     mirror: str = ""
     ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
     build_network: str = "host"
+    build: Literal["auto", "never"] = "auto"
     keep_days: NonNegativeFloat = 30.0
 
 

@@ -112,6 +112,7 @@ class RunResult(SparseModel):
     usage: RunUsage | None = None
     tree: str | None = None
     clean_room: bool | None = None
+    guest_user: Literal["own", "shared"] | None = None
     cached: bool | None = None
     image_digest: str | None = None
     runtime: str | None = None

@@ -175,6 +175,7 @@ class Recorder:
             truncated=any((out.tail_from_byte, err.tail_from_byte, out.dropped_bytes, err.dropped_bytes)),
             tree=directories.tree,
             clean_room=directories.clean_room,
+            guest_user="shared" if directories.account.shared else "own",
             cached=False,
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,

@@ -141,10 +141,14 @@ class AccountFiles:
 
 @dataclass(frozen=True)
 class GuestAccount:
-    """The user that a guest runs as, uid and gid, and the files that name it."""
+    """The user that a guest runs as, uid and gid, and the files that name it.
+
+    `shared`: programs of the controller's user and other guests have the same uid.
+    """
 
     user: tuple[int, int]
     files: AccountFiles
+    shared: bool = False
 
 
 @dataclass(frozen=True)

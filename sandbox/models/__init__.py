@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, RemoveResult, Repository
     from sandbox.models.runs import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         CheckRun,
         FailedTest,
         Pressure,
+        PullRequestCommit,
         Report,
         RunSummary,
         StoppedCheck,
@@ -117,7 +119,10 @@ __all__ = [
     "Pressure",
     "Probe",
     "ProbeLevel",
+    "ProfileCandidate",
+    "ProfileCandidates",
     "PullRequest",
+    "PullRequestCommit",
     "PullRequestStatus",
     "PullState",
     "PushResult",
@@ -177,11 +182,11 @@ _MODULES = {
     "logs": "LogLines LogMatch LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
+    "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure Report RunSummary StopResult StoppedCheck TestFailure "
-    "UncommittedChanges "
-    "UncommittedChange Usage Verdict Verification",
+    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
+    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",

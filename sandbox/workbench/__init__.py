@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Permission,
         PolicyRule,
         Probe,
+        ProfileCandidates,
         PullRequest,
         PullRequestStatus,
         PushResult,
@@ -231,6 +232,13 @@ class Workbench:
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
         return use.clone.find_profile(self._services.policies.profiles, name)
+
+    def detect_profiles(self, url: str, ref: str = "HEAD") -> ProfileCandidates:
+        """The profiles that a ref matches, with the evidence and what each would run; the first one is used.
+
+        Reads the tree and runs nothing of it. Raises: as `clone`; `not_found` for an unknown ref.
+        """
+        return home_operations.detect_profiles(self._services, url, ref)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used.

@@ -35,7 +35,7 @@ def run_checks(
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
     checks = running.order_checks(profile, check_ids)
-    recorder = running.build_task_recorder(services, profile, task_id)
+    recorder = running.build_task_recorder(services, profile, task_id, watch.building)
     with lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)

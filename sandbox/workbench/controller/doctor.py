@@ -14,6 +14,7 @@ from sandbox.workbench.controller.home_visibility import visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.walls import find_wall_facts, wall_probes
 
 
 def doctor(services: Services) -> tuple[Probe, ...]:
@@ -31,6 +32,7 @@ def doctor(services: Services) -> tuple[Probe, ...]:
     return (
         *probes,
         *visibility_probes(services, engine),
+        *wall_probes(find_wall_facts(services.settings, services.policies)),
         *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services.policies),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),

@@ -24,10 +24,11 @@ from sandbox.git.cache_clones import (
 )
 from sandbox.git.entries import TreeEntry
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
-from sandbox.git.objects import list_tree, peel, read_blobs, tree_of
+from sandbox.git.objects import list_tree, peel, read_blobs, resolve_ref, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
 from sandbox.git.transport import RemoteAccess, RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
@@ -79,7 +80,7 @@ class UpdatedRepository:
     facts: BaseFacts
 
     def find_commit(self, ref: str) -> str:
-        """The commit of a branch, tag, full commit id or `HEAD`. Raises: `invalid_input`, `not_found`."""
+        """The commit of a branch, tag, commit id or `HEAD`, as fetched. Raises: `invalid_input`, `not_found`."""
         if ref != "HEAD":
             return resolve_commit(self.git, ref, self.repository.default_branch)
         if self.remote_head == self.default_head.commit or peel(self.git, self.remote_head, "commit"):
@@ -153,7 +154,7 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
     """
     found = update_cache(services, url)
     repository, git, head = found.repository, found.git, found.default_head
-    commit = found.find_commit(ref)
+    commit = fetch_commit(services, found, ref)
     name = tree = whole_tree_of(services, found, commit)
     entries = head.entries if commit == head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
@@ -169,6 +170,26 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
     context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)))
     path = ensure_pristine_checkout(services, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+
+
+def fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
+    """As `UpdatedRepository.find_commit`; a pull request (`pr/7`) is fetched first. Raises: also network errors."""
+    wanted = find_pull_request_ref(updated.git, ref)
+    return fetch_request(services, updated.repository, updated.git, wanted) if wanted else updated.find_commit(ref)
+
+
+def find_pull_request_ref(git: Git, ref: str) -> PullRequestRef | None:
+    """The pull request that a ref names. A branch or tag of that name goes first."""
+    wanted = parse_pull_request_ref(ref)
+    named = wanted and any(resolve_ref(git, f"{place}{ref}") for place in ("refs/remotes/origin/", "refs/tags/"))
+    return None if named else wanted
+
+
+def fetch_request(services: Services, repository: Repository, git: Git, wanted: PullRequestRef) -> str:
+    """Fetch a pull request of the remote; returns its commit. Raises: as `fetch_pull_request`."""
+    remote = services.remotes.parse(repository.remote_url)
+    with services.home.locked(f"repository-{repository.id}"):
+        return _run_transfer(services, remote, lambda access: fetch_pull_request(git, access, wanted))
 
 
 def whole_tree_of(services: Services, found: UpdatedRepository, commit: str) -> str:

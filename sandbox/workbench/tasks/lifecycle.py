@@ -15,14 +15,15 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
@@ -91,7 +92,10 @@ def create_task(
         pass
     repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
-    commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
+    wanted = None if origin else find_pull_request_ref(git, base_branch)
+    if wanted:
+        base_branch = repository.default_branch  # what a pull request of this task would go to
+    commit = origin.head if origin else _find_base(services, repository, git, wanted or base_branch)
     base_commit = origin.task.base_commit if origin else commit
     base_tree = fetch_whole_tree(services, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
@@ -113,6 +117,12 @@ def create_task(
         task_id
     ):  # a task that has no record and is not locked counts as left by a killed controller
         return _create_worktree(services, git, task, base_tree, origin)
+
+
+def _find_base(services: Services, repository: Repository, git: Git, base: str | PullRequestRef) -> str:
+    if isinstance(base, PullRequestRef):
+        return fetch_request(services, repository, git, base)
+    return resolve_commit(git, base, repository.default_branch)
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:

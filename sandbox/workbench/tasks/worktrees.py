@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
@@ -115,12 +115,15 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
-    """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
+    """Create a worktree over the checkout of the first tree, and restore the second tree in it.
+
+    No build has run in it, so all its files get the time of a checkout.
+    """
     below, tree = trees
     with admit_worktree(services, git, below, site):
         create_worktree(services.home, services.settings, repo_id, git, below, site)
     demand = demand_of_difference(git, below, tree)
-    with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
+    with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
 
 

@@ -222,3 +222,15 @@ def test_the_cause_stands_in_the_summary_and_below_it(
 def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(run(F, 1, cause=Cause(kind=CauseKind.UNKNOWN, sentence=EXIT_STATUS_ONLY)), capsys)
     assert not [line for line in lines if "cause" in line]
+
+
+def test_the_first_error_is_shown_before_the_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control: without an error above them there are only the last lines."""
+    noise = [f"line {number}" for number in range(40)]
+    for printed, first in ((noise, "line 25"), (["ok", "x.c:1: error: bad", *noise], "x.c:1: error: bad")):
+        found = run(Verdict.FAILED, 1).model_copy(update={"stdout_tail": "\n".join(printed)})
+        with click.Context(click.Command("run")):
+            show_runs([found])
+        shown = [line.partition(" | ")[2] for line in capsys.readouterr().out.splitlines() if " | " in line]
+        assert (shown[0], shown[-1]) == (first, "line 39")
+        assert ("..." in shown) == (first != "line 25")
