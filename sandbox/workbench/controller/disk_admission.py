@@ -101,6 +101,11 @@ class DiskAdmission:
         finally:
             self._give_back(demand)
 
+    def require(self, writer: Writer, demand: Demand = NOTHING) -> None:
+        """Ask early, before work that writes nothing yet. Raises: as `admit`."""
+        with self.admit(writer, demand):
+            pass
+
     @contextmanager
     def admit_transfer(self, limit_bytes: int) -> Iterator[int]:
         """For a writer that cannot name its demand: yields how many bytes it may write, at most `limit_bytes`.
