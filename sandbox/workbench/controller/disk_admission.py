@@ -1,8 +1,8 @@
 """One admission to the disk for every writer of a controller: asked before it writes, counted until it has written.
 
-Theory. Three levels of free space on the home's file system. Below `disk.min_free_bytes` nothing large starts: a clone,
-a checkout, a check, an image. Below `disk.reserve_bytes` nothing starts that adds to the disk, also no edit, snapshot,
-commit or journal entry. The reserve itself is for what frees space or ends work: closing, cleaning, removing, `gc`.
+Theory. Three levels of free space on the home's file system. Below `disk.min_free_bytes` no large writer starts: a
+clone, a checkout, a check, an image. Below `disk.reserve_bytes` no writer starts at all: no edit, snapshot, commit or
+journal entry. The reserve itself is for what frees space or ends work: closing, cleaning, removing, `gc`.
 They have to write too (a record, a journal entry, locks), so a full disk could otherwise never be emptied by us. Other
 programs may take the reserve as well; therefore a spare directory lies in the home, with a file of `SPARE_BYTES`. It is
 deleted when less than that is free and one of these operations begins, and it is made again afterwards.
@@ -73,7 +73,7 @@ class Demand:
         return Demand(self.bytes - other.bytes, self.files - other.files)
 
 
-NOTHING = Demand()
+NO_DEMAND = Demand()
 
 RECORD_DEMAND = Demand(64 * 1024, 4)
 """A journal entry with 200 files in two journals, and a record."""
@@ -93,7 +93,7 @@ class DiskAdmission:
         self._thread = threading.local()
 
     @contextmanager
-    def admit(self, writer: Writer, demand: Demand = NOTHING) -> Iterator[None]:
+    def admit(self, writer: Writer, demand: Demand = NO_DEMAND) -> Iterator[None]:
         """Let the body write up to `demand`; the demand counts for all threads until the body ends.
 
         Raises: `quota_exceeded` before the body when less would stay free than must.
@@ -104,8 +104,8 @@ class DiskAdmission:
         finally:
             self._give_back(demand)
 
-    def require(self, writer: Writer, demand: Demand = NOTHING) -> None:
-        """Ask early, before work that writes nothing yet. Raises: as `admit`."""
+    def require(self, writer: Writer, demand: Demand = NO_DEMAND) -> None:
+        """Ask early, before work that does not write yet. Raises: as `admit`."""
         with self.admit(writer, demand):
             pass
 
@@ -114,14 +114,14 @@ class DiskAdmission:
         """For a writer that cannot name its demand: yields how many bytes it may write, at most `limit_bytes`.
 
         Half of what may be used, so that a second transfer gets a share and the index of a pack has room. Raises:
-        `quota_exceeded` when nothing may be used, or the body filled its share.
+        `quota_exceeded` when no space may be used, or the body filled its share.
         """
         self._ensure_spare()
         with self._lock:
             room = self._room_of(self._home.root)
             usable = self._usable(Writer.FETCH, room)
             if usable.bytes <= 0 or usable.files <= 0:
-                raise self._refusal(Writer.FETCH, NOTHING, room)
+                raise self._refusal(Writer.FETCH, NO_DEMAND, room)
             share = Demand(min(limit_bytes, max(usable.bytes // 2, 1)))
             self._in_flight += share
         try:
@@ -177,7 +177,7 @@ class DiskAdmission:
 
     def _floor(self, writer: Writer) -> Demand:
         if self._uses_reserve(writer):
-            return NOTHING
+            return NO_DEMAND
         disk = self._settings()
         reserve = Demand(disk.reserve_bytes, disk.reserve_files)
         if writer not in _LARGE:
@@ -189,7 +189,7 @@ class DiskAdmission:
         free = _show(room.free_bytes, room.free_files)
         flying = self._in_flight
         promised = f" (of it {_show(flying.bytes, flying.files)} for operations in progress)" if flying.bytes else ""
-        needed = f"it may need {_show(demand.bytes, demand.files)}; " if demand != NOTHING else ""
+        needed = f"it may need {_show(demand.bytes, demand.files)}; " if demand != NO_DEMAND else ""
         details = f"{needed}{free} are free{promised}, {_show(floor.bytes, floor.files)} must stay free."
         return SandboxError(
             ErrorCode.QUOTA_EXCEEDED,

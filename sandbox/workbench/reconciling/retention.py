@@ -1,7 +1,7 @@
 """What `gc` removes of finished work (`keep.*` in the settings): old runs, logs, verdicts, closed tasks.
 
-Nothing that exists only here is removed: an open task, a commit that was never pushed, a snapshot of files that were
-never committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
+Work that exists only here is kept: an open task, a commit that was never pushed, a snapshot of files that were never
+committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
 """
 
 from __future__ import annotations

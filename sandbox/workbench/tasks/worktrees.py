@@ -17,7 +17,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.disk_admission import NOTHING, RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -69,7 +69,7 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
     is_overlay = layout.kind == "overlay"
     with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
         has_checkout = is_overlay and (site.pristines / tree).is_dir()
-        demand = NOTHING if has_checkout else demand_of_tree(git, tree)
+        demand = NO_DEMAND if has_checkout else demand_of_tree(git, tree)
         with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
             layout.create(git, tree, site)
 
