@@ -14,6 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
@@ -128,7 +129,8 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
-    objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    with store_objects(git):  # the commit may be one that no ref leads to
+        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
