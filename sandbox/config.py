@@ -142,8 +142,8 @@ class DiskSettings(_SettingsSection):
 
     `min_free_bytes`, `min_free_files`: below it no clone, fetch, checkout, check or image build starts
     (`quota_exceeded`), and running checks are stopped (`disk_limit`).
-    `reserve_bytes`, `reserve_files`: below it no operation starts that adds to the disk, also no edit or commit; only
-    closing, cleaning, removing and `gc` may use it.
+    `reserve_bytes`, `reserve_files`: below it no writer starts, also no edit or commit; only closing, cleaning,
+    removing and `gc` may use it.
     """
 
     min_free_bytes: NonNegativeInt = 2 * 1024**3

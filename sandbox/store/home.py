@@ -87,7 +87,7 @@ class Home:
 
     @property
     def spare(self) -> Path:
-        """A file of allocated blocks that is deleted when a full disk would stop what frees space."""
+        """Files that are deleted when a full disk would stop what frees space."""
         return self.repositories / "spare"
 
     @property

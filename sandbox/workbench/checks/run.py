@@ -127,8 +127,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str, buil
 
 
 def _require_ready(services: Services) -> None:
-    with services.disk.admit(Writer.CHECK):
-        pass
+    services.disk.require(Writer.CHECK)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,

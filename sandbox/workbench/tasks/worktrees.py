@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -59,25 +59,19 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str) -> Workt
     return replace(site, owner=lease_user(services, task_id))
 
 
-def admit_worktree(services: Services, git: Git, tree: str, site: WorktreePaths) -> AbstractContextManager[None]:
-    """Admit a worktree that is about to be created: the files of `tree`, unless a checkout of it exists and is shared.
+def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
+    """Create a worktree that holds `tree`, in the layout that the settings and this host allow.
 
-    Raises: `quota_exceeded`, also for a tree past the limits of a checkout.
+    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout.
     """
-    chosen = services.settings.workspaces.worktree
-    shared = choose_layout(chosen, services.home.repositories, site.id_mapping).kind == "overlay"
-    exists = shared and (site.pristines / tree).is_dir()
-    return services.disk.admit(Writer.CHECKOUT, RECORD_DEMAND if exists else RECORD_DEMAND + demand_of_tree(git, tree))
-
-
-def create_worktree(home: Home, settings: Settings, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
-    """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose_layout(settings.workspaces.worktree, home.repositories, site.id_mapping)
-    if layout.kind == "plain":
-        layout.create(git, tree, site)
-        return
-    with home.locked(f"pristine-{repo_id}"):
-        layout.create(git, tree, site)
+    home = services.home
+    layout = choose_layout(services.settings.workspaces.worktree, home.repositories, site.id_mapping)
+    is_overlay = layout.kind == "overlay"
+    with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
+        has_checkout = is_overlay and (site.pristines / tree).is_dir()
+        demand = NO_DEMAND if has_checkout else demand_of_tree(git, tree)
+        with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
+            layout.create(git, tree, site)
 
 
 @contextmanager
@@ -120,8 +114,7 @@ def _create_worktree_over(
     No build has run in it, so all its files get the time of a checkout.
     """
     below, tree = trees
-    with admit_worktree(services, git, below, site):
-        create_worktree(services.home, services.settings, repo_id, git, below, site)
+    create_worktree(services, repo_id, git, below, site)
     demand = demand_of_difference(git, below, tree)
     with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
