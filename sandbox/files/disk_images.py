@@ -119,9 +119,12 @@ def copy_with_holes(source: int, target: int) -> None:
             start += os.pwrite(target, part, start)
 
 
-def mount_disk(image: Path, place: Path) -> None:
-    """Mount a disk at an existing directory; also a second time, at another one. Raises: OSError."""
-    with attach_image(image, _repair) as device:
+def mount_disk(image: Path, place: Path, *, is_new: bool = False) -> None:
+    """Mount a disk at an existing directory; also a second time, at another one. `is_new`: it was just created.
+
+    Raises: OSError.
+    """
+    with attach_image(image, None if is_new else _repair) as device:
         flags = ctypes.c_ulong(_MS_NODEV | _MS_NOSUID)
         if _libc.mount(os.fsencode(device), os.fsencode(place), b"ext4", flags, _OPTIONS) != 0:
             code = ctypes.get_errno()
@@ -159,7 +162,7 @@ def find_disk_obstacle(folder: Path) -> str:
             place = Path(name) / "merged"  # the name that `gc` unmounts
             place.mkdir()
             create_disk(Path(name) / "disk.img", ensure_template(Path(name), DiskSize(_MIN_BYTES, 64)))
-            mount_disk(Path(name) / "disk.img", place)
+            mount_disk(Path(name) / "disk.img", place, is_new=True)
             unmount_overlay(place)
     except OSError as error:
         return error.strerror or str(error)

@@ -26,20 +26,20 @@ _ATTEMPTS = 64  # other programs may take the free device that we were told
 
 
 @contextmanager
-def attach_image(image: Path, before_new: Callable[[Path], None]) -> Iterator[Path]:
+def attach_image(image: Path, before_new: Callable[[Path], None] | None) -> Iterator[Path]:
     """The device of an image file, a new one if it has none. Mount it inside the block: it is cleared when unused.
 
-    `before_new`: called with the image before it gets a device, while no other process can attach it.
+    `before_new`: called with the image before it gets a device, while no other process can attach it. None: the image
+    was just created, so it has no device, and none is searched for.
     Raises: OSError, also where no loop device can be made.
     """
     backing = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(backing, fcntl.LOCK_EX)
-        found = _find_device(os.fstat(backing))
-        if found is None:
+        found = None if before_new is None else _find_device(os.fstat(backing))
+        if found is None and before_new is not None:
             before_new(image)
-            found = _configure_new(backing)
-        device, path = found
+        device, path = found or _configure_new(backing)
         try:
             yield path
         finally:

@@ -62,7 +62,7 @@ def create_own_disk(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -
         create_disk(image, ensure_template(new.templates, size))
         if owner is not None:
             os.chown(place, *owner)
-        mount_disk(image, place)
+        mount_disk(image, place, is_new=True)
         place.chmod(0o700)
         if owner is not None:
             os.chown(place, *owner)
