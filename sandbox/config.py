@@ -130,10 +130,14 @@ class ContainerSettings(_SettingsSection):
 class WorkspaceSettings(_SettingsSection):
     """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
+    `disk`: `image` gives each new overlay a file system of its own, whose size is the disk limit of its checks; `watch`
+    counts files while a check runs; `auto`: the first where this host supports it, else the second.
+
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
+    disk: Literal["auto", "image", "watch"] = "auto"
     keep_unused_days: NonNegativeFloat = 7.0
 
 

@@ -106,6 +106,11 @@ class Home:
     def worktree(self, repo_id: str, task_id: str) -> Path:
         return self.repositories / f"worktrees/{repo_id}/{task_id}"
 
+    @property
+    def disk_templates(self) -> Path:
+        """Empty disks, one for each size, that new disks are copied from. Created again if missing."""
+        return self.repositories / "disks"
+
     def layers(self, repo_id: str, task_id: str) -> Path:
         """Directories of a task's overlay, beside its worktree."""
         return self.repositories / f"layers/{repo_id}/{task_id}"

@@ -34,6 +34,7 @@ from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     ensure_task_mounted,
     has_worktree,
+    list_checks_at,
     locate_new_worktree,
     locate_worktree,
     lock_mount,
@@ -42,6 +43,7 @@ from sandbox.workbench.tasks.worktrees import (
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
@@ -51,16 +53,19 @@ EDIT_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """A task with the values that its operations need. `owner`: uid and gid of its files. `changes`: differences from
-    the task's head.
-    """
+    """A task with the values that its operations need. `changes`: differences from the task's head."""
 
     task: Task
     git: Git
     root: Path
-    owner: Owner
+    site: WorktreePaths
     files: WorktreeFiles
     changes: Changes
+
+    @property
+    def owner(self) -> Owner:
+        """uid and gid of the task's files."""
+        return self.site.owner
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,8 @@ def _find_base(services: Services, repository: Repository, git: Git, base: str |
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    site = locate_new_worktree(services, task.repo_id, task.id)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    site = locate_new_worktree(services, task.repo_id, task.id, checks)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
@@ -186,7 +192,7 @@ def compare_task(
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files:
         changes = layout_of(site).find_changes(git, site, base, head_tree)
-        yield TaskComparison(task, git, root, site.owner, files, changes)
+        yield TaskComparison(task, git, root, site, files, changes)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
