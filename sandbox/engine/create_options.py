@@ -107,6 +107,7 @@ System V shared memory goes with the last process that uses it: it would stay, a
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_CGROUP_PARENT = re.compile(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -199,6 +200,7 @@ class ContainerSpec:
     workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
     account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
+    cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
 
@@ -314,7 +316,7 @@ def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) ->
         "UTSMode": "",
         "UsernsMode": "",
         "CgroupnsMode": "private",
-        "CgroupParent": "",
+        "CgroupParent": spec.cgroup_parent,
         "Cgroup": "",
         "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # would lose the exit status
@@ -417,6 +419,8 @@ def _require_identity(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> 
         )
     if not _CPUSET.fullmatch(spec.cpuset):
         raise _violation(f"Not a valid CPU set: {spec.cpuset!r}")
+    if not _CGROUP_PARENT.fullmatch(spec.cgroup_parent):
+        raise _violation(f"Not a valid control group: {spec.cgroup_parent!r}")
 
 
 def _require_command_or_supervisor(spec: ContainerSpec) -> None:

@@ -319,6 +319,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "env name with =": {"env": {"A=B": "x"}},
     "env empty name": {"env": {"": "x"}},
     "env value with NUL": {"env": {"A": "x\0y"}},
+    "group of another": {"cgroup_parent": "/docker/../system.slice"},
+    "group not at the top": {"cgroup_parent": "docker"},
     "cpuset text": {"cpuset": "all"},
     "cpuset newline": {"cpuset": "0\n"},
 }
@@ -329,6 +331,11 @@ def test_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SandboxError) as caught:
         create_options(replaced(**changes), POLICY)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("group", ["/space-sandbox", "space-sandbox.slice"])
+def test_a_guest_is_put_into_the_group_of_all_guests(group: str) -> None:
+    assert create_options(replaced(cgroup_parent=group), POLICY)["HostConfig"]["CgroupParent"] == group
 
 
 @pytest.mark.parametrize("name", Limits.model_fields)

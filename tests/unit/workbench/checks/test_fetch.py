@@ -52,6 +52,12 @@ def test_every_offline_setting_of_the_policy_is_known_here() -> None:
     assert offline <= set().union(*OFFLINE.values())
 
 
+def ended(verdict: Verdict, stderr: str = "") -> CheckRun:
+    """A run of which only this matters."""
+    known: dict[str, Any] = {"verdict": verdict, "stderr_tail": stderr}
+    return CheckRun.model_construct(**known)
+
+
 def access(why: EgressRefusal | None, host: str = "a.example") -> EgressAccess:
     return EgressAccess(host=host, port=443 if host else 0, refused=why)
 
@@ -67,7 +73,7 @@ def access(why: EgressRefusal | None, host: str = "a.example") -> EgressAccess:
     ids=["refused", "no answer", "both", "neither"],
 )
 def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None], code: ErrorCode, brief: str) -> None:
-    run = CheckRun.model_construct(verdict=Verdict.FAILED, stderr_tail="ERROR: no matching distribution")
+    run = ended(Verdict.FAILED, "ERROR: no matching distribution")
     with pytest.raises(SandboxError) as raised:
         Fetched(run, Path(), tuple(map(access, accesses))).require_success("python")
     assert raised.value.code is code
@@ -77,11 +83,11 @@ def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None
 
 
 def test_malformed_request_is_refused_without_a_host() -> None:
-    run = CheckRun.model_construct(verdict=Verdict.FAILED, stderr_tail="")
+    run = ended(Verdict.FAILED)
     with pytest.raises(SandboxError, match="a request that names no host"):
         Fetched(run, Path(), (access(EgressRefusal.BAD_REQUEST, ""),)).require_success("python")
 
 
 def test_passed_fetch_raises_nothing_whatever_was_refused() -> None:
-    run = CheckRun.model_construct(verdict=Verdict.PASSED, stderr_tail="")
+    run = ended(Verdict.PASSED)
     Fetched(run, Path(), (access(EgressRefusal.NOT_ALLOWED),)).require_success("python")
