@@ -159,10 +159,14 @@ class ContainerSettings(_SettingsSection):
 class WorkspaceSettings(_SettingsSection):
     """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
+    `disk`: `image` gives each new overlay a file system of its own, whose size is the disk limit of its checks; `watch`
+    counts files while a check runs; `auto`: the first where this host supports it, else the second.
+
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
+    disk: Literal["auto", "image", "watch"] = "auto"
     keep_unused_days: NonNegativeFloat = 7.0
 
 
@@ -171,8 +175,8 @@ class DiskSettings(_SettingsSection):
 
     `min_free_bytes`, `min_free_files`: below it no clone, fetch, checkout, check or image build starts
     (`quota_exceeded`), and running checks are stopped (`disk_limit`).
-    `reserve_bytes`, `reserve_files`: below it nothing starts that adds to the disk, also no edit or commit; only
-    closing, cleaning, removing and `gc` may use it.
+    `reserve_bytes`, `reserve_files`: below it no writer starts, also no edit or commit; only closing, cleaning,
+    removing and `gc` may use it.
     """
 
     min_free_bytes: NonNegativeInt = 2 * 1024**3

@@ -66,6 +66,7 @@ class RunUsage(SparseModel):
     memory_left_bytes: int | None = None
     cpu_throttled_s: float | None = None
     pressure: Pressure | None = None
+    host_out_of_memory: bool | None = None
 
 
 class TestCounts(Model):

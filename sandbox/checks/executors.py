@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
-from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL, task_container_name
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
 from sandbox.engine.create_options import (
     EGRESS_SOCKET_TARGET,
@@ -94,7 +94,7 @@ class FreshContainer:
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
+        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.check": check.id}
         if directories.task_id:
             labels[TASK_LABEL] = directories.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
@@ -165,6 +165,7 @@ def _build_spec(
         account_files=directories.account.files,
         supervisor=guest.supervisor,
         layers=tuple(layer.mount for layer in guest.layers),
+        cgroup_parent=guest.cgroup_parent,
     )
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 MAX_HELLO_BYTES = 32 * 1024
-"""Of the records with the first message. Post-quantum key shares have made it 2 KiB; nothing needs more than 16."""
+"""Of the records with the first message. Post-quantum key shares have made it 2 KiB; 16 are enough for any client."""
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _MAX_RECORD = 2**14
+_MAX_RECORDS = 32  # a message in thousands of tiny ones would cost much time to join after each byte
 _SERVER_NAME, _ENCRYPTED_CLIENT_HELLO = 0, 0xFE0D
 _HOST_NAME = 0
 
@@ -60,7 +61,7 @@ def find_server_name(data: bytes) -> str | None:
 def _join_records(data: bytes) -> bytes | None:
     """The handshake message that begins the stream, which may be in several records; None: not complete yet."""
     message = b""
-    at = 0
+    at = count = 0
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4]):
         head = data[at : at + 5]
         if head[:1] not in (b"", bytes([_HANDSHAKE])) or head[1:2] not in (b"", b"\x03"):
@@ -73,6 +74,9 @@ def _join_records(data: bytes) -> bytes | None:
         if len(head) < 5 or len(data) < at + 5 + length:
             return None
         at += 5 + length
+        count += 1
+        if count > _MAX_RECORDS:
+            raise NotTls("too many records")
     return message[: 4 + int.from_bytes(message[1:4])]
 
 

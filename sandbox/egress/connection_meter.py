@@ -41,6 +41,7 @@ class Connection:
     sent_bytes: int = 0
     received_bytes: int = 0
     active_at: float = 0.0
+    is_open: bool = False  # the client was answered that its tunnel is open
     refused: EgressRefusal | None = None
 
 
@@ -52,7 +53,7 @@ class Refused(Exception):
         self.why = why
 
 
-class Meter:
+class ConnectionMeter:
     """Counts connections and bytes of one fetch against its limits, and keeps a record of each connection."""
 
     def __init__(self, limits: EgressLimits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,15 +70,17 @@ class Meter:
         return max(0.0, self._started_at + self.limits.duration_s - self._clock())
 
     def begin(self) -> Connection:
-        """Note a new connection; `end` must follow."""
+        """Note a new connection; `end` must follow. It is refused already when there are too many."""
         self._connections += 1
         self._open += 1
-        return Connection(self._clock(), active_at=self._clock())
+        too_many = self._connections > self.limits.connections or self._open > self.limits.open_connections
+        why = EgressRefusal.TOO_MANY_CONNECTIONS if too_many else None
+        return Connection(self._clock(), active_at=self._clock(), refused=why)
 
-    def require_connection(self) -> None:
-        """Raises: `Refused` when there are too many connections."""
-        if self._connections > self.limits.connections or self._open > self.limits.open_connections:
-            raise Refused(EgressRefusal.TOO_MANY_CONNECTIONS)
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no more connections are allowed."""
+        return self._connections >= self.limits.connections
 
     def count(self, connection: Connection, *, sent: int = 0, received: int = 0) -> None:
         """Count bytes that are about to be passed on. Raises: `Refused` if they are too many; pass none of them on."""

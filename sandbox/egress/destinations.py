@@ -13,7 +13,7 @@ _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-_PATH = re.compile(r"[!-~]*")  # printable ASCII without a space: nothing that could end a request line
+_PATH = re.compile(r"[!-~]*")  # printable ASCII without a space, which would end the target in a request line
 
 
 @dataclass(frozen=True, order=True)

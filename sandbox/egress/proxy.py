@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, find_server_name
-from sandbox.egress.connection_meter import Connection, EgressLimits, Meter, Refused
+from sandbox.egress.connection_meter import Connection, ConnectionMeter, EgressLimits, Refused
 from sandbox.egress.destinations import AllowedHost, AllowList, Destination
 from sandbox.egress.proxy_requests import BadRequest, ProxyRequest, RequestReader
 from sandbox.models.egress import EgressAccess, EgressRefusal
@@ -32,6 +33,9 @@ _CHUNK_BYTES = 64 * 1024
 _START_DEADLINE_S = 30.0
 _LINGER_S = 1.0
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+_WE_UNLINK: dict[str, Any] = {} if sys.version_info < (3, 13) else {"cleanup_socket": False}
+"""asyncio would look for the socket by the address that it was bound to, which is gone (`listen_on`)."""
 
 _ValueT = TypeVar("_ValueT")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -73,7 +77,7 @@ class EgressProxy:
     limits: EgressLimits = field(default_factory=EgressLimits)
     owner: tuple[int, int] | None = None
     outside: Outside = Outside()
-    _meter: Meter = field(init=False)
+    _meter: ConnectionMeter = field(init=False)
     _loop: asyncio.AbstractEventLoop = field(init=False)
     _thread: threading.Thread = field(init=False)
     _stop: asyncio.Event = field(init=False)
@@ -89,7 +93,7 @@ class EgressProxy:
         return self._meter.unrecorded
 
     def __enter__(self) -> Self:
-        self._meter = Meter(self.limits)
+        self._meter = ConnectionMeter(self.limits)
         listener = listen_on(self.path, self.owner)
         ready = threading.Event()
         self._thread = threading.Thread(
@@ -113,11 +117,14 @@ class EgressProxy:
         tasks: set[asyncio.Task[None]] = set()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.create_task(self._handle(reader, writer))
+            connection = self._meter.begin()
+            if self._meter.is_exhausted:
+                server.close()  # to refuse more of them one by one would cost as much as to serve them
+            task = asyncio.create_task(self._handle(_Peer(reader, writer), connection))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        server = await asyncio.start_unix_server(accept, sock=listener, limit=_CHUNK_BYTES)
+        server = await asyncio.start_unix_server(accept, sock=listener, limit=_CHUNK_BYTES, **_WE_UNLINK)
         ready.set()
         await self._stop.wait()
         server.close()
@@ -126,16 +133,15 @@ class EgressProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # transports end in the loop's next turn
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, client: _Peer, connection: Connection) -> None:
         """Serve one connection to its end. Only a refusal is answered."""
-        connection = self._meter.begin()
-        client = _Peer(reader, writer)
         try:
-            self._meter.require_connection()
+            if connection.refused is not None:
+                raise Refused(connection.refused)
             await self._within(self._meter.left_s, self._serve_request(client, connection), EgressRefusal.TIME_OVER)
         except Refused as refused:
             connection.refused = refused.why
-            if not connection.received_bytes:
+            if not connection.is_open:
                 await client.answer_refusal(connection.destination, refused.why)
         except OSError:
             pass  # either side closed its end
@@ -152,10 +158,11 @@ class EgressProxy:
         server = await self._connect(entry)
         try:
             if request.scheme == "https":
+                connection.is_open = True
                 await self._step(client.send(_ESTABLISHED), EgressRefusal.IDLE)
                 first = await self._step(_read_hello(client, entry, request.rest), EgressRefusal.IDLE)
             else:
-                first = request.head
+                connection.is_open, first = True, request.head
             self._meter.count(connection, sent=len(first))
             await self._step(server.send(first), EgressRefusal.IDLE)
             await self._pass_on(client, server, connection, both_ways=request.scheme == "https")
@@ -240,7 +247,7 @@ class _Peer:
         """Answer with a status and one line of text, which clients print.
 
         What the client still sends is read, for a moment: unread bytes would break its end of the socket before
-        it has the answer.
+        it has the answer. One of too many connections is closed at once.
         """
         line = f"egress_refused: {destination or 'request'}: {why.value}\n".encode()
         head = f"HTTP/1.1 403 egress_refused {why.value}\r\nContent-Length: {len(line)}\r\nConnection: close\r\n\r\n"
@@ -248,7 +255,7 @@ class _Peer:
             async with asyncio.timeout(_LINGER_S):
                 await self.send(head.encode() + line)
                 self.end_stream()
-                while await self.reader.read(_CHUNK_BYTES):
+                while why is not EgressRefusal.TOO_MANY_CONNECTIONS and await self.reader.read(_CHUNK_BYTES):
                     pass
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Read the one request of a connection to the proxy: a CONNECT, or a plain GET or HEAD. Pure.
 
-h11 parses the head strictly. Nothing of a plain request is passed on as it came: its head is written anew, so that no
+h11 parses the head strictly. A plain request is not passed on as it came: its head is written anew, so that no
 second request, header or body can hide in it.
 """
 
@@ -60,7 +60,7 @@ class RequestReader:
             raise BadRequest(str(error)) from error
 
     def _read_connect(self, request: h11.Request) -> ProxyRequest:
-        """A length of a body means nothing for CONNECT; two readers could differ about it, so there may be none."""
+        """A CONNECT has no body; two readers could differ about a length or coding, so both are refused."""
         _require_no_body(request)
         self._parser.next_event()  # EndOfMessage: what follows is the tunnel's
         return ProxyRequest(

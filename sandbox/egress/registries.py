@@ -104,7 +104,7 @@ def _list_pip_files(environ: Mapping[str, str], etc: Path) -> list[Path]:
 
 
 def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
-    """Keys and values of the sections that concern a download. A file that cannot be read says nothing."""
+    """Keys and values of the sections that concern a download. A file that cannot be read has none."""
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(path.read_text(encoding="utf-8"))

@@ -107,6 +107,7 @@ System V shared memory goes with the last process that uses it: it would stay, a
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_CGROUP_PARENT = re.compile(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -207,6 +208,7 @@ class ContainerSpec:
     workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
     account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
+    cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
     layers: tuple[LayerMount, ...] = ()  # read-only
@@ -323,7 +325,7 @@ def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) ->
         "UTSMode": "",
         "UsernsMode": "",
         "CgroupnsMode": "private",
-        "CgroupParent": "",
+        "CgroupParent": spec.cgroup_parent,
         "Cgroup": "",
         "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # would lose the exit status
@@ -427,6 +429,8 @@ def _require_identity(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> 
         )
     if not _CPUSET.fullmatch(spec.cpuset):
         raise _violation(f"Not a valid CPU set: {spec.cpuset!r}")
+    if not _CGROUP_PARENT.fullmatch(spec.cgroup_parent):
+        raise _violation(f"Not a valid control group: {spec.cgroup_parent!r}")
 
 
 def _require_command_or_supervisor(spec: ContainerSpec) -> None:
@@ -441,6 +445,8 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     accounts = (path for path, _ in _account_mounts(spec.account_files))
+    if spec.egress is not None and spec.git_mask is not None:
+        raise _violation("A guest with a way out must not have a worktree")
     egress = (path for path, _ in spec.egress.binds) if spec.egress else ()
     layers = (layer.tree for layer in spec.layers)
     for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress, *layers):

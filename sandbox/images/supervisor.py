@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
@@ -131,7 +131,7 @@ def _container_spec(
         report=None,
         user=extractor.user,
         runtime=extractor.runtime,
-        labels={INSTANCE_LABEL: extractor.instance, "space.sandbox.run": extractor.name},
+        labels={INSTANCE_LABEL: extractor.instance, RUN_LABEL: extractor.name},
         cpuset="",
         workspace_read_only=True,
     )

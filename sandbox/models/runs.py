@@ -59,6 +59,8 @@ class Usage(Model):
     `cpu_throttled_s`: how long its limit on CPUs held it back, summed over CPUs. `disk_used_*`: the amounts that the
     disk limits apply to, at the last count; None if counting took too long. `memory_left_bytes`: what the guest held in
     memory after the check: files in /tmp, the home and /dev/shm, shared memory, and its supervisor.
+    `host_out_of_memory`: the kernel killed a process, and not because of `limits.memory_bytes`: all guests together had
+    reached their bound, or the host its end.
     """
 
     cpu_time_s: float | None = None
@@ -73,6 +75,7 @@ class Usage(Model):
     memory_left_bytes: int | None = None
     cpu_throttled_s: float | None = None
     pressure: Pressure | None = None
+    host_out_of_memory: bool | None = None
     limits: Limits
 
 

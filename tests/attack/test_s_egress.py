@@ -321,7 +321,7 @@ def test_s19_slow_and_many_connections_do_not_keep_others_out(
     tmp_path: Path, victim: LoopbackServer, certificates: Certificates
 ) -> None:
     """Connections that say nothing are closed after a step's time, and leave room for an honest one."""
-    limits = EgressLimits(open_connections=8, step_s=0.3)
+    limits = EgressLimits(open_connections=8, step_s=1.5)
     with EgressProxy(tmp_path / "ours", allow(), limits, outside=network_to(victim).outside) as proxy:
         idle = []
         for _ in range(8):

@@ -34,12 +34,11 @@ WHEEL = "iniconfig"
 def registries() -> dict[str, Any]:
     """The index of this host's pip, named by the operator: its addresses may be internal ones."""
     found = find_registries("python", RegistrySettings(), os.environ)
-    hosts = {host.destination.host for host in found.hosts}
     try:
         socket.getaddrinfo(found.hosts[0].destination.host, found.hosts[0].destination.port)
     except OSError as error:
         unavailable(f"No package registry: {error}")
-    more = PUBLIC["python"][1:] if "pypi.org" in hosts else ()
+    more = PUBLIC["python"][1:] if PUBLIC["python"][0] in found.indexes else ()
     return {"python": [*found.indexes, *more], "ca_file": found.ca_file}
 
 
@@ -79,10 +78,18 @@ def test_host_that_is_not_a_registry_is_refused_and_named(engine: DockerEngine, 
 
 
 def test_fetch_has_no_network_and_no_file_of_ours(engine: DockerEngine, services: Services) -> None:
-    script = "cat /proc/net/dev | tail -n +3 | cut -d: -f1; ls -A /workspace; env | grep -i -c proxy"
+    script = "cat /proc/net/dev | tail -n +3 | cut -d: -f1; ls -A /workspace; env | grep -i -c _proxy="
     with fetch(services, request_for(engine, "sh", "-c", script, image="base"), Watch()) as fetched:
         assert fetched.run.stdout_tail.split() == ["lo", "6"], fetched.run.stderr_tail
     assert fetched.accesses == ()
+
+
+def test_runtime_that_shows_no_socket_is_refused_by_name(engine: DockerEngine, services: Services) -> None:
+    request = request_for(engine, "true", image="base")
+    request = replace(request, setup=replace(request.setup, runtime="runsc"))
+    with pytest.raises(SandboxError, match="runsc") as raised, fetch(services, request, Watch()):
+        pass
+    assert raised.value.code is ErrorCode.ENGINE_UNAVAILABLE
 
 
 def test_exit_status_and_signal_of_the_command_are_the_fetchs(engine: DockerEngine, services: Services) -> None:

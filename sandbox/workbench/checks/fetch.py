@@ -1,8 +1,8 @@
-"""Fetch packages: run a command of ours in a fresh guest whose only way out is the socket of an egress proxy.
+"""Fetch packages: run a command of ours in a fresh guest that has one way out, the socket of an egress proxy.
 
-The rule (docs/dependencies.md): nothing that runs code of a repository or a package has a network, and nothing that has
-a network runs code of a repository or a package. So the guest has no worktree: an empty folder, and the files that the
-caller wrote anew.
+The rule (docs/dependencies.md): what runs code of a repository or a package has no network, and what has a network runs
+no code of a repository or a package. So the guest has no worktree: an empty folder, and the files that the caller wrote
+anew.
 """
 
 from __future__ import annotations
@@ -13,28 +13,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandbox.checks.cancellation import any_of, latch, stop_when_cancelled
+from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.egress.connection_meter import EgressLimits
-from sandbox.egress.destinations import AllowList
+from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy, Outside
 from sandbox.egress.registries import Ecosystem, Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
+from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.run import build_room_recorder, demand_of_run, new_run_id
-from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.checks.run import build_room_recorder, new_run_id
+from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.disk_space import watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
+_RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
+_NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
+"""A host of the list that does not answer: no fault of the fetch."""
+
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""git's id of a tree without files: a fetch sees nothing of a repository."""
+"""git's id of a tree without files: a fetch sees no file of a repository."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,10 @@ class FetchRequest:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch left in `folder`, which is removed with its `with` block, and every connection that it made."""
+    """What a fetch left in `folder`, which is removed with its `with` block, and the connections that it made.
+
+    What is in the folder comes from outside: read it like a worktree, never by following its links.
+    """
 
     run: CheckRun
     folder: Path
@@ -68,22 +76,25 @@ class Fetched:
         return tuple(access for access in self.accesses if access.refused is not None)
 
     def require_success(self, layer: str) -> None:
-        """Raises: `egress_refused` naming the first host that was refused; `network_error`, with the last lines."""
+        """Raises: `egress_refused` naming the first host that was refused; `network_error` if none was, and the command
+        failed for another reason. Both with the last lines of the command.
+        """
         if self.run.verdict is Verdict.PASSED:
             return
-        tail = self.run.stderr_tail[-2000:]
-        if self.refused:
-            first = self.refused[0]
-            raise SandboxError(
-                ErrorCode.EGRESS_REFUSED,
-                f"egress_refused: {first.host or 'no host'}:{first.port}, asked by the fetch of layer {layer}",
-                details=f"{_describe_refusals(self.refused)}\n{tail}",
-                hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
-            )
+        details = f"{_describe_refusals(self.refused)}\n{self.run.stderr_tail[-2000:]}".strip()
+        for access in self.refused:
+            if access.refused not in _NETWORK_FAILURES:
+                host = str(Destination(access.host, access.port)) if access.host else "a request that names no host"
+                raise SandboxError(
+                    ErrorCode.EGRESS_REFUSED,
+                    f"egress_refused: {host}, asked by the fetch of layer {layer}",
+                    details=details,
+                    hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
+                )
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"The packages of layer {layer} could not be fetched: {self.run.verdict.value}",
-            details=tail,
+            details=details,
             hint="The last lines of the package manager say why.",
         )
 
@@ -92,9 +103,10 @@ class Fetched:
 def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[Fetched]:
     """Run a fetch. The folder with what it fetched exists inside the `with` block.
 
-    Raises: `invalid_input` for a registry or CA file that cannot be used; as `build_room_recorder`; `conflict`,
-    `quota_exceeded`. What the command itself answers is in `run`.
+    Raises: `invalid_input` for a registry or CA file that cannot be used; `engine_unavailable` for a runtime that shows
+    no socket; as `build_room_recorder`; `conflict`, `quota_exceeded`. What the command itself answers is in `run`.
     """
+    _require_socket_runtime(request.setup.runtime)
     registries = find_registries(request.ecosystem, services.settings.registries, services.environ)
     ca = _read_ca_file(registries.ca_file or services.settings.images.ca_bundle)
     recorder = build_room_recorder(services, request.setup, request.layer)
@@ -106,7 +118,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
             directories = CheckDirectories(
                 room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
             )
-            lay_out(room, directories, {**request.inputs})
+            lay_out(room, directories, request.inputs)
             (room / "ca.pem").write_bytes(ca)
             (room / "ca.pem").chmod(0o444)
             proxy = EgressProxy(
@@ -135,7 +147,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
 def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str, str]:
     """The variables that lead package managers to the proxy, the registry and the CA file. Pure.
 
-    Settings of the image are switched off: the image of Python checks forbids pip its index.
+    Settings of the image and of the container policy are switched off: they tell package managers to stay offline.
     """
     common = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), PROXY_URL)
     common |= dict.fromkeys(("NO_PROXY", "no_proxy"), "")
@@ -145,6 +157,8 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "PIP_CONFIG_FILE": "/dev/null",
             "PIP_NO_INDEX": "",
             "PIP_FIND_LINKS": "",
+            "PIP_RETRIES": _RETRIES,
+            "UV_OFFLINE": "0",
             "PIP_CERT": CA_FILE_TARGET,
             "PIP_INDEX_URL": registries.indexes[0],
             "PIP_EXTRA_INDEX_URL": " ".join(registries.indexes[1:]),
@@ -158,12 +172,13 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "npm_config_userconfig": "/dev/null",
             "npm_config_globalconfig": "/nonexistent",
             "npm_config_cafile": CA_FILE_TARGET,
+            "npm_config_offline": "false",
             "npm_config_ignore_scripts": "true",
             "npm_config_audit": "false",
             "npm_config_fund": "false",
             "npm_config_update_notifier": "false",
         },
-        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET},
+        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET, "CARGO_NET_OFFLINE": "false"},
         "go": {"GOPROXY": registries.indexes[0]},
     }
     return common | own[ecosystem]
@@ -178,18 +193,22 @@ def run_step(
 ) -> CheckRun:
     """Wait for a turn, as a check does, and run the command."""
     run_id, check, directories = which
-    wish = stop_when_cancelled(watch.cancelled)
-    with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
-        disk = watch_disk(services, directories, check.limits)
-        why_stop = latch(any_of(wish, disk.check_disk_limit))
-        with services.disk.admit(Writer.CHECK, demand_of_run(check)):
-            return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+    with defer_interrupts() as interrupted:
+        wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
+        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
+            disk = watch_disk(services, directories, check.limits)
+            why_stop = latch(any_of(wish, disk.check_disk_limit))
+            with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
+                return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
 
 
 def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
-    """Make the folders of a fetch. `workspace` and `report` belong to the guest."""
+    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room. The room
+    belongs to its uid, so that the uid is known to be in use.
+    """
     room.mkdir(mode=0o700)
     uid, gid = directories.account.user
+    os.chown(room, uid, gid)
     for folder in (directories.workspace, directories.report):
         folder.mkdir()
         folder.chmod(0o755)
@@ -198,6 +217,15 @@ def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, byte
         path = directories.workspace / Path(name).name
         path.write_bytes(content)
         path.chmod(0o644)
+
+
+def _require_socket_runtime(runtime: str) -> None:
+    if runtime in OWN_KERNEL_RUNTIMES:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"A fetch cannot run under {runtime}, which shows a guest no socket of the host",
+            hint="A fetch runs no code of a repository or package: let it run under runc.",
+        )
 
 
 def _find_relay(services: Services, runtime: str) -> Path:
@@ -222,4 +250,4 @@ def _read_ca_file(path: str) -> bytes:
 
 def _describe_refusals(refused: tuple[EgressAccess, ...]) -> str:
     seen = dict.fromkeys((access.host, access.port, access.refused or EgressRefusal.NOT_ALLOWED) for access in refused)
-    return "\n".join(f"{host or 'no host'}:{port} {why.value}" for host, port, why in list(seen)[:20])
+    return "\n".join(f"{Destination(host, port)} {why.value}" for host, port, why in list(seen)[:20])

@@ -142,7 +142,8 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     setup = add_known_layers(services, resolve_guest_setup(services, profile), profile, source)
-    chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
+    policy = services.policies.container.container
+    chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks], policy))
     bound = [build_bindings(services.policies, setup, source.tree, chain) for chain in chains]
     asked = {name: binding for bindings in bound for name, binding in bindings.items()}
     return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setup=setup)

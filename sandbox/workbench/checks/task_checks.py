@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from sandbox.checks.cancellation import defer_interrupts
@@ -24,6 +25,7 @@ from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workspaces.own_disk import settle_disk
 
 
 def run_checks(
@@ -37,7 +39,7 @@ def run_checks(
     task = find_task(services.home, task_id)
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.order_checks(profile, check_ids)
+    checks = running.order_checks(profile, check_ids, services.policies.container.container)
     setup = resolve_guest_setup(services, profile, watch.building)
     setup = add_layers(services, setup, profile, _last_commit(services, task), watch)
     recorder = running.build_task_recorder(services, setup, task_id)
@@ -69,11 +71,13 @@ def _run_in_task(
         ):
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.prepare_task_report(services.home, task.id, opened.owner)
+        report = running.prepare_task_report(services.home, task.id, opened.site)
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
+            os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
+        settle_disk(opened.site.layers)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

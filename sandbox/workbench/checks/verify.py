@@ -39,7 +39,8 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
-    checks = run.order_checks(profile, [c.id for c in profile.checks])
+    policy = services.policies.container.container
+    checks = run.order_checks(profile, [c.id for c in profile.checks], policy)
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
@@ -70,7 +71,8 @@ def run_url(
         if chosen
         else _detect_profile(services, updated, commit)
     )
-    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
+    policy = services.policies.container.container
+    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
     source = TreeSource(repository.id, git, tree, commit, tree)
     uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)

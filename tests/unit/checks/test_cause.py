@@ -180,6 +180,7 @@ FACTS: dict[str, tuple[CheckRun, CauseKind, str]] = {
     "deadline": (run(Verdict.TIMED_OUT, None), UNKNOWN, "timeout_s"),
     "stopped": (run(Verdict.KILLED, 137), UNKNOWN, "on request"),
     "stopped before": (run(Verdict.KILLED, None, wall_time_s=0.0), UNKNOWN, "on request"),
+    "memory of all guests": (run(Verdict.KILLED, 137, usage={"host_out_of_memory": True}), GUEST, "all_memory_bytes"),
     "lost": (run(Verdict.KILLED, None), GUEST, "without a report"),
     "forks refused": (failed(1, usage={"forks_refused": 3}), GUEST, "limits.pids"),
     "all processes": (failed(1, usage={"pids_peak": 32}), GUEST, "limits.pids"),

@@ -430,11 +430,13 @@ def ending(
     timed_out: bool = False,
     stopped: Verdict | None = None,
     lost: bool = False,
+    host: bool = False,
 ) -> ContainerExit:
     started_at = datetime(2026, 1, 2, tzinfo=UTC)
-    return ContainerExit(
+    found = ContainerExit(
         exit_code, oom_killed, timed_out, started_at, 1.5, Counters(), stop_verdict=stopped, report_missing=lost
     )
+    return replace(found, host_out_of_memory=host)
 
 
 @pytest.mark.parametrize(
@@ -454,6 +456,8 @@ def ending(
         (ending(0, stopped=Verdict.DISK_LIMIT), Verdict.DISK_LIMIT),
         (ending(0, lost=True), Verdict.KILLED),
         (ending(0, lost=True, oom_killed=True), Verdict.OOM_KILLED),
+        (ending(0, oom_killed=True, host=True), Verdict.KILLED),
+        (ending(137, oom_killed=True, host=True, timed_out=True), Verdict.TIMED_OUT),
     ],
 )
 def test_l02_l19_the_verdict_follows_from_facts(how: ContainerExit, verdict: Verdict) -> None:

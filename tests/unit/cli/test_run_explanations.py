@@ -80,6 +80,10 @@ ENDINGS = {
     ),
     "memory-unmeasured": (run(M, 0), ["memory limit: the limit is 64 MiB"]),
     "killed": (run(K, 137), ["stopped on request: by `check stop`"]),
+    "memory-of-all": (
+        run(K, 137, usage={"oom_kills": 1, "host_out_of_memory": True}),
+        ["all guests of this host together", "all_memory_bytes"],
+    ),
     "no-report": (run(K, None), ["without a report"]),
     "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it started"]),
     "output": (run(Verdict.OUTPUT_LIMIT, None), ["more than 1 MiB, stdout and stderr", "(limits.output_total_bytes)"]),

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +196,10 @@ def test_something_else_than_tls_is_refused_and_not_passed_on(start: Callable[..
     assert server.contacts in ([], [b""])
 
 
-def wait_for_end(proxy: EgressProxy) -> EgressRefusal | None:
-    """Why the only connection ended, by itself."""
+def wait_for_end(proxy: EgressProxy, count: int = 1) -> EgressRefusal | None:
+    """Wait for the end of so many connections: why the first ended."""
     ends_at = time.monotonic() + 20
-    while not proxy.accesses and time.monotonic() < ends_at:
+    while len(proxy.accesses) < count and time.monotonic() < ends_at:
         time.sleep(0.01)
     return proxy.accesses[0].refused
 
@@ -228,7 +229,8 @@ def test_connection_is_cut_at_each_limit(
     with serving(certificates.server(NAME), answer) as server:
         proxy = start(network_to(server), **limits)
         message = bytes(300_000) if "sent_bytes" in limits else b"hi"
-        tunnel(proxy.path, f"{NAME}:443", NAME, certificates.client(), message)
+        with suppress(ConnectionError):  # on a busy host the time may be over before the tunnel is open
+            tunnel(proxy.path, f"{NAME}:443", NAME, certificates.client(), message)
         assert wait_for_end(proxy) is why
         done.set()
     for count in (proxy.accesses[0].received_bytes, proxy.accesses[0].sent_bytes):
@@ -248,10 +250,10 @@ def test_no_connection_beyond_the_limits(start: Callable[..., EgressProxy]) -> N
     with connected(proxy.path) as first:
         first.sendall(b"C")
         assert b"too_many_connections" in send_request(proxy.path, b"")
-    wait_for_end(proxy)
-    time.sleep(0.05)
+    wait_for_end(proxy, 2)
     assert b"not_allowed" in send_request(proxy.path, connect_request("a.example:443"))
-    assert b"too_many_connections" in send_request(proxy.path, connect_request("a.example:443"))
+    with pytest.raises(ConnectionRefusedError):  # it does not listen any more
+        send_request(proxy.path, connect_request("a.example:443"))
 
 
 def test_only_so_many_connections_have_a_record(
