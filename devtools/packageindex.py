@@ -15,14 +15,14 @@ from threading import Thread
 
 
 def make_wheel(name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
-    """Name and bytes of a pure wheel. `files`: further files, by any path."""
+    """Name and bytes of a pure wheel. `files`: further files, by any path, or others instead of its own."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
     content = {
-        **files,
         f"{info}/METADATA": metadata,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **files,
     }
     lines = [f"{path},sha256={_encode(text)},{len(text.encode())}\n" for path, text in content.items()]
     content[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"])

@@ -99,9 +99,7 @@ def test_s19_a_package_that_runs_while_it_is_installed_has_no_network_and_cannot
     use = "import evil, os\nd = os.path.dirname(evil.__file__)\n"
     use += "assert d.startswith('/sandbox-layers/'), d\nassert evil.reach(evil.PLACES) == []\n"
     for change in ("open(d + '/evil.py', 'a')", "os.chmod(d, 0o777)", "os.remove(d + '/proof')"):
-        use += (
-            f"try:\n    {change}\nexcept OSError as e:\n    assert e.errno == 30, e\nelse:\n    raise SystemExit(9)\n"
-        )
+        use += f"try:\n    {change}\nexcept OSError:\n    pass\nelse:\n    raise SystemExit(9)\n"
 
     on_host = f"{code}\nprint(reach(PLACES[:1]))"
     control = subprocess.run([sys.executable, "-c", on_host], capture_output=True, text=True, check=True)
@@ -134,15 +132,26 @@ def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench
     assert bench.run(locked(digest), "right").verified, "void"
 
 
-def test_s19_an_archive_that_leaves_its_folder_is_not_installed(bench: Bench) -> None:
-    """Control: the name in the archive does lead out of the folder."""
-    outside = "../../../../../../../workspace/escaped"
+def test_s19_a_file_of_an_archive_that_leaves_its_folder_is_not_installed(bench: Bench, tmp_path: Path) -> None:
+    """Control: who joins the names of the archive to a folder writes outside of it."""
+    outside = "../escaped"
+    folder = tmp_path / "careless/site-packages"
+    folder.mkdir(parents=True)
+    (folder / outside).write_text("x")
+    assert (tmp_path / "careless/escaped").exists(), "void"
+    (tmp_path / "careless/escaped").unlink()
     bench.index.add("evil", "1", {"evil.py": "", outside: "x"})
-    assert os.path.normpath(f"/workspace/layer/lib/python3/site-packages/{outside}") == "/workspace/escaped", "void"
+    assert bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"}).verified
+    assert [str(path) for path in tmp_path.rglob("escaped")] == []
+
+
+def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
+    """Control: the fetch of the same archive succeeds, so it is the install that fails."""
+    bench.index.add("evil", "1", {"evil": "a file", "evil/__init__.py": "within that file"})
     with pytest.raises(SandboxError) as raised:
         bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"})
-    assert raised.value.code is ErrorCode.INTERNAL
-    assert bench.trees == []
+    assert raised.value.code is ErrorCode.INTERNAL, "void: " + raised.value.brief
+    assert bench.trees == bench.rooms == []
 
 
 def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -> None:
