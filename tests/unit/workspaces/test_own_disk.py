@@ -14,6 +14,7 @@ from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.disk_images import DiskSize, find_disk_obstacle, mount_disk
+from sandbox.files.disk_usage import is_full
 from sandbox.files.loop_devices import is_attached
 from sandbox.files.overlay_mounts import is_mount_point
 from sandbox.workspaces.own_disk import (
@@ -22,7 +23,6 @@ from sandbox.workspaces.own_disk import (
     ensure_disk_mounted,
     free_spare_if_full,
     image_of,
-    is_full,
     measure_own_disk,
     open_upper,
     restore_spare,
