@@ -127,7 +127,7 @@ def _take_archives(folder: Path, target: Path) -> list[LayerPackage]:
     """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        names = sorted(os.listdir(handle))
+        names = sorted(entry.name for entry in os.scandir(handle))
         if not 0 < len(names) <= MAX_ARCHIVES:
             raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
         return [_take_archive(handle, target / name) for name in names]
