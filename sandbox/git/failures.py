@@ -155,6 +155,10 @@ class GitFailure(SandboxError):
         self.transient = transient
 
 
+class OutOfMemory(GitFailure):
+    """`quota_exceeded`: a local git command was refused memory. It may succeed with more."""
+
+
 def classify(command: str, code: int, stderr: str) -> GitFailure:
     """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
@@ -167,11 +171,11 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
-def memory_error(command: str, stderr: str) -> GitFailure | None:
+def memory_error(command: str, stderr: str) -> OutOfMemory | None:
     """`quota_exceeded` if a local git command was refused memory, else None. Pure."""
     if not re.search(_NO_MEMORY, stderr, re.IGNORECASE | re.MULTILINE):
         return None
-    return GitFailure(
+    return OutOfMemory(
         ErrorCode.QUOTA_EXCEEDED,
         f"git {command} needs more memory than it may use",
         details=scrub(stderr)[:4000],

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects, process
+from sandbox.git import blobs, process
 from sandbox.git.diff import compare_trees
+from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
 from tests.attack.arena import refused
 
@@ -100,21 +101,23 @@ def test_s09_deltas_on_a_large_object_are_refused(bomb: DeltaBomb, monkeypatch: 
     """Control: plain `cat-file` takes twice the object's size, from a pack a thousand times smaller."""
     assert len(bomb.pack) < SIZE / 500
     assert peak_mib(PLAIN_READ, str(bomb.git_dir), bomb.oids[1]) > 2 * SIZE / MIB, "void"
-    monkeypatch.setattr(process, "READ_MEMORY_BYTES", LIMIT)
+    monkeypatch.setattr(process, "LARGE", GitMemory(LIMIT, LIMIT))
+    monkeypatch.setattr(blobs, "LARGE", GitMemory(LIMIT, LIMIT))
     git = Git(bomb.git_dir)
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        list(objects.read_blobs(git, bomb.oids[1:]))
+        list(blobs.read_blobs(git, bomb.oids[1:]))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
-    monkeypatch.setattr(process, "READ_MEMORY_BYTES", 3 * SIZE)
-    assert sum(map(len, objects.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
+    monkeypatch.undo()
+    assert sum(map(len, blobs.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
 
 
 BEFORE_READING = """
 import sys
 from pathlib import Path
 from sandbox.git.gitpython import GitPython
-from sandbox.git.objects import read_blobs
+from sandbox.git.blobs import read_blobs
+from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
 """
 OUR_READ = f"{BEFORE_READING}print(sum(map(len, read_blobs(Git(Path(sys.argv[1])), [sys.argv[2]]))))"

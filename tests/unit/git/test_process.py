@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.memory_limits import SMALL
 from sandbox.git.process import (
     CUT_MARK,
-    READ_MEMORY_BYTES,
     SAFE_PATH,
-    WALK_MEMORY_BYTES,
     Git,
     LineSplitter,
     NetworkAccess,
@@ -459,8 +458,12 @@ def test_a_host_with_lower_limits_keeps_them() -> None:
 
 @pytest.mark.parametrize(
     ("command", "most"),
-    [(["cat-file", "--batch"], READ_MEMORY_BYTES), (["rev-list", "--stdin"], WALK_MEMORY_BYTES)],
-    ids=["reads", "walks"],
+    [
+        (["cat-file", "--batch"], SMALL.limit_bytes),
+        (["rev-list", "--stdin"], SMALL.limit_bytes),
+        (["rev-list", "--objects", "--stdin"], 4096 * 1024**2),
+    ],
+    ids=["reads", "walks", "walks-all"],
 )
 def test_s09_a_local_git_has_a_limit_on_its_memory(upstream: Upstream, command: list[str], most: int) -> None:
     reads, writes = os.pipe()
