@@ -200,10 +200,10 @@ def tree_of(pid: int) -> Iterator[int]:
 def resident_bytes(root: int) -> int:
     """Resident memory. A child that has not started its program yet shares the memory of its parent: not counted."""
     total = 0
-    ours = os.readlink(f"/proc/{root}/exe")
+    ours = Path(f"/proc/{root}/exe").readlink()
     for pid in tree_of(root):
         with suppress(OSError):
-            if pid == root or os.readlink(f"/proc/{pid}/exe") != ours:
+            if pid == root or Path(f"/proc/{pid}/exe").readlink() != ours:
                 total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return total
 

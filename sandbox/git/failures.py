@@ -175,10 +175,15 @@ def memory_error(command: str, stderr: str) -> OutOfMemory | None:
     """`quota_exceeded` if a local git command was refused memory, else None. Pure."""
     if not re.search(_NO_MEMORY, stderr, re.IGNORECASE | re.MULTILINE):
         return None
+    return out_of_memory_error(command, scrub(stderr)[:4000])
+
+
+def out_of_memory_error(command: str, details: str) -> OutOfMemory:
+    """The error for a local git command that needs more memory than it may use."""
     return OutOfMemory(
         ErrorCode.QUOTA_EXCEEDED,
         f"git {command} needs more memory than it may use",
-        details=scrub(stderr)[:4000],
+        details=details,
         hint="The repository stores a file, or one that it is a difference of, that is too large to read. Such files "
         "belong outside git's objects, for example in Git LFS.",
     )

@@ -45,12 +45,12 @@ def choose_memory(args: Sequence[str], requested: GitMemory) -> GitMemory:
     return _SEARCH if args[0] == "grep" else requested
 
 
-def limit_memory(pid: int, most: int) -> None:
+def limit_memory(pid: int, most: int) -> bool:
     """Limit the data of a process that was just started; mapped packs do not count.
 
     The process may have allocated before, so that is compared with the limit afterwards: from then on the kernel checks
     each allocation. Costs a system call and one small file; a `prlimit` before git would cost one more program.
-    Raises: `internal` if the kernel does not allow it; `quota_exceeded` if the process already uses more.
+    Returns whether the process is within the limit. Raises: `internal` if the kernel does not allow to set it.
     """
     try:
         with suppress(ProcessLookupError):  # it has ended
@@ -64,8 +64,7 @@ def limit_memory(pid: int, most: int) -> None:
             details=str(error),
             hint="The controller needs the system call prlimit on its own children; a seccomp profile may deny it.",
         ) from error
-    if _read_data_bytes(pid) > most:
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A git command used more than {most} bytes of memory")
+    return _read_data_bytes(pid) <= most
 
 
 def _read_data_bytes(pid: int) -> int:

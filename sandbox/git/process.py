@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.executable import require_safe_program
-from sandbox.git.failures import OutOfMemory, classify, memory_error
+from sandbox.git.failures import OutOfMemory, classify, memory_error, out_of_memory_error
 from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
@@ -233,8 +233,8 @@ class Git:
             popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)
             try:
-                if memory is not None:
-                    limit_memory(popen.pid, memory.limit_bytes)
+                if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
+                    raise out_of_memory_error(args[0], f"it used more than {memory.limit_bytes} bytes")
                 with process.stop_on_shutdown():
                     yield process
                     process.finish()
