@@ -266,7 +266,7 @@ def _feed_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: 
         stdin.close()  # else a write after the end of git would wait for ever
         with suppress(BrokenPipeError):  # git ended early; its exit code and stderr say why
             pipe.writelines(_import_stream(ref, base, changes, text))
-            pipe.flush()
+            pipe.close()
         answer = process.read_all(1 << 20)
     if process.code != 0:
         raise _storage_error(process.code, process.stderr)
