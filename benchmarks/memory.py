@@ -74,8 +74,12 @@ def write_repository(git_dir: Path, size: int, endings: list[bytes]) -> None:
         names[b"f%03d" % number] = hash_object(b"blob", zeros + ending)
     leaves = b"".join(b"100644 %s\0%s" % (name, bytes.fromhex(oid)) for name, oid in sorted(names.items()))
     who = b"a <a@example.com> 1700000000 +0000"
-    commit = b"tree %s\nauthor %s\ncommitter %s\n\nx\n" % (hash_object(b"tree", leaves).encode(), who, who)
-    packed += [entry_header(2, len(leaves)) + zlib.compress(leaves), entry_header(1, len(commit)) + zlib.compress(commit)]
+    tree = hash_object(b"tree", leaves).encode()
+    commit = b"tree %s\nauthor %s\ncommitter %s\n\nx\n" % (tree, who, who)
+    packed += [
+        entry_header(2, len(leaves)) + zlib.compress(leaves),
+        entry_header(1, len(commit)) + zlib.compress(commit),
+    ]
     body = b"PACK" + struct.pack(">II", 2, len(packed)) + b"".join(packed)
     pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
     git = ["git", f"--git-dir={git_dir}"]
