@@ -99,6 +99,21 @@ class ImageSettings(_SettingsSection):
     keep_days: NonNegativeFloat = 30.0
 
 
+class RegistrySettings(_SettingsSection):
+    """Where packages are fetched from, by URL: the first of each list is the index, the others are further hosts.
+
+    Empty: the registries in the settings of this host's pip or npm, else the public ones. A host that is named here or
+    there may have a private address; a public registry's may not.
+    `ca_file`: their CA certificates; empty: the file in the settings of pip or npm, else `images.ca_bundle`.
+    """
+
+    python: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    rust: tuple[str, ...] = ()
+    go: tuple[str, ...] = ()
+    ca_file: str = ""
+
+
 class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
@@ -250,6 +265,7 @@ class Settings(_SettingsSection):
     git: GitSettings = GitSettings()
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
+    registries: RegistrySettings = RegistrySettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
     repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()
