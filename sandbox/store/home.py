@@ -86,6 +86,11 @@ class Home:
         return self.ensure_file("gitmask", GIT_MASK)
 
     @property
+    def spare(self) -> Path:
+        """Files that are deleted when a full disk would stop what frees space."""
+        return self.repositories / "spare"
+
+    @property
     def supervisors(self) -> Path:
         """The guests' PID 1, one folder for each source image. Created again if missing."""
         return self.root / "init"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from sandbox import capabilities as c
 from sandbox.config import ContainerSettings, ProfileSettings, Settings, WorkspaceSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
@@ -230,6 +232,9 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, le
 def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
     assert c.disk_probe("disk", tmp_path / "missing").value == "unknown: No such file or directory"
     assert c.disk_probe("disk", None).level is WARN
+    assert c.disk_probe("disk: home", tmp_path, 64 * 2**20).value.endswith(
+        "; 64 MiB of it are reserved for closing and gc"
+    )
 
 
 def test_guest_uid() -> None:
@@ -332,3 +337,22 @@ def test_guest_disk(wanted: Literal["auto", "image", "watch"], reason: str, leve
 def test_worktrees(wanted: str, reason: str, level: ProbeLevel, value: str) -> None:
     found = c.worktrees_probe(wanted, reason)
     assert (found.level, found.value) == (level, value)
+
+
+GROUP = GuestGroup("/space-sandbox", 20 * 1024**3)
+
+
+@pytest.mark.parametrize(
+    ("group", "level", "said"),
+    [
+        (GROUP, OK, "20.0 GiB for all guests together (control group /space-sandbox)"),
+        (replace(GROUP, obstacle="guests hold more"), WARN, "it could not be changed: guests hold more"),
+        (GuestGroup(obstacle="/sys: Permission denied"), WARN, "all together have none: /sys: Permission denied"),
+        (DOWN, WARN, "unknown"),
+    ],
+    ids=["in force", "another limit", "none", "no engine"],
+)
+def test_the_line_about_guest_memory(group: GuestGroup | SandboxError, level: ProbeLevel, said: str) -> None:
+    probe = c.guest_memory_probe(group)
+    assert (probe.name, probe.level) == ("guest memory", level)
+    assert said in probe.value

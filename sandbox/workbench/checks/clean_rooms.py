@@ -67,7 +67,8 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
     checkout or a full disk.
     """
-    runner = _ChainRunner(services, source, request, resolve_guest_setup(services, request.profile), options)
+    setup = resolve_guest_setup(services, request.profile, watch.building)
+    runner = _ChainRunner(services, source, request, setup, options)
     chains = split_into_chains(request.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _run_in_parallel(chains, runner.run_chain, watch, options)

@@ -21,13 +21,17 @@ from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
+from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.memory_admission import demand_memory
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
+from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
+from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
+    from sandbox.policy.container import ContainerPolicy
     from sandbox.store.liveness import LiveController
 
 
@@ -45,15 +49,21 @@ def run_one(
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services.home, services.settings)
+        demand = demand_memory(services, check, owner)
+        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
+                run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
+
+
+def _demand_of_run(check: Check) -> Demand:
+    """The logs of both streams, and the record. The check's own files are watched while it runs."""
+    return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
 
 
 def prepare_task_report(home: Home, task_id: str, site: WorktreePaths) -> Path:
@@ -106,13 +116,13 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     )
 
 
-def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept.
+def build_task_recorder(services: Services, profile: Profile, task_id: str, building: Building) -> Recorder:
+    """For checks in a task's own worktree: their guest is kept. `building`: see `resolve_guest_setup`.
 
     Raises: as `build_room_recorder`.
     """
     _require_ready(services)
-    guest = _build_guest(services, resolve_guest_setup(services, profile))
+    guest = _build_guest(services, resolve_guest_setup(services, profile, building))
     kept = services.settings.container
     executor = TaskContainer(
         services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
@@ -121,7 +131,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services.home, services.settings)
+    services.disk.require(Writer.CHECK)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
@@ -139,6 +149,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
+        cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
 
@@ -163,8 +174,8 @@ def _own_user(services: Services) -> tuple[int, int]:
     return services.policies.pristine_owner or (os.geteuid(), os.getegid())
 
 
-def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:
-    """The requested checks and their requirements, required ones first.
+def order_checks(profile: Profile, check_ids: Sequence[str], policy: ContainerPolicy) -> tuple[Check, ...]:
+    """The requested checks and their requirements, required ones first, with limits that this host can give.
 
     Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
@@ -182,11 +193,16 @@ def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...
             f"The profile '{profile.name}' has no checks to run",
             hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
-    return tuple(_fit_to_host(c) for c in profile.order_checks(check_ids))
+    return tuple(
+        fit_to_host(c, os.cpu_count() or 1, policy.memory_of_all_guests(count_host_bytes()))
+        for c in profile.order_checks(check_ids)
+    )
 
 
-def _fit_to_host(check: Check) -> Check:
-    """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
+def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:
+    """Limit a check to the CPUs of the host, since the engine refuses more, and to the memory of all guests, which it
+    could never have; set the number of jobs accordingly. Pure.
+    """
     limits = check.limits
-    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
-    return with_jobs(check.model_copy(update={"limits": fitted}))
+    most = {"cpus": min(limits.cpus, cpus), "memory_bytes": min(limits.memory_bytes, memory_bytes)}
+    return with_jobs(check.model_copy(update={"limits": limits.model_copy(update=most)}))

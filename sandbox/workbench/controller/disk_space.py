@@ -1,4 +1,4 @@
-"""Disk space: how much a check may add to its files, and how much must stay free for the host."""
+"""Disk space of a running check: how much it may add to its files, and how much must stay free for the host."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
 from sandbox.checks.own_disk_watch import OwnDiskWatch
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import measure_deleted_open
 from sandbox.files.disk_images import DiskSize
-from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.store.home import Home
@@ -25,20 +23,6 @@ if TYPE_CHECKING:
 
 COUNTING_TIME_SHARE = 0.02
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
-
-
-def require_free_space(home: Home, settings: Settings) -> None:
-    """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _minimum_free_space(settings), FreeSpace.of(home.root)
-    if floor.is_reached(room):
-        files = "" if room.free_files is None else f" and {room.free_files:,} files"
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            "Too little disk space is free to start an operation",
-            details=f"{home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
-            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
-            hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
-        )
 
 
 def choose_disk(services: Services, checks: Iterable[Check], *, is_room: bool) -> NewDisk | None:

@@ -30,7 +30,6 @@ _PLACES = (
 )
 _HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}$")
 _HALF_CLONE = re.compile(r"^\.(.+)\.incoming$")
-_CORRUPT_CLONE = re.compile(r"^\..+\.corrupt-\d+$")
 _REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}$")
 _UNFINISHED_OBJECTS = (
     "fast_import_crash_*",
@@ -79,13 +78,11 @@ def find_courier_folders(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def find_half_clones(reconciler: Reconciler) -> Iterator[Finding]:
-    """First clones that were not completed, and clones that a repair set aside."""
+    """First clones that were not completed."""
     for path in list_folder(reconciler.services.home.clone("any").parent):
         made = _HALF_CLONE.match(path.name)
         if made:
             yield Finding("clone", path.name, _build_removal(path), locks=(f"repository-{made[1]}",))
-        elif _CORRUPT_CLONE.match(path.name):
-            yield Finding("clone", path.name, note="a repair set it aside; delete it when it is no longer needed")
 
 
 def find_half_removals(reconciler: Reconciler) -> Iterator[Finding]:

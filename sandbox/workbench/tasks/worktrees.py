@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
 from sandbox.workbench.controller.disk_space import choose_disk
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -71,14 +73,19 @@ def list_checks_at(services: Services, git: Git, repo_id: str, commit: str) -> t
         return ()
 
 
-def create_worktree(home: Home, settings: Settings, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
-    """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose_layout(settings.workspaces.worktree, home.repositories, site.id_mapping)
-    if layout.kind == "plain":
-        layout.create(git, tree, site)
-        return
-    with home.locked(f"pristine-{repo_id}"):
-        layout.create(git, tree, site)
+def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
+    """Create a worktree that holds `tree`, in the layout that the settings and this host allow.
+
+    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout.
+    """
+    home = services.home
+    layout = choose_layout(services.settings.workspaces.worktree, home.repositories, site.id_mapping)
+    is_overlay = layout.kind == "overlay"
+    with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
+        has_checkout = is_overlay and (site.pristines / tree).is_dir()
+        demand = NO_DEMAND if has_checkout else demand_of_tree(git, tree)
+        with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
+            layout.create(git, tree, site)
 
 
 @contextmanager
@@ -98,7 +105,8 @@ def clean_room(
         if (site.pristines / similar_tree).is_dir():
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
-            PlainLayout().create(git, tree, site)
+            with services.disk.admit(Writer.CHECKOUT, demand_of_tree(git, tree)):
+                PlainLayout().create(git, tree, site)
         yield site
     finally:
         remove_worktree(services, site)
@@ -120,10 +128,14 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
-    """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
+    """Create a worktree over the checkout of the first tree, and restore the second tree in it.
+
+    No build has run in it, so all its files get the time of a checkout.
+    """
     below, tree = trees
-    create_worktree(services.home, services.settings, repo_id, git, below, site)
-    with WorktreeFiles(site.root) as files:
+    create_worktree(services, repo_id, git, below, site)
+    demand = demand_of_difference(git, below, tree)
+    with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
 
 

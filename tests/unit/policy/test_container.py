@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
@@ -219,3 +220,22 @@ def test_profile_outside_the_folder_is_not_read(folder: Path) -> None:
     (folder.parent / "seccomp2.json").write_text('{"defaultAction": "SCMP_ACT_ERRNO"}')
     (folder / "container.toml").write_text('seccomp = "../seccomp2.json"\n')
     refused(folder)
+
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "expected"),
+    [(GIB, 0, GIB // 2), (4 * GIB, 0, 3 * GIB), (64 * GIB, 0, 56 * GIB), (4 * GIB, 7 * GIB, 7 * GIB)],
+    ids=["half of a small host", "all but a GiB", "all but an eighth", "as the operator says"],
+)
+def test_all_guests_together_leave_memory_to_the_host(host: int, chosen: int, expected: int) -> None:
+    assert ContainerPolicy(all_memory_bytes=chosen).memory_of_all_guests(host) == expected
+
+
+@pytest.mark.parametrize("name", ["/docker", "a/b", "..", "A", "a-", "a.slice", "1a", "a b"])
+def test_a_group_has_a_plain_name(name: str) -> None:
+    with pytest.raises(ValidationError):
+        ContainerPolicy(group=name)
+    assert ContainerPolicy(group="").group == ""
