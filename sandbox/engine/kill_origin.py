@@ -1,5 +1,5 @@
-"""Whose limit was it when the kernel killed a process of a guest for lack of memory: the guest's own, or that of all
-guests together (guest_group.py)? Or has the host itself none left?
+"""Which limit was reached when the kernel killed a process of a guest for lack of memory: the guest's own, or that of
+all guests together (guest_group.py)? Or has the host itself no memory left?
 
 The counters of kills do not say: they count where the killed process was. Version 2 counts in `memory.events`, as
 `oom`, how often a group's own limit left no way but to kill. Version 1 has no such number, but tells a file descriptor
@@ -56,7 +56,7 @@ class KillOrigin:
 
 
 class _Listener:
-    """Version 1: kills because of the limit of a group or one above it; also told when the group is removed."""
+    """Version 1: kills because of the limit of a group or one above it; also signalled when the group is removed."""
 
     def __init__(self, group: Path) -> None:
         self._group = group

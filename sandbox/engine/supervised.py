@@ -2,8 +2,8 @@
 keep it for the next check or remove it.
 
 A guest is kept only if it is certainly clean: PID 1 reported that no other process is left, the kernel killed no
-process for lack of memory, and the check was not stopped; and if it holds little memory, which nobody else could use
-while it waits. In every other case (no report, an interrupt, an engine error) the container is removed.
+process for lack of memory, and the check was not stopped; and if it holds little memory, which no other guest could
+use while it waits. In every other case (no report, an interrupt, an engine error) the container is removed.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class MemoryAdmission:
 
     def make_room(self, running: Sequence[Ticket]) -> bool:
         """Remove idle containers until the check fits. Where that is not enough and no other check of the home runs,
-        it fits all the same: nothing is left to wait for. Raises: errors of the engine.
+        it fits all the same: there is no end of a check to wait for. Raises: errors of the engine.
         """
         look = self._find_look(running)
         if look is not None and time.monotonic() < look.at + LOOK_INTERVAL_S:
