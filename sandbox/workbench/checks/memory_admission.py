@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.queue_tickets import Ticket, sum_memory
-from sandbox.workbench.controller.guest_memory import build_group_limits, find_guest_group
+from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.guest_cleanup import remove_idle_container
 
@@ -44,7 +44,7 @@ class _Look:
 def demand_memory(services: Services, check: Check, owner: str) -> MemoryAdmission:
     """The demand of one check. `owner`: the task or repository of its ticket. Raises: as `find_guest_group`."""
     group = find_guest_group(services)
-    bound = build_group_limits(services.policies.container.container).memory_bytes
+    bound = services.policies.container.container.memory_of_all_guests(count_host_bytes())
     return MemoryAdmission(services, group, min(bound, group.memory_bytes or bound), check.limits.memory_bytes, owner)
 
 
