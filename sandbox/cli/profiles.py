@@ -63,7 +63,7 @@ def _show_checks(checks: Iterable[Check]) -> None:
 
 @profiles.command()
 @click.argument("url")
-@click.option("--ref", default="HEAD", help="Branch, tag or full commit id. Default: the remote's default branch.")
+@click.option("--ref", default="HEAD", help="Branch, tag, commit id or pr/NUMBER. Default: the default branch.")
 @global_options
 @click.pass_obj
 def detect(invocation: Invocation, url: str, ref: str) -> None:

@@ -7,22 +7,19 @@ from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches
 from sandbox.workbench.controller.profile_images import choose_image_reference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
-from sandbox.workbench.repositories.clone import update_cache
+from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
+from sandbox.workspaces.base_facts import BaseFacts
 
 
 def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates:
     """Clone or update the repository and match the ref's commit with all profiles.
 
-    Raises: as `update_cache` and `find_commit`; `invalid_input` for a trusted suggestion that cannot be used.
+    Raises: as `update_cache` and `fetch_commit`; `invalid_input` for a trusted suggestion that cannot be used.
     """
     updated = update_cache(services, url)
-    commit, repo_id = updated.find_commit(ref), updated.repository.id
-    facts = (
-        updated.facts
-        if commit == updated.default_head.commit
-        else load_facts(services.home, services.policies, repo_id, updated.git, commit)
-    )
+    commit, repo_id = fetch_commit(services, updated, ref), updated.repository.id
+    facts = _load_facts(services, updated, commit)
     profiles = services.policies.profiles
     matches = find_matches(profiles, facts.marker) or (ProfileMatch(profiles[GENERIC], 0, ()),)
     used = matches[0].profile
@@ -32,6 +29,13 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *others), strict=True)
     )
     return ProfileCandidates(repo_id=repo_id, ref=ref, commit=commit, candidates=tuple(candidates))
+
+
+def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
+    if commit == updated.default_head.commit:
+        return updated.facts
+    whole_tree_of(services, updated, commit)  # a partial clone may lack the files that are read
+    return load_facts(services.home, services.policies, updated.repository.id, updated.git, commit)
 
 
 def _describe(services: Services, match: ProfileMatch, profile: Profile) -> ProfileCandidate:

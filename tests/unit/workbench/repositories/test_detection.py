@@ -47,6 +47,18 @@ def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upst
         workbench.detect_profiles(str(upstream.root), "no-such-branch")
 
 
+def test_a_partial_clone_fetches_what_it_reads(workbench: Workbench, upstream: Upstream) -> None:
+    upstream.git("config", "uploadpack.allowFilter", "true")
+    upstream.git("checkout", "-q", "-b", "crate")
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("Cargo.toml", b"[package]\n")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    workbench.clone(str(upstream.root), partial=True)
+    used, _ = workbench.detect_profiles(str(upstream.root), "crate").candidates
+    assert used.name == "rust"
+
+
 def test_uncommitted_files_are_no_evidence(workbench: Workbench, upstream: Upstream) -> None:
     upstream.write("Cargo.toml", b"[package]\n")
     assert {c.name for c in workbench.detect_profiles(str(upstream.root)).candidates} == {"go", "make"}
