@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.config import Settings
+from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import SandboxError
+from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
@@ -72,6 +73,7 @@ def probe_host(
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
+        guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home))),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -418,6 +420,18 @@ def worktrees_probe(configured: str, reason: str) -> Probe:
     if reason:
         return _warn("worktrees", f"plain ({reason})", "Works, but each task has a whole checkout, which is walked.")
     return _ok("worktrees", "overlay")
+
+
+def guest_disk_probe(wanted: WorkspaceSettings, reason: str) -> Probe:
+    """What limits the disk of guests. `reason`: why a worktree cannot have a disk of its own, empty if it can."""
+    if wanted.disk == "watch" or wanted.worktree == "plain":
+        return _ok("guest disk", "watched, as configured")
+    if not reason:
+        return _ok("guest disk", "a file system for each task and clean room")
+    if wanted.disk == "image":
+        return _fail("guest disk", f"no file systems: {reason}", "Set workspaces.disk = 'auto', or run as root.")
+    hint = "Works, but a check can exceed its limit until the watch notices. Run as root, with loop devices and mke2fs."
+    return _warn("guest disk", f"watched ({reason})", hint)
 
 
 def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError:

@@ -99,6 +99,21 @@ class ImageSettings(_SettingsSection):
     keep_days: NonNegativeFloat = 30.0
 
 
+class RegistrySettings(_SettingsSection):
+    """Where packages are fetched from, by URL: the first of each list is the index, the others are further hosts.
+
+    Empty: the registries in the settings of this host's pip or npm, else the public ones. A host that is named here or
+    there may have a private address; a public registry's may not.
+    `ca_file`: their CA certificates; empty: the file in the settings of pip or npm, else `images.ca_bundle`.
+    """
+
+    python: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    rust: tuple[str, ...] = ()
+    go: tuple[str, ...] = ()
+    ca_file: str = ""
+
+
 class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
@@ -130,10 +145,14 @@ class ContainerSettings(_SettingsSection):
 class WorkspaceSettings(_SettingsSection):
     """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
+    `disk`: `image` gives each new overlay a file system of its own, whose size is the disk limit of its checks; `watch`
+    counts files while a check runs; `auto`: the first where this host supports it, else the second.
+
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
+    disk: Literal["auto", "image", "watch"] = "auto"
     keep_unused_days: NonNegativeFloat = 7.0
 
 
@@ -142,8 +161,8 @@ class DiskSettings(_SettingsSection):
 
     `min_free_bytes`, `min_free_files`: below it no clone, fetch, checkout, check or image build starts
     (`quota_exceeded`), and running checks are stopped (`disk_limit`).
-    `reserve_bytes`, `reserve_files`: below it nothing starts that adds to the disk, also no edit or commit; only
-    closing, cleaning, removing and `gc` may use it.
+    `reserve_bytes`, `reserve_files`: below it no writer starts, also no edit or commit; only closing, cleaning,
+    removing and `gc` may use it.
     """
 
     min_free_bytes: NonNegativeInt = 2 * 1024**3
@@ -246,6 +265,7 @@ class Settings(_SettingsSection):
     git: GitSettings = GitSettings()
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
+    registries: RegistrySettings = RegistrySettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
     repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -96,6 +96,13 @@ def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopConditi
     return beat_and_ask
 
 
+def _with_late_disk_limit(ending: ContainerExit, why_stop: StopCondition) -> ContainerExit:
+    """A check may have filled its disk and ended before the stop condition was asked again."""
+    if ending.timed_out or ending.stop_verdict is not None or why_stop() is not Verdict.DISK_LIMIT:
+        return ending
+    return replace(ending, stop_verdict=Verdict.DISK_LIMIT)
+
+
 def no_heartbeat() -> None:
     """The heartbeat of a check that needs none."""
 
@@ -147,7 +154,9 @@ class Recorder:
                 if reason is None
                 else exit_before_start(reason)
             )
-        return self._record(run_id, check, directories, ending, _Outputs(out, err))
+        return self._record(
+            run_id, check, directories, _with_late_disk_limit(ending, stop_condition), _Outputs(out, err)
+        )
 
     def _record(
         self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs

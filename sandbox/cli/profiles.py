@@ -67,7 +67,7 @@ def _show_checks(checks: Iterable[Check]) -> None:
 @global_options
 @click.pass_obj
 def detect(invocation: Invocation, url: str, ref: str) -> None:
-    """Show which profiles URL matches, by which evidence, and what would run. Runs nothing."""
+    """Show which profiles URL matches, by which evidence, and what would run. No code of it is run."""
     with invocation.workbench() as workbench:
         found = workbench.detect_profiles(locate_repository(workbench, url), ref)
     invocation.emit(found, lambda: _show_candidates(found))

@@ -152,6 +152,29 @@ class GuestAccount:
     shared: bool = False
 
 
+EGRESS_SOCKET_TARGET = "/sandbox-egress"
+RELAY_TARGET = "/sandbox-relay"
+CA_FILE_TARGET = "/sandbox-ca.pem"
+
+
+@dataclass(frozen=True)
+class EgressMounts:
+    """What a guest that fetches packages gets in addition; no guest that runs foreign code ever gets it.
+
+    `socket`: of the proxy (sandbox/egress). `relay`: our static program that offers it as an HTTP proxy on loopback.
+    `ca_file`: the CA certificates of the registries.
+    """
+
+    socket: Path
+    relay: Path
+    ca_file: Path
+
+    @property
+    def binds(self) -> tuple[tuple[Path, str], ...]:
+        """Host and guest paths, all read-only: a socket accepts connections nevertheless."""
+        return (self.socket, EGRESS_SOCKET_TARGET), (self.relay, RELAY_TARGET), (self.ca_file, CA_FILE_TARGET)
+
+
 @dataclass(frozen=True)
 class ContainerSpec:
     """One container to create. Host paths are absolute; no value comes from a repository.
@@ -179,6 +202,7 @@ class ContainerSpec:
     account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
     cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
+    egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
 
 
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
@@ -355,6 +379,7 @@ def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict
         (spec.hosts, "/etc/hosts", True),
         *((path, target, True) for path, target in _account_mounts(spec.account_files)),
         (spec.supervisor.binary if spec.supervisor else None, SUPERVISOR_TARGET, True),
+        *((path, target, True) for path, target in (spec.egress.binds if spec.egress else ())),
     )
     return {
         "Binds": [],
@@ -410,7 +435,10 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     accounts = (path for path, _ in _account_mounts(spec.account_files))
-    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary):
+    if spec.egress is not None and spec.git_mask is not None:
+        raise _violation("A guest with a way out must not have a worktree")
+    egress = (path for path, _ in spec.egress.binds) if spec.egress else ()
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress):
         if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
 

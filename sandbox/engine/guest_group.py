@@ -1,7 +1,7 @@
 """The control group above all guests of a host: its limits hold for all of them together.
 
-Each container has limits of its own, but their sum has none: checks run at the same time, and idle containers hold
-files in memory. The kernel enforces a limit of a group for everything below it. The group is
+Each container has limits of its own, but these do not limit the sum: of checks that run at the same time, and of idle
+containers that hold files in memory. The kernel enforces a limit of a group for everything below it. The group is
 made and limited by a controller that is root; any controller of the host may put its guests there.
 
 With the engine's driver `cgroupfs` the group is a directory at the top of the hierarchies. With the driver `systemd` it
@@ -147,8 +147,8 @@ def ensure_guest_group(host: GroupHost | None, name: str, limits: GroupLimits) -
 
 
 def require_in_group(paths: CgroupPaths | None, parent: str) -> None:
-    """Raises: `policy_violation` for a guest that is not in the group it was created for. A guest whose group cannot
-    be found has ended.
+    """Raises: `policy_violation` for a guest that is not in the group it was created for. If the group of a guest
+    cannot be found, the guest has ended.
     """
     if not parent or paths is None or paths.memory is None:
         return

@@ -56,7 +56,7 @@ class KillOrigin:
 
 
 class _Listener:
-    """Version 1: kills because of the limit of a group or one above it; also signalled when the group is removed."""
+    """Version 1: kills because of the limit of a group or one above it; also notified when the group is removed."""
 
     def __init__(self, group: Path) -> None:
         self._group = group

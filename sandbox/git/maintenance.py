@@ -1,6 +1,6 @@
 """Pack a cache clone again, and delete the objects that no ref has led to for a day (docs/adr/0048).
 
-Theory. git deletes an unreachable object by the age of the file that holds it. In a clone that says nothing: the pack
+Theory. git deletes an unreachable object by the age of the file that holds it. In a clone that is no evidence: the pack
 of a commit that a forced push removed a second ago may be a year old, and a check may be running on that commit. So
 first every pack and loose object gets the time of now. git then moves the unreachable objects into a pack of their own,
 a cruft pack, that remembers this time for each object. A later run that still finds them unreachable, a day after,

@@ -5,7 +5,7 @@ from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
 from sandbox.images.inventory import list_images
 from sandbox.images.lookup import ImageBuildContext
 from sandbox.images.resolve import read_wheelhouse_digest, resolve_image
-from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
+from sandbox.images.supervisor import SupervisorExtractor, ensure_relay, ensure_supervisor
 from sandbox.images.unused import UnusedImage, find_unused_images, remove_unused_image
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "SupervisorExtractor",
     "UnusedImage",
     "build",
+    "ensure_relay",
     "ensure_supervisor",
     "find_unused_images",
     "has_recipe",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
+    from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
@@ -94,6 +95,8 @@ __all__ = [
     "Delivery",
     "Diff",
     "DiffFile",
+    "EgressAccess",
+    "EgressRefusal",
     "Entrypoint",
     "FailedTest",
     "FetchResult",
@@ -174,6 +177,7 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
+    "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",

@@ -87,7 +87,7 @@ class Home:
 
     @property
     def spare(self) -> Path:
-        """A file of allocated blocks that is deleted when a full disk would stop what frees space."""
+        """Files that are deleted when a full disk would stop what frees space."""
         return self.repositories / "spare"
 
     @property
@@ -105,6 +105,11 @@ class Home:
 
     def worktree(self, repo_id: str, task_id: str) -> Path:
         return self.repositories / f"worktrees/{repo_id}/{task_id}"
+
+    @property
+    def disk_templates(self) -> Path:
+        """Empty disks, one for each size, that new disks are copied from. Created again if missing."""
+        return self.repositories / "disks"
 
     def layers(self, repo_id: str, task_id: str) -> Path:
         """Directories of a task's overlay, beside its worktree."""

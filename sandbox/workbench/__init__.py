@@ -832,7 +832,9 @@ class Workbench:
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
-        """Remove what killed controllers left; with `dry_run` only report it. Work is saved under a ref first.
+        """Remove what killed controllers left, and finished work beyond `keep.*`; with `dry_run` only report it.
+
+        Work of a killed controller is saved under a ref first; what exists only here is never removed.
 
         Raises: `conflict` when another reconciliation takes longer than a minute.
         """

@@ -135,7 +135,8 @@ def run(
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect`. A dry run has no effect and is not journaled."""
     if dry_run:
-        return use.reconciling.collect(services, dry_run=True)
+        with services.disk.use_reserve():
+            return use.reconciling.collect(services, dry_run=True)
     with record_home_operation(services, "gc", {}) as operation:
         result = use.reconciling.collect(services)
         operation.note(**_describe_leftovers(result))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -153,7 +154,7 @@ def test_s08_the_last_room_of_a_disk_is_given_to_one_of_many_writers_only(disk: 
 
 
 def test_s08_a_full_disk_can_be_emptied_and_explained(disk: SmallDisk) -> None:
-    """Control: when the spare file is gone too, the record of a closed task cannot be written."""
+    """Control: when the spare directory is gone too, the record of a closed task cannot be written."""
     one, two, three = disk.tasks
     disk.fill()
     assert disk.free_bytes == 0, "void"
@@ -170,7 +171,7 @@ def test_s08_a_full_disk_can_be_emptied_and_explained(disk: SmallDisk) -> None:
         assert bench.log(two.id)[-1].operation == "close"
         bench.collect()
         assert bench.audit_verify().intact
-    Home(disk.home).spare.unlink(missing_ok=True)
+    shutil.rmtree(Home(disk.home).spare, ignore_errors=True)
     disk.fill()
     with pytest.raises(OSError, match="No space"):
         write_json(disk.home / "record", {"text": "x" * 5000})

@@ -19,6 +19,7 @@ import pytest
 from devtools.command import Command
 from devtools.gitserver import GitServer
 from devtools.guests import remove_guests_of
+from devtools.home_files import list_home_files
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -299,7 +300,7 @@ def test_wrong_credentials_are_auth_failed_and_shown_nowhere(
 
     assert (ended.code, ended.error["code"]) == (5, "auth_failed")
     assert "Wr0ng-secret" not in ended.stdout + ended.stderr
-    kept = [p for p in sandbox.home.rglob("*") if p.is_file() and p != credentials]
+    kept = [p for p in list_home_files(sandbox.home) if p != credentials]
     assert not [p for p in kept if b"Wr0ng-secret" in p.read_bytes()]
 
 

@@ -6,13 +6,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import docker
 import pytest
 
 from sandbox import capabilities as c
-from sandbox.config import ContainerSettings, ProfileSettings, Settings
+from sandbox.config import ContainerSettings, ProfileSettings, Settings, WorkspaceSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.guest_group import GuestGroup
@@ -70,7 +70,7 @@ def run(answer: DockerEngine | SandboxError, home: Path) -> dict[str, Probe]:
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
     probes = run(engine(), tmp_path / "not" / "yet")
     expected = "engine cgroup limits storage runtime runc seccomp lsm userns init memory cpus"
-    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "python"]
+    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "guest disk", "python"]
     assert list(probes) == [*expected.split(), *rest]
     assert probes["engine"].value == "20.10.24 at unix:///run/docker.sock (DOCKER_HOST)"
     assert {name for name, probe in probes.items() if probe.level is FAIL} <= {"disk: home", "disk: engine"}
@@ -308,6 +308,20 @@ def test_openat2() -> None:
 @pytest.mark.parametrize(("minor", "level"), [("10", FAIL), ("11", OK), ("15", OK)])
 def test_python(minor: str, level: ProbeLevel) -> None:
     assert c.python_probe(("3", minor, "1")).level is level
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "level", "value"),
+    [
+        ("auto", "", ProbeLevel.OK, "a file system for each task and clean room"),
+        ("watch", "x", ProbeLevel.OK, "watched, as configured"),
+        ("auto", "mke2fs is missing", ProbeLevel.WARN, "watched (mke2fs is missing)"),
+        ("image", "mke2fs is missing", ProbeLevel.FAIL, "no file systems: mke2fs is missing"),
+    ],
+)
+def test_guest_disk(wanted: Literal["auto", "image", "watch"], reason: str, level: ProbeLevel, value: str) -> None:
+    found = c.guest_disk_probe(WorkspaceSettings(disk=wanted), reason)
+    assert (found.level, found.value) == (level, value)
 
 
 @pytest.mark.parametrize(

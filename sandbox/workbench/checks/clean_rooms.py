@@ -162,7 +162,9 @@ class _ChainRunner:
 
     def _run_in_room(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
         source, runs = self.source, list[CheckRun]()
-        with clean_room(self.services, source.repo_id, source.git, source.tree, source.similar_tree) as room:
+        trees = (source.tree, source.similar_tree)
+        checks = [bound[check.id].check for check in chain]
+        with clean_room(self.services, source.repo_id, source.git, trees, checks) as room:
 
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():
@@ -178,7 +180,7 @@ class _ChainRunner:
 
     def _run_one(self, check: Check, room: WorktreePaths, watch: Watch) -> CheckRun:
         require_mask(room.root, GIT_MASK)
-        with running.new_report_folder(self.services, room.owner) as (run_id, report):
+        with running.new_report_folder(self.services, room) as (run_id, report):
             account = find_account(self.services, room.owner)
             place = CheckDirectories(
                 room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id

@@ -25,9 +25,10 @@ from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_g
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
-from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
+from sandbox.workspaces.layout import WorktreePaths
+from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
     from sandbox.policy.container import ContainerPolicy
@@ -65,16 +66,19 @@ def _demand_of_run(check: Check) -> Demand:
     return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
 
 
-def prepare_task_report(home: Home, task_id: str, owner: Owner) -> Path:
-    """Empty the task's report directory, which its container has mounted, and return it. `owner`: of the worktree. The
-    caller holds the task's lock, and no check runs in the task.
+def prepare_task_report(home: Home, task_id: str, site: WorktreePaths) -> Path:
+    """Empty the task's report directory, which its container has mounted, and return it. It is on the worktree's own
+    disk if there is one; the folder in the home then says only that the container may exist. The caller holds the
+    task's lock, and no check runs in the task.
     """
-    folder = home.report(task_id)
-    folder.mkdir(mode=0o755, exist_ok=True)
+    home.report(task_id).mkdir(mode=0o755, exist_ok=True)
+    folder = site.report or home.report(task_id)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if owner is not None:
-        os.chown(folder, *owner)
+    if site.owner is not None:
+        os.chown(folder, *site.owner)
+    if site.report is not None:
+        restore_spare(site.layers)
     return folder
 
 
@@ -84,12 +88,12 @@ def new_run_id(presence: LiveController) -> str:
 
 
 @contextmanager
-def new_report_folder(services: Services, owner: Owner) -> Iterator[tuple[str, Path]]:
-    """A new run id and an empty directory for the guest's report; the directory is removed at the end. `owner`: of the
-    clean room.
+def new_report_folder(services: Services, room: WorktreePaths) -> Iterator[tuple[str, Path]]:
+    """A new run id and an empty directory for the guest's report, on the clean room's own disk if it has one. The
+    directory is removed at the end.
     """
-    run_id = new_run_id(services.presence)
-    folder = services.home.clean_room(run_id)
+    run_id, owner = new_run_id(services.presence), room.owner
+    folder = services.home.clean_room(run_id) if room.report is None else room.report.with_name(run_id)
     try:
         folder.mkdir(mode=0o700)
         folder.chmod(0o755)  # whatever the umask: the guest writes there
@@ -127,8 +131,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str, buil
 
 
 def _require_ready(services: Services) -> None:
-    with services.disk.admit(Writer.CHECK):
-        pass
+    services.disk.require(Writer.CHECK)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,

@@ -22,6 +22,7 @@ from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workspaces.own_disk import settle_disk
 
 
 def run_checks(
@@ -59,12 +60,13 @@ def _run_in_task(
         ):
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.prepare_task_report(services.home, task.id, opened.owner)
+        report = running.prepare_task_report(services.home, task.id, opened.site)
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
-            os.utime(report)  # changes its change time: when the container was used last (memory_admission.py)
+            os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
+        settle_disk(opened.site.layers)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

@@ -1,11 +1,11 @@
 """One admission to the disk for every writer of a controller: asked before it writes, counted until it has written.
 
-Theory. Three levels of free space on the home's file system. Below `disk.min_free_bytes` nothing large starts: a clone,
-a checkout, a check, an image. Below `disk.reserve_bytes` nothing starts that adds to the disk, also no edit, snapshot,
-commit or journal entry. The reserve itself is for what frees space or ends work: closing, cleaning, removing, `gc`.
-They have to write too (a record, a journal entry), so a full disk could otherwise never be emptied by us. Other
-programs may take the reserve as well; therefore a file of `SPARE_BYTES` lies in the home. It is deleted when less than
-that is free and one of these operations begins, and it is made again afterwards.
+Theory. Three levels of free space on the home's file system. Below `disk.min_free_bytes` no large writer starts: a
+clone, a checkout, a check, an image. Below `disk.reserve_bytes` no writer starts at all: no edit, snapshot, commit or
+journal entry. The reserve itself is for what frees space or ends work: closing, cleaning, removing, `gc`.
+They have to write too (a record, a journal entry, locks), so a full disk could otherwise never be emptied by us. Other
+programs may take the reserve as well; therefore a spare directory lies in the home, with a file of `SPARE_BYTES`. It is
+deleted when less than that is free and one of these operations begins, and it is made again afterwards.
 
 A writer names how much it may need before it starts. Until it ends, this is subtracted for all other threads of the
 controller: free space that two writers see must not be given to both.
@@ -14,6 +14,7 @@ controller: free space that two writers see must not be given to both.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -30,8 +31,10 @@ from sandbox.store.home import Home
 if TYPE_CHECKING:
     from sandbox.config import DiskSettings
 
-SPARE_BYTES = 1024**2
-"""Size of the spare file: a record and a journal entry for some hundred tasks."""
+SPARE_BYTES, SPARE_FILES = 1024**2, 32
+"""What the spare directory holds: a file of this size, and empty files, for a disk that has no more inodes."""
+
+_BLOCKS = "blocks"
 
 
 class Writer(StrEnum):
@@ -70,7 +73,7 @@ class Demand:
         return Demand(self.bytes - other.bytes, self.files - other.files)
 
 
-NOTHING = Demand()
+NO_DEMAND = Demand()
 
 RECORD_DEMAND = Demand(64 * 1024, 4)
 """A journal entry with 200 files in two journals, and a record."""
@@ -90,7 +93,7 @@ class DiskAdmission:
         self._thread = threading.local()
 
     @contextmanager
-    def admit(self, writer: Writer, demand: Demand = NOTHING) -> Iterator[None]:
+    def admit(self, writer: Writer, demand: Demand = NO_DEMAND) -> Iterator[None]:
         """Let the body write up to `demand`; the demand counts for all threads until the body ends.
 
         Raises: `quota_exceeded` before the body when less would stay free than must.
@@ -101,19 +104,24 @@ class DiskAdmission:
         finally:
             self._give_back(demand)
 
+    def require(self, writer: Writer, demand: Demand = NO_DEMAND) -> None:
+        """Ask early, before work that does not write yet. Raises: as `admit`."""
+        with self.admit(writer, demand):
+            pass
+
     @contextmanager
     def admit_transfer(self, limit_bytes: int) -> Iterator[int]:
         """For a writer that cannot name its demand: yields how many bytes it may write, at most `limit_bytes`.
 
         Half of what may be used, so that a second transfer gets a share and the index of a pack has room. Raises:
-        `quota_exceeded` when nothing may be used, or the body filled its share.
+        `quota_exceeded` when no space may be used, or the body filled its share.
         """
         self._ensure_spare()
         with self._lock:
             room = self._room_of(self._home.root)
             usable = self._usable(Writer.FETCH, room)
             if usable.bytes <= 0 or usable.files <= 0:
-                raise self._refusal(Writer.FETCH, Demand(), room)
+                raise self._refusal(Writer.FETCH, NO_DEMAND, room)
             share = Demand(min(limit_bytes, max(usable.bytes // 2, 1)))
             self._in_flight += share
         try:
@@ -158,13 +166,18 @@ class DiskAdmission:
             self._in_flight -= demand
 
     def _usable(self, writer: Writer, room: FreeSpace) -> Demand:
-        """What is free above the floor of this writer and is not promised to another thread."""
-        files = room.free_files if room.free_files is not None else 1 << 62
-        return Demand(room.free_bytes, files) - self._floor(writer) - self._in_flight
+        """What is free above the floor of this writer and is not promised to another thread. What is promised does not
+        stop what frees space.
+        """
+        free = Demand(room.free_bytes, room.free_files if room.free_files is not None else 1 << 62)
+        return free if self._uses_reserve(writer) else free - self._floor(writer) - self._in_flight
+
+    def _uses_reserve(self, writer: Writer) -> bool:
+        return self._may_use_reserve and writer not in _NEVER_FROM_THE_RESERVE
 
     def _floor(self, writer: Writer) -> Demand:
-        if self._may_use_reserve and writer not in _NEVER_FROM_THE_RESERVE:
-            return Demand()
+        if self._uses_reserve(writer):
+            return NO_DEMAND
         disk = self._settings()
         reserve = Demand(disk.reserve_bytes, disk.reserve_files)
         if writer not in _LARGE:
@@ -173,14 +186,15 @@ class DiskAdmission:
 
     def _refusal(self, writer: Writer, demand: Demand, room: FreeSpace, evidence: str = "") -> SandboxError:
         floor = self._floor(writer)
-        free = _show(Demand(room.free_bytes, room.free_files or 0), files=room.free_files is not None)
-        promised = f" (of it {_show(self._in_flight)} for operations in progress)" if self._in_flight.bytes else ""
-        needed = f"it may need {_show(demand)}; " if demand != Demand() else ""
+        free = _show(room.free_bytes, room.free_files)
+        flying = self._in_flight
+        promised = f" (of it {_show(flying.bytes, flying.files)} for operations in progress)" if flying.bytes else ""
+        needed = f"it may need {_show(demand.bytes, demand.files)}; " if demand != NO_DEMAND else ""
+        details = f"{needed}{free} are free{promised}, {_show(floor.bytes, floor.files)} must stay free."
         return SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"Too little disk space is free for {writer.value}",
-            details=f"{self._home.root}: {needed}{free} are free{promised}, {_show(floor)} must stay free."
-            + (f"\n{evidence}" if evidence else ""),
+            details=f"{self._home.root}: {details}\n{evidence}".rstrip(),
             hint="Close tasks with --delete, run `sandbox gc`, or lower disk.min_free_bytes, disk.min_free_files or "
             "disk.reserve_bytes in the configuration.",
             reason="disk",
@@ -188,37 +202,39 @@ class DiskAdmission:
             | {"reserved_bytes": floor.bytes},
         )
 
-    @property
-    def _spare(self) -> Path:
-        return self._home.spare
-
     def _delete_spare_if_needed(self) -> None:
         with suppress(OSError):
             room = self._room_of(self._home.root)
-            if room.free_bytes < SPARE_BYTES or room.free_files == 0:
-                self._spare.unlink(missing_ok=True)
+            if room.free_bytes < SPARE_BYTES or (room.free_files is not None and room.free_files < SPARE_FILES):
+                shutil.rmtree(self._home.spare, ignore_errors=True)
 
     def _ensure_spare(self) -> None:
-        """Make the spare file if it is missing and twice its size is free. Without a reserve there is none."""
-        if self._spare.exists() or not self._settings().reserve_bytes:
+        """Make the spare directory if it is missing and twice its size is free. Without a reserve there is none."""
+        if (self._home.spare / _BLOCKS).exists() or not self._settings().reserve_bytes:
             return
         with suppress(OSError):
-            if self._room_of(self._home.root).free_bytes > 2 * SPARE_BYTES:
-                _allocate(self._spare)
+            room = self._room_of(self._home.root)
+            enough_files = room.free_files is None or room.free_files > 2 * SPARE_FILES
+            if room.free_bytes > 2 * SPARE_BYTES and enough_files:
+                _make_spare(self._home.spare)
 
 
-def _allocate(path: Path) -> None:
-    """Allocate blocks, not a hole: only they are free again after the file is deleted."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _make_spare(folder: Path) -> None:
+    """Allocate blocks, not a hole: only they are free again after the file is deleted. It is made last."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for number in range(SPARE_FILES):
+        (folder / str(number)).touch(mode=0o600)
+    fd = os.open(folder / _BLOCKS, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, SPARE_BYTES)
     except OSError:
-        path.unlink(missing_ok=True)
+        (folder / _BLOCKS).unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
 
 
-def _show(demand: Demand, *, files: bool = True) -> str:
-    size = f"{demand.bytes / 2**30:.1f} GiB" if demand.bytes >= 2**30 else f"{demand.bytes / 2**20:.1f} MiB"
-    return f"{size} and {demand.files:,} files" if files and demand.files else size
+def _show(size: int, files: int | None) -> str:
+    """`files`: None if the file system does not count them."""
+    text = f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+    return text if files is None else f"{text} and {files:,} files"

@@ -22,7 +22,7 @@ class OnlyCopy:
 
 
 def find_only_copies(git: Git) -> Iterator[OnlyCopy]:
-    """All such work of a clone; nothing if the clone is missing. Raises: the errors of a damaged clone."""
+    """All such work of a clone, none if the clone is missing. Raises: the errors of a damaged clone."""
     if (git.git_dir / "HEAD").is_file():
         yield from _find_unpushed(git)
         yield from _find_snapshots(git)

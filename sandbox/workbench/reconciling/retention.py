@@ -1,7 +1,7 @@
 """What `gc` removes of finished work (`keep.*` in the settings): old runs, logs, verdicts, closed tasks.
 
-Nothing that exists only here is removed: an open task, a commit that was never pushed, a snapshot of files that were
-never committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
+Work that exists only here is kept: an open task, a commit that was never pushed, a snapshot of files that were never
+committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
-from sandbox.store.records import find_task, list_tasks
+from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.only_copies import find_only_copies
@@ -113,9 +113,15 @@ def _is_over(task: Task, before: datetime) -> bool:
 
 
 def _list_tasks_with_work(services: Services, repo_id: str) -> set[str] | None:
-    """Ids of tasks with work in the clone that exists only here; None if that is unknown."""
+    """Ids of tasks with work in the clone that exists only here; None if that is unknown: the clone is damaged, or is
+    missing although its repository was not removed.
+    """
+    git = _git_of(services, repo_id)
     try:
-        return {copy.task_id for copy in find_only_copies(_git_of(services, repo_id))}
+        is_registered = any(repository.id == repo_id for repository in list_repositories(services.home))
+        if is_registered and not (git.git_dir / "HEAD").is_file():
+            return None
+        return {copy.task_id for copy in find_only_copies(git)}
     except SandboxError:
         return None
 

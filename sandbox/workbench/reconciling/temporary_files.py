@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay_mounts import unmount_overlay
+from sandbox.files.mount_points import unmount_below
 from sandbox.git.scratch_objects import FOLDER, is_in_use
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
@@ -89,15 +89,15 @@ def find_half_removals(reconciler: Reconciler) -> Iterator[Finding]:
         if gone and path.is_dir():
             locks = (gone[1] if is_task_id(gone[1]) else f"repository-{gone[1]}",)
             name = str(path.relative_to(repositories))
-            yield Finding("removal", name, _build_removal(path, mounted=path.parent.name == "worktrees"), locks=locks)
+            yield Finding("removal", name, _build_removal(path, mounted=True), locks=locks)
 
 
 def _build_removal(path: Path, *, mounted: bool = False) -> Callable[[], str | None]:
     def remove() -> str | None:
         if not path.exists():
             return None
-        for inner in list_folder(path) if mounted else ():
-            unmount_overlay(inner)
+        if mounted:
+            unmount_below(path)
         remove_tree(path)
         return ""
 

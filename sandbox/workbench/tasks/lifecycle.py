@@ -14,6 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
@@ -28,12 +29,12 @@ from sandbox.workbench.repositories.commit_facts import base_from_facts, load_fa
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
-    admit_worktree,
     collect_unused_checkouts,
     create_worktree,
     delete_worktree,
     ensure_task_mounted,
     has_worktree,
+    list_checks_at,
     locate_new_worktree,
     locate_worktree,
     lock_mount,
@@ -42,6 +43,7 @@ from sandbox.workbench.tasks.worktrees import (
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
@@ -51,16 +53,19 @@ EDIT_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """A task with the values that its operations need. `owner`: uid and gid of its files. `changes`: differences from
-    the task's head.
-    """
+    """A task with the values that its operations need. `changes`: differences from the task's head."""
 
     task: Task
     git: Git
     root: Path
-    owner: Owner
+    site: WorktreePaths
     files: WorktreeFiles
     changes: Changes
+
+    @property
+    def owner(self) -> Owner:
+        """uid and gid of the task's files."""
+        return self.site.owner
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,7 @@ def create_task(
     services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
 ) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
-    with services.disk.admit(Writer.CHECKOUT, RECORD_DEMAND):
-        pass
+    services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
     wanted = None if origin else find_pull_request_ref(git, base_branch)
@@ -126,14 +130,15 @@ def _find_base(services: Services, repository: Repository, git: Git, base: str |
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    site = locate_new_worktree(services, task.repo_id, task.id)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    site = locate_new_worktree(services, task.repo_id, task.id, checks)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
-    objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    with store_objects(git):  # the commit may be one that no ref leads to
+        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        with admit_worktree(services, git, base_tree, site):
-            create_worktree(services.home, services.settings, task.repo_id, git, base_tree, site)
+        create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             demand = demand_of_difference(origin.git, base_tree, origin.tree)
             with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
@@ -187,7 +192,7 @@ def compare_task(
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files:
         changes = layout_of(site).find_changes(git, site, base, head_tree)
-        yield TaskComparison(task, git, root, site.owner, files, changes)
+        yield TaskComparison(task, git, root, site, files, changes)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

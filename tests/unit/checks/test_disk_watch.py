@@ -312,9 +312,9 @@ def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk)
 @pytest.mark.parametrize(
     ("change", "floor", "stops"),
     [
-        ({"free_bytes": 49 * MIB}, FreeSpaceFloor(50 * MIB, 0), True),
+        ({"free_bytes": MIB}, FreeSpaceFloor(50 * MIB, 0), True),
         ({"free_bytes": 50 * MIB}, FreeSpaceFloor(50 * MIB, 0), False),
-        ({"free_files": 9}, FreeSpaceFloor(0, 10), True),
+        ({"free_files": 0}, FreeSpaceFloor(0, 10), True),
         ({"free_files": 10}, FreeSpaceFloor(0, 10), False),
         ({"free_bytes": 0, "free_files": 0}, FreeSpaceFloor(0, 0), False),
     ],
@@ -323,8 +323,33 @@ def test_a_check_is_stopped_before_the_host_has_no_room(
     tmp_path: Path, disk: Disk, change: dict[str, int], floor: FreeSpaceFloor, stops: bool
 ) -> None:
     watch = disk.watch(tmp_path, floor)
+    for name in "abc":
+        (tmp_path / name).write_bytes(b"x" * MIB)
     disk.takes(**change)
     assert watch.check_disk_limit() is (Verdict.DISK_LIMIT if stops else None)
+
+
+def test_s06_at_the_floor_only_the_check_that_took_the_space_stops() -> None:
+    """`before` and `now` are the same for both: they share the host. Control: the one that took it."""
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 20_000 * MIB, None)
+    now = FreeSpace(0, 0, 2000 * MIB, None)
+    taker, neighbour = DiskUse(17_500 * MIB, 0), DiskUse(500 * MIB, 0)
+    assert floor.is_reached_by(taker, before, now)
+    assert not floor.is_reached_by(neighbour, before, now)
+
+
+def test_s06_what_is_small_beside_the_free_space_never_stops_a_check() -> None:
+    """A neighbour that ended left the space just above the floor."""
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 2050 * MIB, None)
+    assert not floor.is_reached_by(DiskUse(200 * MIB, 0), before, FreeSpace(0, 0, 1850 * MIB, None))
+    assert floor.is_reached_by(DiskUse(300 * MIB, 0), before, FreeSpace(0, 0, 1750 * MIB, None))
+
+
+def test_s06_many_checks_that_take_a_part_each_are_stopped_as_the_space_ends() -> None:
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 20_000 * MIB, None)
+    part = DiskUse(4500 * MIB, 0)
+    assert not floor.is_reached_by(part, before, FreeSpace(0, 0, 2000 * MIB, None))
+    assert floor.is_reached_by(part, before, FreeSpace(0, 0, 900 * MIB, None))
 
 
 def test_a_file_system_that_counts_no_files_has_no_floor_for_them() -> None:

@@ -14,7 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git.entries import GITLINK, REGULAR, TreeChange, TreeEntry
 from sandbox.store.home import Home
-from sandbox.workbench.controller.disk_admission import SPARE_BYTES, Demand, DiskAdmission, Writer
+from sandbox.workbench.controller.disk_admission import SPARE_BYTES, SPARE_FILES, Demand, DiskAdmission, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_contents, demand_of_objects
 from tests.unit.conftest import refused
 
@@ -181,22 +181,34 @@ def test_a_refusal_says_what_is_missing_and_what_to_do(disk: Disk) -> None:
     }
 
 
-def test_the_spare_file_has_blocks_and_goes_only_when_the_disk_is_full(disk: Disk) -> None:
+def test_the_spare_has_blocks_and_files_and_goes_only_when_the_disk_is_full(disk: Disk) -> None:
     disk.ask(Writer.EDIT)
-    assert disk.home.spare.stat().st_blocks * 512 >= SPARE_BYTES
+    spare = disk.home.spare
+    assert (spare / "blocks").stat().st_blocks * 512 >= SPARE_BYTES
+    assert len(list(spare.iterdir())) == SPARE_FILES + 1
     with disk.admission.use_reserve():
-        assert disk.home.spare.exists()
+        assert spare.exists()
     disk.free_bytes = SPARE_BYTES - 1
     with disk.admission.use_reserve():
-        assert not disk.home.spare.exists()
-    assert not disk.home.spare.exists()
+        assert not spare.exists()
+    assert not spare.exists()
     disk.free_bytes = 3 * SPARE_BYTES
     with disk.admission.use_reserve():
         pass
-    assert disk.home.spare.stat().st_size == SPARE_BYTES
+    assert (spare / "blocks").stat().st_size == SPARE_BYTES
+    disk.free_files = SPARE_FILES - 1
+    with disk.admission.use_reserve():
+        assert not spare.exists()
 
 
-def test_without_a_reserve_there_is_no_floor_and_no_spare_file(tmp_path: Path) -> None:
+def test_a_spare_that_a_killed_process_began_is_completed(disk: Disk) -> None:
+    disk.home.spare.mkdir()
+    (disk.home.spare / "0").touch()
+    disk.ask(Writer.EDIT)
+    assert len(list(disk.home.spare.iterdir())) == SPARE_FILES + 1
+
+
+def test_without_a_reserve_there_is_no_floor_and_no_spare(tmp_path: Path) -> None:
     none = DiskSettings(min_free_bytes=0, min_free_files=0, reserve_bytes=0, reserve_files=0)
     disk = Disk(tmp_path / "home", none)
     disk.free_bytes = 5

@@ -170,6 +170,23 @@ def test_a_pushed_closed_task_is_no_longer_needed(
     assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
 
 
+def test_a_closed_task_is_kept_while_its_clone_cannot_be_read_and_goes_with_its_repository(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    bench = opened(closed_tasks_days=30)
+    task = bench.create_task(repo_id)
+    close_long_ago(bench, task)
+    clone = Home(bench.home).clone(repo_id)
+    aside = clone.rename(clone.with_name("away"))
+    assert ("closed task", task.id, LeftoverAction.REMOVED) not in names(bench)
+    aside.rename(clone)
+    (clone / "HEAD").write_text("damaged")
+    assert ("closed task", task.id, LeftoverAction.REMOVED) not in names(bench)
+    (clone / "HEAD").write_text("ref: refs/heads/none\n")
+    bench.remove_repository(repo_id, discard=True)
+    assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
+
+
 def test_with_zero_nothing_is_removed(opened: Callable[..., Workbench], repo_id: str) -> None:
     zero = {"closed_tasks_days": 0, "runs": 0, "logs_bytes": 0, "verdicts": 0, "journal_bytes": 0, "repack_days": 0}
     bench = opened(**zero, quarantine_days=0)
