@@ -18,6 +18,7 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.files.stamps import KnownDirectory, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
+from sandbox.git.contents import content_of, spool_contents
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.objects import blob_id, build_tree, list_tree
 from sandbox.git.process import Git
@@ -57,7 +58,8 @@ class Bench:
 
     def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
         base = BaseTree(self.facts, self.facts.rules(artifacts))
-        return self.layout.find_changes(self.git, self.site, base, head or self.tree)
+        with spool_contents(self.git) as spool:
+            return self.layout.find_changes(self.git, self.site, base, head or self.tree, spool)
 
     def warm_up(self, head: str = "") -> None:
         """Look until all that is as in the head is known by its stamp: it takes the kernel's clock a few ticks."""
@@ -480,9 +482,9 @@ def test_after_a_commit_the_head_is_what_counts(bench: Bench) -> None:
 
 def test_a_head_that_the_worktree_never_held_shows_the_difference(bench: Bench) -> None:
     changes = (
-        TreeChange(b"f", REGULAR, b"other\n"),
+        TreeChange(b"f", REGULAR, content_of(b"other\n")),
         TreeChange(b"d/e/x", "000000", None),
-        TreeChange(b"extra", REGULAR, b"x"),
+        TreeChange(b"extra", REGULAR, content_of(b"x")),
     )
     head = build_tree(bench.git, bench.commit, changes)
     found = bench.changes(head=head)

@@ -41,6 +41,7 @@ from sandbox.workbench.reconciling.task_notes import (
 )
 from sandbox.workbench.reconciling.temporary_files import (
     find_courier_folders,
+    find_disk_templates,
     find_half_checkouts,
     find_half_clones,
     find_half_removals,
@@ -76,6 +77,7 @@ ALL: tuple[Finder, ...] = (
     find_old_images,
     find_temporary_files,
     find_courier_folders,
+    find_disk_templates,
     find_half_checkouts,
     find_half_clones,
     find_clones_set_aside,

@@ -63,6 +63,14 @@ def find_half_checkouts(reconciler: Reconciler) -> Iterator[Finding]:
                 yield Finding("checkout", f"{folder.name}/{path.name}", _build_removal(path), locks=lock)
 
 
+def find_disk_templates(reconciler: Reconciler) -> Iterator[Finding]:
+    """Templates of disks that were not completed. Making one takes a moment and has no lock."""
+    found = find_matching(reconciler.services.home.disk_templates, ".*.img.*")
+    if found and reconciler.is_alone():
+        for path in found:
+            yield Finding("disk template", path.name, partial(_unlink, path))
+
+
 def find_courier_folders(reconciler: Reconciler) -> Iterator[Finding]:
     """Empty directories of the guest that extracts the PID 1 binary. It runs under a lock."""
     for path in find_matching(reconciler.services.home.supervisors, "*/.workspace-*"):

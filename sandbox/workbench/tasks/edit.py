@@ -10,8 +10,9 @@ from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
 from sandbox.edits.replace import replace_file, replace_text
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import sha256_of
+from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
+from sandbox.git.blobs import stream_blobs
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
@@ -53,7 +54,7 @@ def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, pa
     task = find_task(home, task_id, allow_closed=True)
     _, git = repositories.open(task.repo_id)
     oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
-    return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
+    return None if oid is None else sha256_of_chunks(next(stream_blobs(git, [oid])).chunks())
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path, PurePosixPath
@@ -132,12 +135,15 @@ class Processes:
 
     def add(self, pid: int, sees: Path, *files: int, uid: int | None = None, kind: str = "fd") -> None:
         folder = self.proc / str(pid)
-        (folder / kind).mkdir(parents=True)
+        thread = folder / "task" / str(pid)
+        files_in = thread / "fd" if kind == "fd" else folder / kind
+        thread.mkdir(parents=True)
+        files_in.mkdir()
         owner = self.worktree.stat().st_uid if uid is None else uid
         (folder / "status").write_text(f"Name:\tx\nUid:\t{owner}\t0\t0\t0\n")
-        (folder / "root").symlink_to(sees.parent)
+        (thread / "root").symlink_to(sees.parent)
         for fd in files:
-            (folder / kind / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
+            (files_in / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
 
     def held(self, devices: frozenset[int] | None = None) -> DiskUse:
         found = measure_deleted_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
@@ -179,6 +185,59 @@ def test_what_has_a_name_or_is_memory_or_a_strangers_does_not_count(
     processes.add(4, processes.worktree, unlinked)
     assert processes.held(frozenset([0])) == DiskUse()
     assert processes.held().files == 1
+
+
+HOLDERS = {
+    "leader-ended": "threading.Thread(target=time.sleep, args=(60,)).start(); say(); libc.pthread_exit(None)",
+    "table-of-its-own": """
+def hold():
+    assert libc.unshare(0x400) == 0  # CLONE_FILES
+    unshared.set()
+    time.sleep(60)
+threading.Thread(target=hold).start(); unshared.wait(); os.close(fd); say(); time.sleep(60)""",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_s05_a_file_that_only_another_thread_holds_is_found(tmp_path: Path, holder: str) -> None:
+    """In a real process of a user of its own. Control: the first thread's directory in proc does not show the file."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a process of another user")
+    worktree = tmp_path / "worktree"
+    worktree.mkdir()
+    os.chown(worktree, 66_123, 66_123)
+    with (tmp_path / "gone").open("wb", buffering=0) as stream:
+        stream.write(b"x" * MIB)
+        (tmp_path / "gone").unlink()
+        program = f"""
+import ctypes, os, sys, threading, time
+fd, libc, unshared = {stream.fileno()}, ctypes.CDLL(None), threading.Event()
+def say(): sys.stdout.write("x"); sys.stdout.flush()
+os.setgroups([]); os.setgid(66123); os.setuid(66123)
+{holder}"""
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, pass_fds=[stream.fileno()])
+    try:
+        assert child.stdout is not None
+        assert child.stdout.read(1) == b"x"
+        devices = frozenset([worktree.stat().st_dev])
+        deadline = time.monotonic() + 10
+        while is_shown(child.pid):  # it says so just before its end
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        found = sum(measure_deleted_open(worktree, PurePosixPath(worktree), devices), DiskUse())
+        assert found.bytes >= MIB
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def is_shown(pid: int) -> bool:
+    try:
+        return any("/gone" in str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 def test_l04_what_is_held_without_a_name_is_part_of_the_budget(tmp_path: Path, disk: Disk) -> None:
