@@ -9,7 +9,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test bench corpus format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ test: setup lint ## Everything CI runs: set-up, lint and all tests
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks
+
+corpus: setup ## Run about 60 published projects with `sandbox run`; NAMES=names or profiles for some
+	@$(BIN)/python -m benchmarks.corpus $(NAMES)
 
 format: venv ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from demo.command import DemoError
-from demo.fetch import FetchError
 from demo.inputs import load_projects
 from demo.narrator import Narrator
 from demo.stage import stage
 from demo.story import play
 from devtools.gitserver.server import GitServerError
+from devtools.published import FetchError
 
 FOLDER = Path(".demo")
 

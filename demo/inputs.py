@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from devtools.published import Archive
+
 
 class _Shape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,18 +27,12 @@ class Edit(_Shape):
     repaired: str
 
 
-class Project(_Shape):
-    """One pinned archive. `file`: a name in the package's index page, or a path in the Debian archive."""
+class Project(Archive):
+    """One pinned archive, and how the story uses it."""
 
-    name: str
-    version: str
     about: str
-    source: Literal["pypi", "debian"]
-    file: str
-    sha256: str
     profile: str
     transport: Literal["https", "ssh"]
-    leave_out: tuple[str, ...] = ()
     edit: Edit | None = None
 
 

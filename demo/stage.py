@@ -13,9 +13,9 @@ from pathlib import Path
 import filelock
 
 from demo.command import DemoError, Sandbox
-from demo.fetch import fetch, unpack
 from demo.inputs import Project
 from devtools.gitserver import GitServer
+from devtools.published import fetch, unpack
 
 OWNER = "demo"
 

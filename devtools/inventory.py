@@ -22,6 +22,7 @@ _TEMPORARY = (
     "repositories/clones/*/**/*.lock",
     "repositories/**/.*.removed-*",
     "repositories/pristine/*/.*",
+    "repositories/disks/.*",
     "repositories/tasks/*.guest",
     "repositories/tasks/*.making",
     "repositories/rooms/*",
@@ -70,7 +71,9 @@ def _is_ours(name: str) -> bool:
 
 def _mounts(home: Path) -> list[str]:
     """Mounts below the home but those of open tasks."""
-    due = {str(home / "repositories" / "worktrees" / t["repo_id"] / name) for name, t in _open(home).items()}
+    repositories, tasks = home / "repositories", _open(home).items()
+    due = {str(repositories / "worktrees" / t["repo_id"] / name) for name, t in tasks}
+    due |= {str(repositories / "layers" / t["repo_id"] / name / "disk") for name, t in tasks}
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return sorted(p for p in points if p.startswith(f"{home}/") and p not in due)
 

@@ -229,6 +229,7 @@ _MEANT = {
         "a person has to approve it; `data.approval_id` is the id ([agents](../agents.md#approvals))"
     ),
     ErrorCode.APPROVAL_DENIED: "a person or the policy said no",
+    ErrorCode.EGRESS_REFUSED: "a fetch asked for a host that is no registry ([dependencies](../dependencies.md))",
     ErrorCode.GATE_CLOSED: "the tree has to be verified first ([verify](../verify.md#the-gate))",
     ErrorCode.QUOTA_EXCEEDED: "a limit of ours, or the disk is full",
     ErrorCode.ENGINE_UNAVAILABLE: "no container engine answers, or it lacks what is asked for; `sandbox doctor`",

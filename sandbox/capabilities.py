@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.config import Settings
+from sandbox.config import Settings, WorkspaceSettings
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import SandboxError
+from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
@@ -65,12 +67,13 @@ def probe_host(
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
         *image_probes(images),
-        disk_probe("disk: home", _nearest_existing(home)),
+        disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
         uid_probe(os.geteuid(), policy, read_reserved_ids(), _find_obstacle(settings.container.users_folder)),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
+        guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home))),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -230,6 +233,24 @@ def memory_probe(info: Facts) -> Probe:
     return _ok("memory", value)
 
 
+def guest_memory_probe(group: GuestGroup | SandboxError) -> Probe:
+    """The bound for the memory of all guests together, and what holds it."""
+    name = "guest memory"
+    if isinstance(group, SandboxError):
+        return _warn(name, f"unknown: {group.brief}", "Needs an engine that answers and runs guests.")
+    if group.memory_bytes is None:
+        return _warn(
+            name,
+            f"each guest has its limit, all together have none: {group.obstacle}",
+            "Run `sandbox doctor` as root: it makes a control group for all guests of this host (docs/hardening.md).",
+        )
+    value = f"{group.memory_bytes / _GIB:.1f} GiB for all guests together (control group {group.parent})"
+    if group.obstacle:
+        hint = "The group has another limit than this home's policy: run `sandbox doctor` as root while no check runs."
+        return _warn(name, f"{value}; it could not be changed: {group.obstacle}", hint)
+    return _ok(name, value)
+
+
 def cpus_probe(info: Facts) -> Probe:
     """CPUs of the host; the engine refuses a higher limit."""
     cpus = int(info.get("NCPU") or 0)
@@ -282,15 +303,16 @@ def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
     )
 
 
-def disk_probe(name: str, folder: Path | None) -> Probe:
-    """Free space on the file system of `folder`; None: not on this host."""
+def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
+    """Free space on the file system of `folder`; None: not on this host. `reserve_bytes`: only for closing and gc."""
     try:
         free = shutil.disk_usage(folder).free if folder is not None else None
     except OSError as error:
         return _warn(name, f"unknown: {error.strerror}", f"Check {folder}.")
     if free is None:
         return _warn(name, "unknown", "Needs an engine on this host.")
-    value = f"{free / _GIB:.0f} GiB free at {folder}"
+    reserve = f"; {reserve_bytes / 2**20:.0f} MiB of it are reserved for closing and gc" if reserve_bytes else ""
+    value = f"{free / _GIB:.0f} GiB free at {folder}{reserve}"
     if free < _MIN_FREE_BYTES:
         return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
     if free < _LOW_FREE_BYTES:
@@ -398,6 +420,18 @@ def worktrees_probe(configured: str, reason: str) -> Probe:
     if reason:
         return _warn("worktrees", f"plain ({reason})", "Works, but each task has a whole checkout, which is walked.")
     return _ok("worktrees", "overlay")
+
+
+def guest_disk_probe(wanted: WorkspaceSettings, reason: str) -> Probe:
+    """What limits the disk of guests. `reason`: why a worktree cannot have a disk of its own, empty if it can."""
+    if wanted.disk == "watch" or wanted.worktree == "plain":
+        return _ok("guest disk", "watched, as configured")
+    if not reason:
+        return _ok("guest disk", "a file system for each task and clean room")
+    if wanted.disk == "image":
+        return _fail("guest disk", f"no file systems: {reason}", "Set workspaces.disk = 'auto', or run as root.")
+    hint = "Works, but a check can exceed its limit until the watch notices. Run as root, with loop devices and mke2fs."
+    return _warn("guest disk", f"watched ({reason})", hint)
 
 
 def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError:

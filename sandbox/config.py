@@ -86,6 +86,8 @@ class ImageSettings(_SettingsSection):
     `mirror`: Debian archive for the bootstrap; empty: the public default of the bootstrap tool.
     `ca_bundle`: CA file trusted for downloads of an image build; the image itself does not trust it.
     `build_network`: network of image builds (never of checks).
+    `build`: `auto`: an image of a recipe that a check needs and the engine lacks is built first; `never`: such a check
+    is an error that names the command.
     `keep_days`: how long an image is kept after the last home of the engine stopped using it.
     """
 
@@ -93,7 +95,23 @@ class ImageSettings(_SettingsSection):
     mirror: str = ""
     ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
     build_network: str = "host"
+    build: Literal["auto", "never"] = "auto"
     keep_days: NonNegativeFloat = 30.0
+
+
+class RegistrySettings(_SettingsSection):
+    """Where packages are fetched from, by URL: the first of each list is the index, the others are further hosts.
+
+    Empty: the registries in the settings of this host's pip or npm, else the public ones. A host that is named here or
+    there may have a private address; a public registry's may not.
+    `ca_file`: their CA certificates; empty: the file in the settings of pip or npm, else `images.ca_bundle`.
+    """
+
+    python: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    rust: tuple[str, ...] = ()
+    go: tuple[str, ...] = ()
+    ca_file: str = ""
 
 
 class ProfileSettings(_SettingsSection):
@@ -127,20 +145,52 @@ class ContainerSettings(_SettingsSection):
 class WorkspaceSettings(_SettingsSection):
     """`worktree`: layout of new worktrees; `auto`: overlays where this host supports them, else plain checkouts.
 
+    `disk`: `image` gives each new overlay a file system of its own, whose size is the disk limit of its checks; `watch`
+    counts files while a check runs; `auto`: the first where this host supports it, else the second.
+
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
+    disk: Literal["auto", "image", "watch"] = "auto"
     keep_unused_days: NonNegativeFloat = 7.0
 
 
 class DiskSettings(_SettingsSection):
-    """Free space to reserve on the home's file system. Below it no task is created and no check starts
-    (`quota_exceeded`), and running checks are stopped (`disk_limit`). 0: no reserve.
+    """Free space on the home's file system. 0: none is kept free.
+
+    `min_free_bytes`, `min_free_files`: below it no clone, fetch, checkout, check or image build starts
+    (`quota_exceeded`), and running checks are stopped (`disk_limit`).
+    `reserve_bytes`, `reserve_files`: below it no writer starts, also no edit or commit; only closing, cleaning,
+    removing and `gc` may use it.
     """
 
     min_free_bytes: NonNegativeInt = 2 * 1024**3
     min_free_files: NonNegativeInt = 10_000
+    reserve_bytes: NonNegativeInt = 64 * 1024**2
+    reserve_files: NonNegativeInt = 500
+
+
+class KeepSettings(_SettingsSection):
+    """How much `gc` keeps of what is finished. It never removes what exists only here: open tasks, commits that were
+    not pushed, uncommitted changes, journals. 0: no limit.
+
+    `closed_tasks_days`: the record, runs and snapshots of a closed task, counted from its closing.
+    `runs`: records and logs of runs, for each task and repository; the oldest go first.
+    `logs_bytes`: of the logs of each task and repository; the oldest go first, their records stay.
+    `verdicts`: cached verdicts of the home; the oldest go first, and their checks run again.
+    `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits.
+    `journal_bytes`: a longer journal is named. A journal is never cut.
+    `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
+    """
+
+    closed_tasks_days: NonNegativeFloat = 180.0
+    runs: NonNegativeInt = 1000
+    logs_bytes: NonNegativeInt = 2 * 1024**3
+    verdicts: NonNegativeInt = 20_000
+    quarantine_days: NonNegativeFloat = 30.0
+    journal_bytes: NonNegativeInt = 256 * 1024**2
+    repack_days: NonNegativeFloat = 7.0
 
 
 class GateSettings(_SettingsSection):
@@ -215,11 +265,13 @@ class Settings(_SettingsSection):
     git: GitSettings = GitSettings()
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
+    registries: RegistrySettings = RegistrySettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
     repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
     disk: DiskSettings = DiskSettings()
+    keep: KeepSettings = KeepSettings()
     gate: GateSettings = GateSettings()
     credentials: CredentialSettings = CredentialSettings()
     author: PersonSettings = PersonSettings()

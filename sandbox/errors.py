@@ -33,6 +33,7 @@ class ErrorCode(StrEnum):
     FORGE_ERROR = "forge_error"
     APPROVAL_REQUIRED = "approval_required"
     APPROVAL_DENIED = "approval_denied"
+    EGRESS_REFUSED = "egress_refused"
     GATE_CLOSED = "gate_closed"
     QUOTA_EXCEEDED = "quota_exceeded"
     ENGINE_UNAVAILABLE = "engine_unavailable"

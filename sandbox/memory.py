@@ -1,6 +1,6 @@
 """One budget of memory for all threads of this process and the git commands that they start.
 
-Theory. A count of threads says nothing about memory: sixteen that each read a large file need sixteen times its size.
+Theory. A count of threads does not limit memory: sixteen that each read a large file need sixteen times its size.
 So work reserves bytes before it uses them, waits while others hold them, and returns them at its end. A thread takes
 what it needs in one piece, and in the order of arrival, so a large reservation is not passed by small ones for ever. A
 thread that holds a reservation never waits for another: what it takes in addition exceeds the budget by a little, and
@@ -33,7 +33,7 @@ class MemoryBudget:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that nothing has reserved. Below 0: reservations inside others exceed the budget."""
+        """Bytes that are not reserved. Below 0: reservations inside others exceed the budget."""
         return self._free
 
     @contextmanager

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,6 +27,7 @@ MARKER_BYTES = 256 * 1024
 SUGGESTIONS = ".sandbox/checks.toml"
 """Where a repository suggests checks: read from base commits only, and used only if the operator trusts the file."""
 
+_SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
 
 ReadBaseFile = Callable[[str], bytes | None]
@@ -37,10 +39,14 @@ class _ProfileModel(BaseModel):
 
 
 class Marker(_ProfileModel):
-    """A file that must exist, and optionally a pattern that one of its lines must match."""
+    """A file that must exist, and optionally a pattern that one of its lines must match.
+
+    `priority`: how strong this evidence is, instead of the profile's own priority; only for markers of `any`.
+    """
 
     file: str
     matches: str = ""
+    priority: int | None = None
 
     @field_validator("matches")
     @classmethod
@@ -57,6 +63,13 @@ class DetectionRules(_ProfileModel):
 
     all: tuple[Marker, ...] = ()
     any: tuple[Marker, ...] = ()
+
+    @field_validator("all")
+    @classmethod
+    def _validate_required(cls, value: tuple[Marker, ...]) -> tuple[Marker, ...]:
+        if any(marker.priority is not None for marker in value):
+            raise ValueError("a marker of 'all' has no priority of its own: set that of the profile")
+        return value
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -204,28 +217,58 @@ def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixP
         ) from error
 
 
+@dataclass(frozen=True)
+class ProfileMatch:
+    """A profile that a tree matches. `weight`: the strongest evidence found. `why`: what was found, one text a marker.
+
+    `why` holds text of the repository.
+    """
+
+    profile: Profile
+    weight: int
+    why: tuple[str, ...]
+
+
 def detect_profile(profiles: Mapping[str, Profile], read: ReadBaseFile) -> Profile:
-    """Find the matching profile with the highest priority; `generic` if none matches.
+    """Find the matching profile with the most weight; `generic` if none matches.
 
     Raises: `invalid_input` if the file of that profile has an error.
     """
-    for profile in sorted(profiles.values(), key=lambda p: (-p.priority, p.name)):
-        if _matches(profile.detect, read):
-            return require_usable(profile)
-    return require_usable(profiles[GENERIC])
+    matches = find_matches(profiles, read)
+    return require_usable(matches[0].profile if matches else profiles[GENERIC])
 
 
-def _matches(rules: DetectionRules, read: ReadBaseFile) -> bool:
-    if not rules.all and not rules.any:
-        return False
-    return all(_matches_marker(m, read) for m in rules.all) and (
-        not rules.any or any(_matches_marker(m, read) for m in rules.any)
-    )
+def find_matches(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[ProfileMatch, ...]:
+    """All matching profiles, the one to use first: the most weight wins, of equal ones the first by name."""
+    found = (match for profile in profiles.values() if (match := _match_profile(profile, read)))
+    return tuple(sorted(found, key=lambda match: (-match.weight, match.profile.name)))
 
 
-def _matches_marker(marker: Marker, read: ReadBaseFile) -> bool:
+def _match_profile(profile: Profile, read: ReadBaseFile) -> ProfileMatch | None:
+    rules = profile.detect
+    required = [_match_marker(marker, read) for marker in rules.all]
+    others = {marker: text for marker in rules.any if (text := _match_marker(marker, read))}
+    if not all(required) or (rules.any and not others) or not rules.markers:
+        return None
+    weights = [profile.priority if marker.priority is None else marker.priority for marker in others]
+    return ProfileMatch(profile, max(weights, default=profile.priority), _explain([*required, *others.values()]))
+
+
+def _explain(found: Sequence[str]) -> tuple[str, ...]:
+    """Each evidence once; the bare name of a file is left out if there is a text that was found in it."""
+    quoted = {text.split(":")[0] for text in found if ":" in text}
+    return tuple(text for text in dict.fromkeys(found) if text not in quoted)
+
+
+def _match_marker(marker: Marker, read: ReadBaseFile) -> str:
+    """What was found, as `file` or `file: text`; empty if the marker does not match."""
     content = read(marker.file)
     if content is None:
-        return False
-    text = content[:MARKER_BYTES].decode("utf-8", errors="replace")
-    return not marker.matches or re.search(marker.matches, text, re.MULTILINE) is not None
+        return ""
+    if not marker.matches:
+        return marker.file
+    found = re.search(marker.matches, content[:MARKER_BYTES].decode("utf-8", errors="replace"), re.MULTILINE)
+    if found is None:
+        return ""
+    text = next(iter(found[0].strip().splitlines()), "")[:_SHOWN_CHARS]
+    return f"{marker.file}: {text}"

@@ -140,6 +140,10 @@ class GitServer:
             client.run(*local, "push", "--quiet", url, "refs/heads/main:refs/heads/main")
             return client.run(*local, "rev-parse", "HEAD").strip()
 
+    def move_ref(self, owner: str, name: str, ref: str, target: str) -> None:
+        """Set a ref of any kind, as a forge does for pull requests; `target`: a commit id or ref of the repository."""
+        self._exec("git", "-C", f"/srv/git/{_path(owner, name)}", "update-ref", ref, target)
+
     def branches(self, owner: str, name: str) -> dict[str, str]:
         """Branch name to commit id, read in the server's own repository."""
         lines = self._git(owner, name, "for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")

@@ -33,7 +33,7 @@ class CloneInput(Input):
 
 class FetchInput(Input):
     url: Line = Field(description="https or ssh address of the repository.")
-    ref: Line = Field("HEAD", description="Branch, tag or full commit id.")
+    ref: Line = Field("HEAD", description="Branch, tag, commit id or pr/NUMBER.")
     subpath: Path | None = Field(None, description="Only this directory of it.")
 
 

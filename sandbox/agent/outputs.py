@@ -66,6 +66,7 @@ class RunUsage(SparseModel):
     memory_left_bytes: int | None = None
     cpu_throttled_s: float | None = None
     pressure: Pressure | None = None
+    host_out_of_memory: bool | None = None
 
 
 class TestCounts(Model):
@@ -112,6 +113,7 @@ class RunResult(SparseModel):
     usage: RunUsage | None = None
     tree: str | None = None
     clean_room: bool | None = None
+    guest_user: Literal["own", "shared"] | None = None
     cached: bool | None = None
     image_digest: str | None = None
     runtime: str | None = None

@@ -16,7 +16,7 @@ FAILURES = 20
 
 _COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
-    *("wall_time_s", "tree", "clean_room", "cached", "image_digest", "runtime"),
+    *("wall_time_s", "tree", "clean_room", "guest_user", "cached", "image_digest", "runtime"),
 )
 
 

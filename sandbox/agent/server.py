@@ -275,8 +275,11 @@ def _build_watch(context: _Context, ended: threading.Event) -> Watch:
             next_line_at[0] = time.monotonic() + PROGRESS_S
             notify(lines[-1][:PROGRESS_CHARS])
 
+    def follow_build(line: str) -> None:
+        follow("build", line.encode())
+
     def report_queue_position(position: int) -> None:
         if position:
             notify(f"waiting for other checks: number {position} in the queue")
 
-    return Watch(announce=announce, follow=follow, queued=report_queue_position)
+    return Watch(announce=announce, follow=follow, queued=report_queue_position, building=follow_build)

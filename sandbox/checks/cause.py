@@ -56,6 +56,8 @@ def _cause_from_end(run: CheckRun) -> Cause:
         )
     if run.verdict in _LIMIT_SENTENCES:
         return Cause(kind=_GUEST, sentence=_LIMIT_SENTENCES[run.verdict])
+    if run.usage.host_out_of_memory and run.verdict is Verdict.KILLED:
+        return Cause(kind=_GUEST, sentence="all guests of the host together had no memory left (all_memory_bytes)")
     if run.exit_code is None and run.wall_time_s:
         return Cause(kind=_GUEST, sentence="its guest ended without a report")
     return Cause(kind=_UNKNOWN, sentence="it was stopped on request")

@@ -34,6 +34,8 @@ _PACKAGES = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 """Modules of well-known packages with another name."""
+_PERL_MANIFESTS = ("META.json", "cpanfile", "Makefile.PL", "Build.PL")
+_PERL_MODULE = re.compile(r"['\"]([A-Za-z]\w{0,80}(?:::\w{1,80}){0,10})['\"]")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
@@ -44,7 +46,7 @@ class DeclaredPackages:
     workspace: Path
 
     def __call__(self, module: str) -> bool:
-        """Whether a file of the project names the package of a Python or Node module. Never raises."""
+        """Whether a file of the project declares a Python, Node or Perl module. Never raises."""
         top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
         wanted = _normalize(top)
         return bool(self._names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
@@ -55,7 +57,12 @@ class DeclaredPackages:
             return frozenset(
                 map(
                     _normalize,
-                    (*_packages_in_pyproject(files), *_packages_in_requirements(files), *_packages_in_node(files)),
+                    (
+                        *_packages_in_pyproject(files),
+                        *_packages_in_requirements(files),
+                        *_packages_in_node(files),
+                        *_modules_in_perl(files),
+                    ),
                 )
             )
         return frozenset()
@@ -113,6 +120,11 @@ def _packages_in_node(files: WorktreeFiles) -> Iterator[str]:
     for key in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
         names = _get_nested(document, key)
         yield from names if isinstance(names, dict) else ()
+
+
+def _modules_in_perl(files: WorktreeFiles) -> Iterator[str]:
+    for path in _PERL_MANIFESTS:
+        yield from _PERL_MODULE.findall(_read_text(files, path))
 
 
 def _get_nested(document: Any, *keys: str) -> Any:

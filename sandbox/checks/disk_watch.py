@@ -26,6 +26,8 @@ _WORTH_COUNTING = 1 / 8  # of the budget, used by any process of the host
 _QUIET_S = 10.0  # count again after this even without growth: deletions by others hide what a check adds
 _FIRST_S = 2.0
 _AT_ONCE = 50  # names between two reads of the clock
+_SMALL_PART = 1 / 8  # of the free space below the floor
+_LARGE_SHARE = 1 / 2  # of what is gone since the check started, at the floor
 _PAUSE = 5  # pause before the next count, in multiples of the last count's time
 
 
@@ -39,6 +41,24 @@ class FreeSpaceFloor:
     def is_reached(self, room: FreeSpace) -> bool:
         """Whether less is free than must be. Pure."""
         return room.free_bytes < self.bytes or (room.free_files is not None and room.free_files < self.files)
+
+    def is_reached_by(self, own: DiskUse, before: FreeSpace, now: FreeSpace) -> bool:
+        """Whether the floor is reached and a check that added `own` since `before` has to stop for it. Pure.
+
+        A check stops when it took at least half of what is gone since it started (THREATS S06). The share falls with
+        the space that is left, so that many checks that take a little each are stopped too. What is small beside the
+        space that is left never stops a check.
+        """
+        is_taking = _is_taking(own.bytes, before.free_bytes, now.free_bytes, self.bytes)
+        if now.free_files is None or before.free_files is None:
+            return is_taking
+        return is_taking or _is_taking(own.files, before.free_files, now.free_files, self.files)
+
+
+def _is_taking(own: int, free_before: int, free_now: int, floor: int) -> bool:
+    if free_now >= floor or own <= free_now * _SMALL_PART:
+        return False
+    return own >= _LARGE_SHARE * (free_now / floor) * max(free_before - free_now, 0)
 
 
 def _no_files() -> Iterator[DiskUse]:
@@ -136,7 +156,7 @@ class DiskWatch:
         if self._verdict is None:
             with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])
-                if self._floor.is_reached(room) or self._is_exceeded(room):
+                if self._is_exceeded(room) or self._takes_the_host_s(room):
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
@@ -156,15 +176,22 @@ class DiskWatch:
                 return False
             self._count, self._at_count = FileCount(self._additions.measure_files(), self._limits), room
         count = self._count
-        count.continue_for(URGENT_SLICE_S if self._part_taken(self._at_start, room) > 1 else SLICE_S, self._clock)
+        urgent = self._floor.is_reached(room) or self._part_taken(self._at_start, room) > 1
+        count.continue_for(URGENT_SLICE_S if urgent else SLICE_S, self._clock)
         if count.is_done:
             self.used, self._count = count.total, None
             self._rested_at = self._clock() + _PAUSE * count.spent_s
             self._due_at = self._clock() + max(_QUIET_S, 10 * _PAUSE * count.spent_s)
         return count.exceeds
 
+    def _takes_the_host_s(self, room: FreeSpace) -> bool:
+        """Whether the host's floor is reached, and by this check as far as the last completed count says."""
+        return self.used is not None and self._floor.is_reached_by(self.used, self._at_start, room)
+
     def _is_due(self, room: FreeSpace) -> bool:
         now = self._clock()
+        if self._floor.is_reached(room) and now >= self._rested_at:
+            return True
         grown = self._part_taken(self._at_count, room) > _WORTH_COUNTING
         return now >= self._due_at or (grown and now >= self._rested_at)
 

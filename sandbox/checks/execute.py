@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -49,6 +49,7 @@ class GuestSettings:
     instance: str
     cpus: int  # of the engine's host
     supervisor: Supervisor
+    cgroup_parent: str = ""  # of all guests of the host
 
 
 Heartbeat = Callable[[], None]
@@ -74,7 +75,7 @@ def judge(ending: ContainerExit) -> Verdict:
     if ending.stop_verdict is not None:  # DISK_LIMIT, OUTPUT_LIMIT or KILLED
         return ending.stop_verdict
     if ending.oom_killed:
-        return Verdict.OOM_KILLED
+        return Verdict.KILLED if ending.host_out_of_memory else Verdict.OOM_KILLED
     if ending.report_missing:
         return Verdict.KILLED
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
@@ -93,6 +94,13 @@ def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopConditi
         return why_stop()
 
     return beat_and_ask
+
+
+def _with_late_disk_limit(ending: ContainerExit, why_stop: StopCondition) -> ContainerExit:
+    """A check may have filled its disk and ended before the stop condition was asked again."""
+    if ending.timed_out or ending.stop_verdict is not None or why_stop() is not Verdict.DISK_LIMIT:
+        return ending
+    return replace(ending, stop_verdict=Verdict.DISK_LIMIT)
 
 
 def no_heartbeat() -> None:
@@ -146,7 +154,9 @@ class Recorder:
                 if reason is None
                 else exit_before_start(reason)
             )
-        return self._record(run_id, check, directories, ending, _Outputs(out, err))
+        return self._record(
+            run_id, check, directories, _with_late_disk_limit(ending, stop_condition), _Outputs(out, err)
+        )
 
     def _record(
         self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs
@@ -175,6 +185,7 @@ class Recorder:
             truncated=any((out.tail_from_byte, err.tail_from_byte, out.dropped_bytes, err.dropped_bytes)),
             tree=directories.tree,
             clean_room=directories.clean_room,
+            guest_user="shared" if directories.account.shared else "own",
             cached=False,
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
@@ -212,6 +223,7 @@ def _usage(ending: ContainerExit, check: Check) -> Usage:
         disk_written_bytes=counters.disk_written_bytes,
         leftover_processes=ending.leftover_processes,
         memory_left_bytes=ending.memory_left_bytes,
+        host_out_of_memory=ending.host_out_of_memory or None,
         cpu_throttled_s=counters.cpu_throttled_s,
         pressure=ending.pressure,
         limits=check.limits,

@@ -15,9 +15,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
-from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL, task_container_name
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
-from sandbox.engine.create_options import ContainerSpec, create_options
+from sandbox.engine.create_options import (
+    EGRESS_SOCKET_TARGET,
+    RELAY_TARGET,
+    ContainerSpec,
+    EgressMounts,
+    create_options,
+)
 from sandbox.engine.guest_commands import build_command
 from sandbox.engine.protocol import GuestRunner
 from sandbox.files.tree import WorktreeFiles
@@ -26,6 +32,9 @@ from sandbox.policy.container import EffectiveContainerPolicy
 from sandbox.policy.paths import parse_repo_path
 
 DEFAULT_KEEP_BYTES = 512 * 1024**2
+PROXY_PORT = 3128
+"""The port on loopback at which a guest that fetches finds its proxy."""
+PROXY_URL = f"http://127.0.0.1:{PROXY_PORT}"
 OPTIONS_LABEL = "space.sandbox.options"
 """SHA-256 of all the create options. A kept container is reused if it matches, after a comparison field by field."""
 
@@ -62,7 +71,8 @@ class TaskContainer:
         name = self.engine.choose_free_name(task_container_name(self.guest.instance, self.task_id))
         labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _stable_number(self.task_id) % count)
-        options = _build_options(self.policy, self.guest, check, directories, _ContainerIdentity(name, labels, cpuset))
+        identity = _ContainerIdentity(name, labels, cpuset)
+        options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         options["Labels"][OPTIONS_LABEL] = _digest(options)
         work = _build_check(self.policy, check, directories, streams, stop_condition)
         work = replace(work, max_left_bytes=self.keep_bytes)
@@ -84,12 +94,40 @@ class FreshContainer:
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.check": check.id}
+        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.check": check.id}
         if directories.task_id:
             labels[TASK_LABEL] = directories.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
-        options = _build_options(self.policy, self.guest, check, directories, _ContainerIdentity(name, labels, cpuset))
+        identity = _ContainerIdentity(name, labels, cpuset)
+        options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         work = _build_check(self.policy, check, directories, streams, stop_condition)
+        return self.engine.run_supervised(name, options, work, keep=False)
+
+
+@dataclass(frozen=True)
+class FetchContainer:
+    """An executor for commands that fetch: a new container for each, without a worktree, with the way out.
+
+    It has no network, as every guest. The relay, which is PID 1's command, starts the check's command and offers the
+    proxy's socket to it at `PROXY_URL`. The command must be ours: a guest with a way out runs no foreign code.
+    """
+
+    engine: GuestRunner
+    policy: EffectiveContainerPolicy
+    guest: GuestSettings
+    egress: EgressMounts
+
+    def execute(
+        self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
+    ) -> ContainerExit:
+        """Raises: the errors of the engine adapter."""
+        name = f"sandbox-{run_id}"
+        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.fetch": check.id}
+        identity = _ContainerIdentity(name, labels, choose_cpus(check.limits.cpus, self.guest.cpus))
+        spec = _build_spec(self.policy, self.guest, check, directories, identity)
+        options = create_options(replace(spec, git_mask=None, egress=self.egress), self.policy)
+        relayed = check.model_copy(update={"argv": (RELAY_TARGET, EGRESS_SOCKET_TARGET, str(PROXY_PORT), *check.argv)})
+        work = _build_check(self.policy, relayed, directories, streams, stop_condition)
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
@@ -102,14 +140,14 @@ def choose_cpus(cpus: float, available: int, pick: Callable[[int], int] = random
     return f"{first}-{first + count - 1}" if count > 1 else str(first)
 
 
-def _build_options(
+def _build_spec(
     policy: EffectiveContainerPolicy,
     guest: GuestSettings,
     check: Check,
     directories: CheckDirectories,
     identity: _ContainerIdentity,
-) -> dict[str, Any]:
-    spec = ContainerSpec(
+) -> ContainerSpec:
+    return ContainerSpec(
         name=identity.name,
         image=guest.image_digest,
         argv=(),
@@ -126,8 +164,8 @@ def _build_options(
         hosts=guest.hosts,
         account_files=directories.account.files,
         supervisor=guest.supervisor,
+        cgroup_parent=guest.cgroup_parent,
     )
-    return create_options(spec, policy)
 
 
 def _build_check(

@@ -26,6 +26,8 @@ _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /report only"
+_NEWER = "the project needs a newer {} than the image has (docs/images.md)"
+_MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
@@ -57,7 +59,20 @@ _LACKED = (
     (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^ERROR: No matching distribution found for {_NAME}", f"'{{}}' {_NO_WHEEL}"),
     (_ENVIRONMENT, r"^As a reminder, you're using offline mode \(--offline\)", "cargo lacks crates of the project"),
+    (_ENVIRONMENT, r"^note: offline mode \(via `--offline`\) can sometimes cause", "cargo lacks crates of the project"),
     (_ENVIRONMENT, r"^.{0,200}: module lookup disabled by GOPROXY=off$", "go lacks modules of the project"),
+    (_ENVIRONMENT, r"^npm (?:ERR!|error) code ENOTCACHED$", "npm lacks packages of the project"),
+    (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
+    (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
+)
+_TOO_OLD = (
+    (r"^error: rustc \S{1,40} is not supported by the following package", "Rust"),
+    (r"^  this version of Cargo is older than the `\d{4}` edition", "Rust"),
+    (r"^  lock file version `\d+` was found, but this version of Cargo does not understand", "Rust"),
+    (r"^\S{0,200}go\.mod:\d+: (?:invalid go version '|unknown directive: toolchain$)", "Go"),
+    (r"^note: module requires Go \d", "Go"),
+    (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
 )
 _ASKED_A_NETWORK = (
     r"^hint: Packages were unavailable because the network was disabled\.",
@@ -75,6 +90,7 @@ _MET_A_LIMIT = (
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
 )
 _COMPILED = (
+    (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
 )
@@ -82,6 +98,7 @@ _SYMPTOMS = tuple(
     _Symptom(kind, re.compile(pattern), sentence)
     for kind, pattern, sentence in (
         *_LACKED,
+        *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *_MET_A_LIMIT,
         *_COMPILED,
@@ -92,6 +109,7 @@ _HEADER = re.compile(r"^(\S{1,200}: fatal error: )([\w./+-]{1,80})(: No such fil
 _IMPORTS = (
     re.compile(_RAISED + r"(?:ModuleNotFoundError|ImportError): No module named '?([A-Za-z_][\w.]{0,80})'?$"),
     re.compile(r"^Error: Cannot find (?:module|package) '(@?[A-Za-z_][\w./-]{0,80})'"),
+    re.compile(r"^Can't locate \S{1,200}\.pm in @INC \(you may need to install the ([A-Za-z_][\w:]{0,80}) module\)"),
 )
 _NOT_THERE = (
     re.compile(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?(?:\d+: )?{_NAME}: (?:command )?not found$"),

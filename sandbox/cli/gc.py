@@ -1,4 +1,4 @@
-"""`sandbox gc`: remove what killed controllers left behind."""
+"""`sandbox gc`: remove what killed controllers left behind, and finished work beyond the settings `keep.*`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _NOT_REMOVED = {LeftoverAction.KEPT, LeftoverAction.BUSY, LeftoverAction.FAILED}
 @click.pass_obj
 def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
     """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left behind.
+
+    Also removes finished work beyond the settings `keep.*`, and packs cache clones that changed.
 
     Work that exists only here is saved to a ref first, or is kept and named. Exits with 5 when an action failed.
     """

@@ -29,14 +29,13 @@ def runs(invocation: Invocation, owner_id: str, limit: int) -> None:
 
 
 def _row(run: CheckRun) -> list[str]:
-    where = "clean room" if run.clean_room else "task"
     return [
         run.run_id,
         run.check_id,
         run.verdict.value,
         format_for_listing(run.started_at),
         f"{run.wall_time_s:.1f} s",
-        where,
+        run.place,
     ]
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.repository_argument import locate_repository
+from sandbox.models import Check, ProfileCandidate, ProfileCandidates
 from sandbox.profiles import Profile
+from sandbox.text import one_line
 
 
 @click.group()
 def profiles() -> None:
-    """List and show profiles of repositories."""
+    """List, show and detect profiles of repositories."""
 
 
 @profiles.command("list")
@@ -47,7 +51,44 @@ def show(invocation: Invocation, name: str) -> None:
 def _show(found: Profile) -> None:
     click.echo(f"{found.name}: {found.label}")
     click.echo(f"  image  {found.image}")
-    for check in found.checks:
-        click.echo(f"  check  {check.id}: {shlex.join(check.argv)}  (timeout {check.timeout_s:g} s)")
+    _show_checks(found.checks)
+
+
+def _show_checks(checks: Iterable[Check]) -> None:
+    for check in checks:
+        click.echo(f"  check  {check.id}: {one_line(shlex.join(check.argv))}  (timeout {check.timeout_s:g} s)")
         for name, value in check.env.items():
-            click.echo(f"         {name}={value}")
+            click.echo(f"         {name}={one_line(value)}")
+
+
+@profiles.command()
+@click.argument("url")
+@click.option("--ref", default="HEAD", help="Branch, tag, commit id or pr/NUMBER. Default: the default branch.")
+@global_options
+@click.pass_obj
+def detect(invocation: Invocation, url: str, ref: str) -> None:
+    """Show which profiles URL matches, by which evidence, and what would run. No code of it is run."""
+    with invocation.workbench() as workbench:
+        found = workbench.detect_profiles(locate_repository(workbench, url), ref)
+    invocation.emit(found, lambda: _show_candidates(found))
+
+
+def _show_candidates(found: ProfileCandidates) -> None:
+    click.echo(f"{found.repo_id}  {one_line(found.ref)}  commit {found.commit[:12]}")
+    used, *others = found.candidates
+    _show_candidate(used, "used")
+    if used.problem:
+        note(f"The profile {used.name} cannot be used: {used.problem}")
+    else:
+        click.echo(f"  image  {used.image}")
+        _show_checks(used.checks)
+    if not used.checks and not used.problem:
+        note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
+    for candidate in others:
+        _show_candidate(candidate, "also matches")
+
+
+def _show_candidate(candidate: ProfileCandidate, role: str) -> None:
+    click.echo(f"{candidate.name}: {role}, weight {candidate.weight}")
+    for text in candidate.why or ("no other profile matches",):
+        click.echo(f"  found  {one_line(text)}")

@@ -45,7 +45,7 @@ def _show(repository: Repository) -> None:
 
 @repo.command()
 @click.argument("url")
-@click.option("--ref", default="HEAD", help="Branch, tag or full commit id. Default: the remote's default branch.")
+@click.option("--ref", default="HEAD", help="Branch, tag, commit id or pr/NUMBER. Default: the default branch.")
 @click.option("--subpath", help="Check out only this directory.")
 @global_options
 @click.pass_obj

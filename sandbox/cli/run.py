@@ -16,7 +16,7 @@ from sandbox.text import one_line
 
 @click.command()
 @click.argument("url")
-@click.option("--ref", default="HEAD", help="Branch, tag or full commit id. Default: the remote's default branch.")
+@click.option("--ref", default="HEAD", help="Branch, tag, commit id or pr/NUMBER. Default: the default branch.")
 @click.option(
     "--check", "checks", multiple=True, metavar="ID", help="Run only this check and the checks it requires. Repeatable."
 )
@@ -45,6 +45,9 @@ def run(
 
 def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"{summary.repository.id}  {summary.ref}")
+    if request := summary.pull_request:
+        what = f"trial merge of pull request {request.number}" if request.merged else f"pull request {request.number}"
+        click.echo(f"  {what}: {one_line(request.subject)}, by {one_line(request.author)}")
     click.echo(f"  commit {summary.commit[:12]}  tree {summary.tree[:12]}  profile {summary.profile}")
     show_runs(summary.runs, summary.repository.id)
     word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")

@@ -23,7 +23,9 @@ def task() -> None:
 @task.command()
 @click.argument("repo_id", metavar="REPO")
 @click.option("--prompt", default="", help="Purpose of the task; part of its branch name.")
-@click.option("--base", "base_branch", help="Branch, tag or commit to start from. Default: the default branch.")
+@click.option(
+    "--base", "base_branch", help="Branch, tag, commit id or pr/NUMBER to start from. Default: the default branch."
+)
 @click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
 @global_options

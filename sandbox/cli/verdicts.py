@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import defaultdict
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from sandbox.checks.crash import find_crash
+from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
@@ -20,6 +22,10 @@ from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
+_ERROR = re.compile(
+    r"\b(?:error(?!s)|fatal|traceback|panicked|undefined reference|cannot find|not found|no such file|not ok)\b",
+    re.IGNORECASE,
+)
 
 
 class CheckProgress:
@@ -38,15 +44,23 @@ class CheckProgress:
     def watch(self) -> Watch:
         """Callbacks for the workbench. The clock stops with the command, even if the command fails."""
         context = click.get_current_context()
+        status = context.ensure_object(Invocation).status
+        build = BuildProgress(status)
+        context.call_on_close(build.show_log)  # empty, unless a build failed
         if self._follow:
-            return Watch(announce=self._announce, follow=self._echo, queued=self._show_queued)
-        self._status = context.ensure_object(Invocation).status
+            return Watch(self._announce, follow=self._echo, queued=self._show_queued, building=build.add_line)
+        self._status = status
         self._clock = ProgressClock(self._status, note)
         context.call_on_close(self._clock.stop)
         if self._parallel:
-            return Watch(announce=self._announce)
+            return Watch(self._announce, building=build.add_line)
         hear = self._clock.add_output if self._status.live else None
-        return Watch(announce=self._announce, follow=hear and (lambda _, chunk: hear(chunk)), queued=self._show_queued)
+        return Watch(
+            self._announce,
+            follow=hear and (lambda _, chunk: hear(chunk)),
+            queued=self._show_queued,
+            building=build.add_line,
+        )
 
     def _show_queued(self, position: int) -> None:
         """0: its turn has come."""
@@ -129,8 +143,17 @@ def _show_failure(run: CheckRun) -> None:
 
 def _show_tails(run: CheckRun) -> None:
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
-        for line in text.splitlines()[-_TAIL_LINES:]:
+        lines = text.splitlines()
+        for line in (*_find_first_error(lines[:-_TAIL_LINES]), *lines[-_TAIL_LINES:]):
             click.echo(f"      {name} | {line}")
+
+
+def _find_first_error(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first line that looks like an error, and a mark for what is left out: later errors often follow from it."""
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), None)
+    if first is None:
+        return ()
+    return (lines[first],) if first == len(lines) - 1 else (lines[first], "...")
 
 
 def _format_location(failure: TestFailure) -> str:

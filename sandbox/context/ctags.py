@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, create_options
 from sandbox.engine.protocol import GuestRunner
@@ -76,6 +76,7 @@ class CtagsRun:
     account: GuestAccount
     instance: str
     tree: Path
+    cgroup_parent: str
 
 
 def read_symbols(run: CtagsRun) -> list[Symbol]:
@@ -131,8 +132,9 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
         report=None,
         user=run.account.user,
         runtime=run.runtime,
-        labels={INSTANCE_LABEL: run.instance, "space.sandbox.run": run.name},
+        labels={INSTANCE_LABEL: run.instance, RUN_LABEL: run.name},
         cpuset="",
         workspace_read_only=True,
         account_files=run.account.files,
+        cgroup_parent=run.cgroup_parent,
     )

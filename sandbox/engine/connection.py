@@ -49,8 +49,8 @@ class DockerEngine(DockerApi):
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
 
-    def require_same_users(self) -> None:
-        ownership.require_same_users(self)
+    def require_same_users(self) -> Mapping[str, Any]:
+        return ownership.require_same_users(self)
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return visibility.can_mount(self, folder, probe)

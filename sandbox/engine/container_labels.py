@@ -4,6 +4,8 @@ from __future__ import annotations
 
 INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
+RUN_LABEL = "space.sandbox.run"
+"""Of a container that is removed after one run."""
 
 
 def task_container_name(instance: str, task_id: str) -> str:

@@ -42,7 +42,7 @@ class ContainerExit:
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
     `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
     after the command had ended. `memory_left_bytes`: what the guest held in memory after that. `pressure`: None if
-    unknown.
+    unknown. `host_out_of_memory`: a process was killed, and not because of the guest's own limit.
     """
 
     exit_code: int | None
@@ -57,6 +57,7 @@ class ContainerExit:
     leftover_processes: int | None = None
     memory_left_bytes: int | None = None
     pressure: Pressure | None = None
+    host_out_of_memory: bool = False
 
 
 @dataclass(frozen=True)

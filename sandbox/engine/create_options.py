@@ -107,6 +107,7 @@ System V shared memory goes with the last process that uses it: it would stay, a
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_CGROUP_PARENT = re.compile(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -141,10 +142,37 @@ class AccountFiles:
 
 @dataclass(frozen=True)
 class GuestAccount:
-    """The user that a guest runs as, uid and gid, and the files that name it."""
+    """The user that a guest runs as, uid and gid, and the files that name it.
+
+    `shared`: programs of the controller's user and other guests have the same uid.
+    """
 
     user: tuple[int, int]
     files: AccountFiles
+    shared: bool = False
+
+
+EGRESS_SOCKET_TARGET = "/sandbox-egress"
+RELAY_TARGET = "/sandbox-relay"
+CA_FILE_TARGET = "/sandbox-ca.pem"
+
+
+@dataclass(frozen=True)
+class EgressMounts:
+    """What a guest that fetches packages gets in addition; no guest that runs foreign code ever gets it.
+
+    `socket`: of the proxy (sandbox/egress). `relay`: our static program that offers it as an HTTP proxy on loopback.
+    `ca_file`: the CA certificates of the registries.
+    """
+
+    socket: Path
+    relay: Path
+    ca_file: Path
+
+    @property
+    def binds(self) -> tuple[tuple[Path, str], ...]:
+        """Host and guest paths, all read-only: a socket accepts connections nevertheless."""
+        return (self.socket, EGRESS_SOCKET_TARGET), (self.relay, RELAY_TARGET), (self.ca_file, CA_FILE_TARGET)
 
 
 @dataclass(frozen=True)
@@ -172,7 +200,9 @@ class ContainerSpec:
     workspace_read_only: bool = False  # for guests that only read
     hosts: Path | None = None  # read-only at /etc/hosts: without a network the engine leaves that file empty
     account_files: AccountFiles | None = None  # read-only at /etc/passwd and /etc/group; None: the image's
+    cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
+    egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
 
 
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
@@ -286,7 +316,7 @@ def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) ->
         "UTSMode": "",
         "UsernsMode": "",
         "CgroupnsMode": "private",
-        "CgroupParent": "",
+        "CgroupParent": spec.cgroup_parent,
         "Cgroup": "",
         "Sysctls": dict(SYSCTLS),
         "AutoRemove": False,  # would lose the exit status
@@ -349,6 +379,7 @@ def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict
         (spec.hosts, "/etc/hosts", True),
         *((path, target, True) for path, target in _account_mounts(spec.account_files)),
         (spec.supervisor.binary if spec.supervisor else None, SUPERVISOR_TARGET, True),
+        *((path, target, True) for path, target in (spec.egress.binds if spec.egress else ())),
     )
     return {
         "Binds": [],
@@ -388,6 +419,8 @@ def _require_identity(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> 
         )
     if not _CPUSET.fullmatch(spec.cpuset):
         raise _violation(f"Not a valid CPU set: {spec.cpuset!r}")
+    if not _CGROUP_PARENT.fullmatch(spec.cgroup_parent):
+        raise _violation(f"Not a valid control group: {spec.cgroup_parent!r}")
 
 
 def _require_command_or_supervisor(spec: ContainerSpec) -> None:
@@ -402,7 +435,10 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     accounts = (path for path, _ in _account_mounts(spec.account_files))
-    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary):
+    if spec.egress is not None and spec.git_mask is not None:
+        raise _violation("A guest with a way out must not have a worktree")
+    egress = (path for path, _ in spec.egress.binds) if spec.egress else ()
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress):
         if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
 

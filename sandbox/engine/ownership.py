@@ -35,12 +35,17 @@ def describe_user_mapping(info: Mapping[str, Any]) -> str:
     return next((words for name, words in _MAPPINGS.items() if any(f"name={name}" in o for o in options)), "")
 
 
-def require_same_users(engine: EngineInformation) -> None:
-    """Raises: `engine_unavailable` for an engine that maps users. Costs one request to the engine."""
-    if words := describe_user_mapping(engine.info()):
+def require_same_users(engine: EngineInformation) -> Mapping[str, Any]:
+    """Return what the engine says of itself, which is read for this: one request.
+
+    Raises: `engine_unavailable` for an engine that maps users.
+    """
+    info = engine.info()
+    if words := describe_user_mapping(info):
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE, f"The engine {words}", details=engine.endpoint.url, hint=USER_MAPPING_HINT
         )
+    return info
 
 
 def require_writable_folders(posture: Posture, options: Mapping[str, Any]) -> None:

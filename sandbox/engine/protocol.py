@@ -54,8 +54,8 @@ class EngineInformation(Protocol):
         """Raises: `engine_unavailable` for a runtime that it does not have."""
         ...
 
-    def require_same_users(self) -> None:
-        """Raises: `engine_unavailable` if its guests have other uids than this host."""
+    def require_same_users(self) -> Mapping[str, Any]:
+        """Return `info()`. Raises: `engine_unavailable` if its guests have other uids than this host."""
         ...
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:

@@ -27,6 +27,8 @@ from sandbox.engine.container import create_container, kill_container, remove_co
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.direct_requests import inspect_directly
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.guest_group import require_in_group
+from sandbox.engine.kill_origin import KillOrigin
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable_folders
@@ -126,6 +128,7 @@ def _verify_guest(
     pid = int(inspected["State"]["Pid"])
     if engine.is_local:
         require_mounts(pid, options)
+        require_in_group(find_cgroups(pid), options["HostConfig"]["CgroupParent"])
     return _VerifiedGuest(inspected["Id"], pid, inspected["Config"]["Env"], session)
 
 
@@ -148,12 +151,15 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     command = check.build_command(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
     groups = find_cgroups(guest.pid) if engine.is_local else None
-    with Meter(groups, is_first=guest.is_first) as meter:
-        outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
+    with KillOrigin(groups) as origin:
+        with Meter(groups, is_first=guest.is_first) as meter:
+            outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
+        is_host_short = origin.is_host_short()
     wall_time_s = time.monotonic() - started
     if outcome.report is None:
         ending = _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s)
-        return replace(ending, pressure=meter.pressure), False
+        ending = replace(ending, pressure=meter.pressure, host_out_of_memory=ending.oom_killed and is_host_short)
+        return ending, False
     left_bytes = read_held_memory(groups) if groups else None
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
     ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure)
@@ -164,6 +170,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
         )  # a failed kill raises; a removal that hangs is quarantined without an error
     if ending.counters.oom_kills is None:
         ending = _with_engine_oom_flag(engine, guest, ending)
+    ending = replace(ending, host_out_of_memory=ending.oom_killed and is_host_short)
     # A guest that received a kill request may know the nonce and imitate PID 1 (docs/adr/0019, gVisor): do not keep it.
     clean = outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
     is_small = check.max_left_bytes is None or (left_bytes or 0) <= check.max_left_bytes

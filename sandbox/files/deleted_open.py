@@ -1,15 +1,18 @@
 """Deleted files that guests still have open. They fill a disk, and a walk does not find them (THREATS L04).
 
-A process is a guest's if its root has this worktree at the mount point. A file descriptor in flight between two sockets
-belongs to no process, so such a file is not found.
+A process is a guest's if its root has this worktree at the mount point. Threads are asked, not processes: a process has
+no files any more when its first thread has ended, and clone(2) can give a thread a table of files of its own. A file
+descriptor in flight between two sockets belongs to no process, so such a file is not found.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -17,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from sandbox.files.disk_usage import DiskUse, disk_use_of
 
 _UID = re.compile(rb"^Uid:\t(\d+)\t", re.MULTILINE)
+_SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
+_libc = ctypes.CDLL(None, use_errno=True)
 _MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
 
 
@@ -41,7 +46,7 @@ def measure_deleted_open(
 def _stat_guest_files(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
     with suppress(OSError):  # the worktree was removed
         for process in _find_guest_processes(proc, worktree.stat(), mounted_at):
-            yield from _stat_open_files(process)
+            yield from _stat_open_files(proc, process)
 
 
 def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
@@ -57,14 +62,45 @@ def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: Pure
 
 
 def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> bool:
-    there = os.lstat(process / "root" / mounted_at.relative_to("/"))
-    return (there.st_dev, there.st_ino) == (worktree.st_dev, worktree.st_ino)
+    """Whether a thread that has not ended has the worktree in its root."""
+    for thread in (process / "task").iterdir():
+        with suppress(OSError):  # it has ended
+            there = os.lstat(thread / "root" / mounted_at.relative_to("/"))
+            return (there.st_dev, there.st_ino) == (worktree.st_dev, worktree.st_ino)
+    return False
 
 
-def _stat_open_files(process: Path) -> Iterator[os.stat_result]:
+def _stat_open_files(proc: Path, process: Path) -> Iterator[os.stat_result]:
     """Open and mapped files: a mapping keeps a file after its descriptor was closed."""
-    for kind in ("fd", "map_files"):
-        with suppress(OSError), os.scandir(process / kind) as names:
+    threads = [thread.name for thread in (process / "task").iterdir()]
+    tables = [process / "task" / thread / "fd" for thread in _choose_one_of_each_table(threads)]
+    for folder in (*tables, *_find_mappings(proc, threads)):
+        with suppress(OSError), os.scandir(folder) as names:
             for entry in names:
                 with suppress(OSError):
                     yield entry.stat()
+
+
+def _choose_one_of_each_table(threads: Sequence[str]) -> list[str]:
+    """One thread for each table of open files; each thread, if the kernel does not compare them."""
+    chosen: list[str] = []
+    for thread in threads:
+        if all(_compare_files(thread, other) != 0 for other in chosen):
+            chosen.append(thread)
+    return chosen
+
+
+def _compare_files(thread: str, other: str) -> int:
+    """kcmp(2): 0 if both threads have the same table of open files; negative if that is unknown."""
+    number = _SYS_KCMP.get(platform.machine())
+    return -1 if number is None else int(_libc.syscall(number, int(thread), int(other), _KCMP_FILES, 0, 0))
+
+
+def _find_mappings(proc: Path, threads: Sequence[str]) -> list[Path]:
+    """The mappings of a process, which all its threads share, by a thread that has not ended."""
+    for thread in threads:
+        folder = proc / thread / "map_files"  # hidden in a listing of proc, but there for each thread
+        with suppress(OSError), os.scandir(folder) as names:
+            if next(names, None) is not None:
+                return [folder]
+    return []

@@ -18,6 +18,7 @@ MAX_DEPTH = 128
 """Nested directories. No walk of ours goes deeper (`files.names.WalkLimits`)."""
 
 _BLOCK = 512  # the unit of st_blocks on Linux, independent of the file system's block size: stat(2)
+_FULL_BYTES, _FULL_FILES = 128 * 1024, 4
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -55,6 +56,11 @@ class FreeSpace:
             free_bytes=info.f_bavail * info.f_frsize,
             free_files=info.f_favail if info.f_files else None,
         )
+
+
+def is_full(room: FreeSpace) -> bool:
+    """Whether a file system takes hardly another file. Pure."""
+    return room.free_bytes < _FULL_BYTES or (room.free_files is not None and room.free_files < _FULL_FILES)
 
 
 def measure_disk_use(root: Path, since_ns: int = 0) -> Generator[DiskUse]:

@@ -46,8 +46,10 @@ UNREADABLE_REASONS = frozenset({"regular", "link", "length", "mode"})
 class WorktreeFiles:
     """Safe access to the files below one root. Use it as a context manager: it opens the root's handle once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, time_ns: int | None = None) -> None:
+        """`time_ns`: modification time of the files that are written, instead of now."""
         self._root = root
+        self._time_ns = time_ns
         self._fd = -1
         self._owner = -1
 
@@ -181,6 +183,9 @@ class WorktreeFiles:
             temporary = RESERVED_PREFIX + secrets.token_hex(8).encode()
             try:
                 make(folder, temporary)
+                if self._time_ns is not None:
+                    times = (self._time_ns, self._time_ns)
+                    os.utime(temporary, ns=times, dir_fd=folder, follow_symlinks=False)
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with suppress(OSError):

@@ -167,7 +167,8 @@ def _verification(facts: BodyFacts) -> str:
     if facts.verified is None:
         return f"**Unknown**: the verification of {where} could not be checked ({as_prose(facts.unknown_reason)})."
     if facts.verified:
-        return f"**Verified**: every check of the profile {as_code(facts.profile)} passed in a clean room on {where}."
+        rooms = "a fresh room" if any(run.place == "fresh room" for run in facts.runs) else "a clean room"
+        return f"**Verified**: every check of the profile {as_code(facts.profile)} passed in {rooms} on {where}."
     if not facts.runs and not facts.missing:
         return f"**Not verified**: the profile {as_code(facts.profile)} has no checks for {where}."
     return f"**Not verified**: not every check of the profile {as_code(facts.profile)} has passed on {where}."

@@ -27,7 +27,7 @@ STREAM_SETTINGS = {
     "GIT_CONFIG_VALUE_0": "1m",
 }
 _CHUNK = 1 << 18
-_CHAIN = 4096  # git makes chains of up to 50 differences, and cannot be told to make longer ones (pack.depth)
+_CHAIN = 4096  # git makes chains of up to 50 differences, and at most this many (pack.depth)
 
 
 class BlobReader:

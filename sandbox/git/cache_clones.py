@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ _CORRUPTION_CODES = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.
 _LOOSE_REFS = 1000
 _MAX_NAMES_SHOWN = 12
 _SHA1, _SHA256 = 40, 64  # digits of an object id
+_SHORT_ID = re.compile(r"^[0-9a-f]{7,63}$")
 _CONFIG = """\
 [core]
 \trepositoryformatversion = %d
@@ -263,9 +265,10 @@ def _find_branch_at(git: Git, commit: str) -> str:
 
 
 def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
-    """The commit of a branch, tag, full commit id or `HEAD` (the default branch), as of the last fetch.
+    """The commit of a branch, tag, commit id or `HEAD` (the default branch), as of the last fetch.
 
-    Raises: `invalid_input` for a revision expression, `not_found` for an unknown name.
+    An id may be short: at least seven digits that only one commit begins with. A branch or tag of that name goes first.
+    Raises: `invalid_input` for a revision expression or an ambiguous id, `not_found` for an unknown name.
     """
     if ref == "HEAD":
         ref = default_branch
@@ -279,12 +282,28 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
         commit = peel(git, oid, "commit") if oid else None
         if commit:
             return commit
+    if _SHORT_ID.fullmatch(ref) and (commit := _find_by_short_id(git, ref)):
+        return commit
     raise SandboxError(
         ErrorCode.NOT_FOUND,
         f"The remote has no branch, tag or commit '{ref[:100]}'",
         details=f"Known: {', '.join(_list_recent_names(git))}",
-        hint="Name a commit by its full id. It must be on a branch or tag.",
+        hint="A commit must be on a branch or tag. A pull request is named pr/NUMBER.",
     )
+
+
+def _find_by_short_id(git: Git, prefix: str) -> str | None:
+    """The only commit whose id begins with these digits. Raises: `invalid_input` if there are several."""
+    listed = git.attempt("rev-parse", f"--disambiguate={prefix}").stdout.decode().split()
+    commits = [oid for oid in listed if peel(git, oid, "commit") == oid]
+    if len(commits) > 1:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{len(commits)} commits begin with {prefix}",
+            details=", ".join(oid[: len(prefix) + 6] for oid in commits[:_MAX_NAMES_SHOWN]),
+            hint="Give more digits.",
+        )
+    return commits[0] if commits else None
 
 
 def _list_recent_names(git: Git) -> list[str]:

@@ -46,6 +46,14 @@ def read_messages(git: Git, base: str, head: str) -> str:
     return found.decode("utf-8", errors="replace")
 
 
+def read_author_and_subject(git: Git, commit: str) -> tuple[str, str]:
+    """Author (`NAME <EMAIL>`) and subject of a commit, each cut at `SUBJECT_BYTES`; untrusted text."""
+    fields = ("--max-count=1", "--encoding=UTF-8", "--no-commit-header", "--format=%an <%ae>%n%s")
+    with git.stream("rev-list", *fields, commit) as process:
+        author, subject, *_ = *_read_line_starts(process.stdout), b"", b""
+    return author.decode("utf-8", errors="replace"), subject.decode("utf-8", errors="replace")
+
+
 def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     """Every path changed by any commit on `head` that `base` does not have; empty for a single commit.
 

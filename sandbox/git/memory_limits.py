@@ -40,7 +40,7 @@ def is_repeatable(args: Sequence[str]) -> bool:
 
 def choose_memory(args: Sequence[str], requested: GitMemory) -> GitMemory:
     """The memory of a local command; `requested` unless the command is known to need something else. Pure."""
-    if args[0] == "fsck" or (args[0] == "rev-list" and "--objects" in args):
+    if args[0] in {"fsck", "repack"} or (args[0] == "rev-list" and "--objects" in args):
         return _HISTORY
     return _SEARCH if args[0] == "grep" else requested
 

@@ -185,7 +185,7 @@ def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
     `quota_exceeded` for too many refs.
     """
     branch, commit, refs = "", "", 0
-    for value, name in _list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
+    for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
@@ -201,7 +201,7 @@ def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
     return RemoteHead(require_ref_name(branch) if branch else "", commit)
 
 
-def _list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
+def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
     with open_for_reading(git, access) as readable:
         lines = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
@@ -254,6 +254,11 @@ def fetch(git: Git, access: RemoteAccess, *, partial: bool = False) -> str:
     `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
     """
     return _fetch(git, access, ("--prune",), (_BRANCH_REFSPEC, _TAG_REFSPEC), partial=partial)
+
+
+def fetch_ref(git: Git, access: RemoteAccess, source: str, target: str, *, partial: bool) -> None:
+    """Fetch one ref of the remote, by its full name, into a ref of the cache. Raises: as `fetch`, `not_found`."""
+    _fetch(git, access, (), (f"+{source}:{target}",), partial=partial)
 
 
 def fetch_blobs(git: Git, access: RemoteAccess, oids: Sequence[str]) -> None:
@@ -318,7 +323,7 @@ def _fetch_readable(
 def find_remote_branch(git: Git, access: RemoteAccess, branch: str) -> str | None:
     """The commit that a branch of the remote points to now, or None."""
     ref = f"refs/heads/{require_ref_name(branch)}"
-    for oid, name in _list_refs(git, access, patterns=(ref,)):
+    for oid, name in list_refs(git, access, patterns=(ref,)):
         if name == ref and is_object_id(oid):
             return oid
     return None

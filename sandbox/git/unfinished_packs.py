@@ -15,6 +15,9 @@ from sandbox.errors import ErrorCode, SandboxError
 _UNFINISHED = "tmp_*"
 _MIN_AGE_S = 60.0
 
+FETCH_LIMIT = "fetch_limit"
+"""The `reason` of the error for a pack that reached the limit of a fetch."""
+
 
 @contextmanager
 def remove_unfinished_packs(git_dir: Path, limit_bytes: int) -> Iterator[None]:
@@ -42,6 +45,7 @@ def _too_large_error(limit_bytes: int, error: SandboxError) -> SandboxError:
         f"The remote sent more than {limit_bytes} bytes, the limit of one fetch",
         details=error.details,
         hint="The received data was deleted. The limit is `remotes.max_fetch_bytes` in config.toml.",
+        reason=FETCH_LIMIT,
     )
 
 

@@ -1,21 +1,24 @@
 """The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
-from sandbox.images.build import build
-from sandbox.images.catalogue import Recipe, read_catalogue, tag_of
+from sandbox.images.build import SUPERVISOR, build
+from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
 from sandbox.images.inventory import list_images
 from sandbox.images.lookup import ImageBuildContext
 from sandbox.images.resolve import read_wheelhouse_digest, resolve_image
-from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
+from sandbox.images.supervisor import SupervisorExtractor, ensure_relay, ensure_supervisor
 from sandbox.images.unused import UnusedImage, find_unused_images, remove_unused_image
 
 __all__ = [
+    "SUPERVISOR",
     "ImageBuildContext",
     "Recipe",
     "SupervisorExtractor",
     "UnusedImage",
     "build",
+    "ensure_relay",
     "ensure_supervisor",
     "find_unused_images",
+    "has_recipe",
     "list_images",
     "read_catalogue",
     "read_wheelhouse_digest",

@@ -1,9 +1,9 @@
 """The guest's PID 1 on the host: extracted from the image `init` once, then a file to bind into every guest.
 
 The engine has the binary, but a bind mount needs a host path. So a guest of that image, as confined as any other,
-prints the binary (`/init --hand-out`). The engine's `cp` and archive endpoints are not used: they follow links of the
-image. The output is verified before it is stored: it must be a complete, statically linked program, because it cannot
-use a loader of the image it will run in.
+prints the binary (`/init --hand-out`); the relay of guests that fetch comes from the same image in the same way. The
+engine's `cp` and archive endpoints are not used: they follow links of the image. The output is verified before it is
+stored: it must be a complete, statically linked program, because it cannot use a loader of the image it will run in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
@@ -32,7 +32,7 @@ from sandbox.store.home import write_atomically
 
 MODE = 0o555
 MIN_BYTES, MAX_BYTES = 16 * 1024, 16 * 1024**2
-_ARGV = ("/init", "--hand-out")
+_HAND_OUT = "--hand-out"
 _DEADLINE_S = 120.0
 _KEEP_S = 7 * 24 * 3600.0  # another process may be about to bind an older one
 _ELF64 = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # elf(5): identification, then Elf64_Ehdr, little-endian
@@ -59,8 +59,19 @@ def ensure_supervisor(
     with the command that builds it, `internal` for an image that prints anything else, `invalid_input` for a home on a
     noexec file system, and the errors of the engine adapter.
     """
+    return _ensure_program(site, policy, extractor, image, "init")
+
+
+def ensure_relay(site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor) -> Path:
+    """Return the host path of the relay's binary (images/init/relay.c), as `ensure_supervisor` does for PID 1."""
+    return _ensure_program(site, policy, extractor, SUPERVISOR, "relay")
+
+
+def _ensure_program(
+    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, image: str, program: str
+) -> Path:
     digest = resolve_image(site, image)
-    path = site.home.supervisors / digest.removeprefix("sha256:") / "init"
+    path = site.home.supervisors / digest.removeprefix("sha256:") / program
     if not is_usable_binary(path):
         with site.home.locked("supervisor"):
             if not is_usable_binary(path):
@@ -84,7 +95,7 @@ def _extract_to(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     _require_executable(path.parent)
     with _empty_folder(path.parent) as folder:
-        binary = _extract(site, policy, _container_spec(policy, extractor, digest, folder))
+        binary = _extract(site, policy, _container_spec(policy, extractor, (digest, path.name), folder))
     require_static_program(binary)
     write_atomically(path, binary, mode=MODE)
     path.chmod(MODE)  # independent of the umask
@@ -104,12 +115,14 @@ _LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=256)  # gVisor itsel
 
 
 def _container_spec(
-    policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, folder: Path
+    policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, source: tuple[str, str], folder: Path
 ) -> ContainerSpec:
+    """`source`: the image's digest and the program's name in it."""
+    digest, program = source
     return ContainerSpec(
         name=extractor.name,
         image=digest,
-        argv=_ARGV,
+        argv=(f"/{program}", _HAND_OUT),
         cwd=PurePosixPath(policy.container.mounts.workspace),
         env={},
         limits=policy.container.within_ceiling(_LIMITS),
@@ -118,7 +131,7 @@ def _container_spec(
         report=None,
         user=extractor.user,
         runtime=extractor.runtime,
-        labels={INSTANCE_LABEL: extractor.instance, "space.sandbox.run": extractor.name},
+        labels={INSTANCE_LABEL: extractor.instance, RUN_LABEL: extractor.name},
         cpuset="",
         workspace_read_only=True,
     )
@@ -139,7 +152,7 @@ def _extract(site: ImageBuildContext, policy: EffectiveContainerPolicy, spec: Co
     ending = site.engine.run_to_end(spec.name, options, streams, deadline_s=_DEADLINE_S, stop_condition=too_much)
     if ending.stop_verdict is None and (ending.timed_out or ending.exit_code != 0):
         why = "did not finish" if ending.timed_out else f"ended with exit code {ending.exit_code}"
-        raise _unusable(f"{' '.join(_ARGV)} {why}. {errors.decode('utf-8', 'replace')}")
+        raise _unusable(f"{' '.join(spec.argv)} {why}. {errors.decode('utf-8', 'replace')}")
     return bytes(binary)
 
 

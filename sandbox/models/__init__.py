@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
+    from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.repositories import CloneResult, RemoveResult, Repository
     from sandbox.models.runs import (
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         CheckRun,
         FailedTest,
         Pressure,
+        PullRequestCommit,
         Report,
         RunSummary,
         StoppedCheck,
@@ -92,6 +95,8 @@ __all__ = [
     "Delivery",
     "Diff",
     "DiffFile",
+    "EgressAccess",
+    "EgressRefusal",
     "Entrypoint",
     "FailedTest",
     "FetchResult",
@@ -117,7 +122,10 @@ __all__ = [
     "Pressure",
     "Probe",
     "ProbeLevel",
+    "ProfileCandidate",
+    "ProfileCandidates",
     "PullRequest",
+    "PullRequestCommit",
     "PullRequestStatus",
     "PullState",
     "PushResult",
@@ -169,6 +177,7 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
+    "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
@@ -177,11 +186,11 @@ _MODULES = {
     "logs": "LogLines LogMatch LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
+    "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "repositories": "CloneResult Repository RemoveResult",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure Report RunSummary StopResult StoppedCheck TestFailure "
-    "UncommittedChanges "
-    "UncommittedChange Usage Verdict Verification",
+    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
+    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",

@@ -59,6 +59,8 @@ class Usage(Model):
     `cpu_throttled_s`: how long its limit on CPUs held it back, summed over CPUs. `disk_used_*`: the amounts that the
     disk limits apply to, at the last count; None if counting took too long. `memory_left_bytes`: what the guest held in
     memory after the check: files in /tmp, the home and /dev/shm, shared memory, and its supervisor.
+    `host_out_of_memory`: the kernel killed a process, and not because of `limits.memory_bytes`: all guests together had
+    reached their bound, or the host its end.
     """
 
     cpu_time_s: float | None = None
@@ -73,6 +75,7 @@ class Usage(Model):
     memory_left_bytes: int | None = None
     cpu_throttled_s: float | None = None
     pressure: Pressure | None = None
+    host_out_of_memory: bool | None = None
     limits: Limits
 
 
@@ -111,7 +114,8 @@ class CheckRun(Model):
 
     `cause`: None if it passed, and in records of older versions. `failures`: failed tests of its report, at most 50.
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
-    records of older versions.
+    records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
+    if the controller was not root, None in records of older versions.
     """
 
     run_id: str
@@ -133,11 +137,19 @@ class CheckRun(Model):
     truncated: bool
     tree: ObjectId
     clean_room: bool
+    guest_user: Literal["own", "shared"] | None = None
     cached: bool
     image_digest: str
     runtime: str
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
+
+    @property
+    def place(self) -> Literal["task", "clean room", "fresh room"]:
+        """Where it ran. A room is fresh, not clean, if other programs have its uid: they share its kernel limits."""
+        if not self.clean_room:
+            return "task"
+        return "fresh room" if self.guest_user == "shared" else "clean room"
 
 
 class StoppedCheck(Model):
@@ -186,10 +198,22 @@ class UncommittedChanges(Model):
     complete: bool
 
 
+class PullRequestCommit(Model):
+    """The commit of a pull request. `merged`: the forge's trial merge with the base branch, not the request's own.
+
+    `author` and `subject` are of the commit, written by anyone.
+    """
+
+    number: int
+    merged: bool
+    author: str
+    subject: str
+
+
 class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
-    `uncommitted`: for a local repository that has the commit checked out; else None.
+    `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
     """
 
     repository: Repository
@@ -200,3 +224,4 @@ class RunSummary(Model):
     verified: bool
     tree: ObjectId
     uncommitted: UncommittedChanges | None = None
+    pull_request: PullRequestCommit | None = None

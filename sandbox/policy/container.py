@@ -42,7 +42,9 @@ FORBIDDEN_KEYS = {
 """Keys that no file may have, with any value; other unknown keys are typing errors."""
 
 RuntimeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+GroupName = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9]{0,31}(-[a-z0-9]{1,32}){0,3})?$")]
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MIN_RESERVE_BYTES = 1024**3
 _HINT = "docs/configuration.md lists the keys of an operator's container policy."
 
 
@@ -91,7 +93,11 @@ class Ulimits(_ContainerPolicyModel):
 
 
 class ContainerPolicy(_ContainerPolicyModel):
-    """Hardening of every container. Rights that no guest may ever have are not configurable."""
+    """Hardening of every container. Rights that no guest may ever have are not configurable.
+
+    `group`: the control group of all guests of the host; empty: none. `all_memory_bytes`, `all_pids`: what they may use
+    together; 0: what the host has, less a reserve.
+    """
 
     runtimes: tuple[RuntimeName, ...] = Field(default=("runc", "runsc"), min_length=1)
     seccomp: str = "seccomp.json"
@@ -100,12 +106,22 @@ class ContainerPolicy(_ContainerPolicyModel):
     shm_bytes: PositiveInt = 64 * 1024**2
     cpu_shares: int = Field(default=512, ge=2, le=1024)
     oom_score_adj: int = Field(default=500, ge=0, le=1000)
+    group: GroupName = "space-sandbox"
+    all_memory_bytes: int = Field(default=0, ge=0, lt=1 << 60)
+    all_pids: int = Field(default=0, ge=0, lt=1 << 22)
     user: SharedUser = SharedUser()
     users: UserIds = UserIds()
     mounts: GuestPaths = GuestPaths()
     ulimits: Ulimits = Ulimits()
     ceiling: Limits = Limits()
     env: dict[str, str] = Field(default_factory=dict)
+
+    def memory_of_all_guests(self, host_bytes: int) -> int:
+        """What all guests together may use: the operator's number, or the memory of the host less a reserve for it, an
+        eighth and at least 1 GiB, or half of a small host.
+        """
+        reserve = min(max(_MIN_RESERVE_BYTES, host_bytes // 8), host_bytes // 2)
+        return self.all_memory_bytes or host_bytes - reserve
 
     def within_ceiling(self, limits: Limits) -> Limits:
         """Lower the limits to the ceiling: for our own tools. Limits of a check are refused instead."""

@@ -86,6 +86,11 @@ class Home:
         return self.ensure_file("gitmask", GIT_MASK)
 
     @property
+    def spare(self) -> Path:
+        """Files that are deleted when a full disk would stop what frees space."""
+        return self.repositories / "spare"
+
+    @property
     def supervisors(self) -> Path:
         """The guests' PID 1, one folder for each source image. Created again if missing."""
         return self.root / "init"
@@ -100,6 +105,11 @@ class Home:
 
     def worktree(self, repo_id: str, task_id: str) -> Path:
         return self.repositories / f"worktrees/{repo_id}/{task_id}"
+
+    @property
+    def disk_templates(self) -> Path:
+        """Empty disks, one for each size, that new disks are copied from. Created again if missing."""
+        return self.repositories / "disks"
 
     def layers(self, repo_id: str, task_id: str) -> Path:
         """Directories of a task's overlay, beside its worktree."""

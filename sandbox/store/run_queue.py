@@ -4,7 +4,8 @@ Theory. Each check that wants to run has a ticket: an empty file. Its name conta
 its lock, so the kernel invalidates the ticket of a dead process. All reads and changes happen under one lock and take
 about a millisecond. There is no other state, so a kill cannot leave wrong state. In each process only the first of its
 waiting threads polls the queue; it polls at intervals, and at once when a slot of the same process ends. On disk the
-queue is the directory `turns`, and its lock is `line.lock` (`Home.run_queue`).
+queue is the directory `turns`, and its lock is `line.lock` (`Home.run_queue`). The first ticket also waits until there
+is memory for its check (`MemoryDemand`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,22 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.lockfile import create_locked, remove_abandoned
-from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
+from sandbox.store.queue_tickets import (
+    Ticket,
+    draw_ticket,
+    may_run,
+    parse_ticket,
+    round_up_to_mib,
+    waiting_in_order,
+)
 
 POLL_S, MAX_POLL_S = 0.02, 2.0
 """Poll interval of the first ticket (the ticket at position n polls every n * `POLL_S`), and the longest interval."""
@@ -42,6 +51,35 @@ GiveUp = Callable[[], bool]
 
 OnPosition = Callable[[int], None]
 """Called with the position in the queue when it changes: 1 is next; 0: the check may run after a wait."""
+
+
+class MemoryDemand(Protocol):
+    """The memory that a check needs before it may run. `running`: the tickets of the home's checks that run now."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the check may use."""
+        ...
+
+    def fits(self, running: Sequence[Ticket]) -> bool:
+        """Whether the check may run beside those that run. Called with the queue locked, so it must be quick."""
+        ...
+
+    def make_room(self, running: Sequence[Ticket]) -> bool:
+        """Called without the lock when it does not fit: free what no check uses. Returns whether it fits now."""
+        ...
+
+
+class NoMemoryDemand:
+    """The demand of a check that waits for no memory."""
+
+    needed_bytes = 0
+
+    def fits(self, running: Sequence[Ticket]) -> bool:
+        return True
+
+    def make_room(self, running: Sequence[Ticket]) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -68,15 +106,18 @@ class RunQueue:
     _positions: dict[str, int] = field(default_factory=dict)  # of the last poll, by nonce
 
     @contextmanager
-    def wait_for_slot(self, owner: str, give_up: GiveUp, on_position: OnPosition) -> Iterator[QueueSlot]:
-        """Wait for a slot for `owner` and hold it during the body. If `give_up` ends the wait, the body runs all the
-        same, with `granted` False.
+    def wait_for_slot(
+        self, owner: str, give_up: GiveUp, on_position: OnPosition, demand: MemoryDemand | None = None
+    ) -> Iterator[QueueSlot]:
+        """Wait for a slot for `owner`, with memory for its `demand`, and hold it during the body. If `give_up` ends the
+        wait, the body runs all the same, with `granted` False.
 
-        Raises: `conflict` if a stopped process holds the queue's lock.
+        Raises: `conflict` if a stopped process holds the queue's lock; errors of `demand`.
         """
-        ticket, held = self._join(owner)
+        demand = demand or NoMemoryDemand()
+        ticket, held = self._join(owner, demand)
         try:
-            yield QueueSlot(ticket.running or self._wait(ticket, give_up, on_position), held)
+            yield QueueSlot(ticket.running or self._wait(ticket, demand, give_up, on_position), held)
         finally:
             self._leave(ticket, held)
 
@@ -85,12 +126,13 @@ class RunQueue:
         with self._lock_queue():
             return self._list_live_tickets()
 
-    def _join(self, owner: str) -> tuple[Ticket, int]:
+    def _join(self, owner: str, demand: MemoryDemand) -> tuple[Ticket, int]:
         with self._lock_queue():
             others = self._list_live_tickets()
-            ticket = draw_ticket(others, owner, secrets.token_hex(8))
+            ticket = draw_ticket(others, owner, secrets.token_hex(8), round_up_to_mib(demand.needed_bytes))
             rivals = [t for t in others if self._is_fresh(t)]
-            ticket = replace(ticket, running=may_run(ticket, [*rivals, ticket], self.parallel))
+            runs = may_run(ticket, [*rivals, ticket], self.parallel) and demand.fits(_list_running(rivals))
+            ticket = replace(ticket, running=runs)
             held, beside = create_locked(self.folder / ticket.name)
             beside.rename(self.folder / ticket.name)
         if not ticket.running:
@@ -111,10 +153,10 @@ class RunQueue:
             self._waiting[:] = [t for t in self._waiting if t.nonce != ticket.nonce]
             self._changed.notify_all()
 
-    def _wait(self, ticket: Ticket, give_up: GiveUp, on_position: OnPosition) -> bool:
+    def _wait(self, ticket: Ticket, demand: MemoryDemand, give_up: GiveUp, on_position: OnPosition) -> bool:
         reported = 0
         while not give_up():
-            position = self._find_known_position(ticket) or self._poll(ticket)
+            position = self._find_known_position(ticket) or self._poll(ticket, demand)
             if position != reported:
                 on_position(position)
                 reported = position
@@ -138,8 +180,19 @@ class RunQueue:
             first = waiting_in_order(self._waiting)[0]
             return 0 if first.nonce == ticket.nonce else self._positions.get(ticket.nonce, 0)
 
-    def _poll(self, ticket: Ticket) -> int:
-        """The position in the queue, or 0 after taking a slot. Raises: `internal` if the ticket was deleted."""
+    def _poll(self, ticket: Ticket, demand: MemoryDemand) -> int:
+        """The position in the queue, or 0 after taking a slot. Raises: as `_take_slot`; errors of `demand`."""
+        while True:
+            position, running = self._take_slot(ticket, demand)
+            if running is None or not demand.make_room(running):
+                return position
+
+    def _take_slot(self, ticket: Ticket, demand: MemoryDemand) -> tuple[int, list[Ticket] | None]:
+        """The position in the queue, or 0 after taking a slot; and if only memory is lacking, the running tickets.
+
+        Raises: `internal` if the ticket was deleted.
+        """
+        running = None
         with self._lock_queue():
             found = self._list_live_tickets()
             positions = {t.nonce: n for n, t in enumerate(waiting_in_order(found), 1)}
@@ -149,13 +202,16 @@ class RunQueue:
                     "The check's ticket in the run queue was deleted",
                     hint="Files in `repositories/turns` of the home were deleted by hand: run the check again.",
                 )
-            if may_run(ticket, [t for t in found if self._is_fresh(t)], self.parallel):
-                (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
-                return 0
+            rivals = [t for t in found if self._is_fresh(t)]
+            if may_run(ticket, rivals, self.parallel):
+                running = _list_running(rivals)
+                if demand.fits(running):
+                    (self.folder / ticket.name).rename(self.folder / replace(ticket, running=True).name)
+                    return 0, None
         with self._changed:
             self._positions.clear()
             self._positions.update(positions)
-        return positions[ticket.nonce]
+        return positions[ticket.nonce], running
 
     def _is_fresh(self, ticket: Ticket) -> bool:
         """Whether a ticket was refreshed recently, by its file's mtime. Refreshes the waiting tickets of this process.
@@ -192,6 +248,10 @@ class RunQueue:
             yield
         finally:
             os.close(lock)
+
+
+def _list_running(tickets: Sequence[Ticket]) -> list[Ticket]:
+    return [ticket for ticket in tickets if ticket.running]
 
 
 def _acquire(lock: int) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Permission,
         PolicyRule,
         Probe,
+        ProfileCandidates,
         PullRequest,
         PullRequestStatus,
         PushResult,
@@ -231,6 +232,13 @@ class Workbench:
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
         return use.clone.find_profile(self._services.policies.profiles, name)
+
+    def detect_profiles(self, url: str, ref: str = "HEAD") -> ProfileCandidates:
+        """The profiles that a ref matches, with the evidence and what each would run; the first one is used.
+
+        Reads the tree and runs nothing of it. Raises: as `clone`; `not_found` for an unknown ref.
+        """
+        return home_operations.detect_profiles(self._services, url, ref)
 
     def suggestion(self, repo_id: str) -> Suggestion:
         """The checks that a repository suggests, and whether they are used.
@@ -820,10 +828,13 @@ class Workbench:
         `conflict` while another process builds.
         """
         site = self._services.image_build_context
-        return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+        with self._services.disk.admit_image_build():
+            return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
-        """Remove what killed controllers left; with `dry_run` only report it. Work is saved under a ref first.
+        """Remove what killed controllers left, and finished work beyond `keep.*`; with `dry_run` only report it.
+
+        Work of a killed controller is saved under a ref first; what exists only here is never removed.
 
         Raises: `conflict` when another reconciliation takes longer than a minute.
         """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         CredentialInfo,
         FetchResult,
         Probe,
+        ProfileCandidates,
         Reconciliation,
         RemoveResult,
         Repository,
@@ -49,6 +50,16 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
     ) as operation:
         result = use.clone.fetch(services, url, ref, subpath)
         operation.note(commit=result.commit_sha)
+    return result
+
+
+def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates:
+    """As `repositories.detection.detect_profiles`."""
+    remote = _safe_url(services, url)
+    facts = {"remote": remote, "ref": clip_text(ref)}
+    with record_home_operation(services, "detect", {"url": remote, "ref": ref}, facts=facts) as operation:
+        result = use.detection.detect_profiles(services, url, ref)
+        operation.note(result.repo_id, commit=result.commit)
     return result
 
 
@@ -124,7 +135,8 @@ def run(
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect`. A dry run has no effect and is not journaled."""
     if dry_run:
-        return use.reconciling.collect(services, dry_run=True)
+        with services.disk.use_reserve():
+            return use.reconciling.collect(services, dry_run=True)
     with record_home_operation(services, "gc", {}) as operation:
         result = use.reconciling.collect(services)
         operation.note(**_describe_leftovers(result))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.delivery import push as push
     from sandbox.workbench.reconciling import remove_repository as remove_repository
     from sandbox.workbench.repositories import clone as clone
+    from sandbox.workbench.repositories import detection as detection
     from sandbox.workbench.repositories import map as map
     from sandbox.workbench.repositories import profile_checks as profile_checks
     from sandbox.workbench.repositories import trust as trust
@@ -43,7 +44,7 @@ else:
         "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
-        "repositories": ("clone", "map", "profile_checks", "trust"),
+        "repositories": ("clone", "detection", "map", "profile_checks", "trust"),
         "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
     }
     _MODULES = {

@@ -16,6 +16,7 @@ from sandbox.git.process import Git
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.ignore import IgnoreRules
+from sandbox.workspaces.own_disk import NewDisk, find_files, has_disk
 from sandbox.workspaces.statcache import StatCacheFiles
 
 LayoutKind = Literal["overlay", "plain"]
@@ -27,7 +28,7 @@ class WorktreePaths:
 
     `owner`: uid and gid of its files, None for the controller's. `pristine_owner`: the same for the pristine checkouts,
     which all worktrees share. `mask`: content of its `.git` file. `stat_cache`: files of a plain worktree's stat cache,
-    None for one that is compared only once.
+    None for one that is compared only once. `new_disk`: what a new overlay gets; None: no disk of its own.
     """
 
     root: Path
@@ -37,6 +38,17 @@ class WorktreePaths:
     pristine_owner: tuple[int, int] | None
     mask: bytes
     stat_cache: StatCacheFiles | None = None
+    new_disk: NewDisk | None = None
+
+    @property
+    def upper(self) -> Path:
+        """The overlay's upper directory. On a disk of its own it is visible while the disk is mounted."""
+        return find_files(self.layers) / "upper"
+
+    @property
+    def report(self) -> Path | None:
+        """Directory on the worktree's own disk for the report files of its checks; None without a disk."""
+        return find_files(self.layers) / "report" if has_disk(self.layers) else None
 
     @property
     def id_mapping(self) -> IdMapping | None:

@@ -1,11 +1,13 @@
 """Worktrees as overlays over a shared pristine checkout: the cost of every operation depends on the changes only.
 
-The layers directory has the task's upper and work directories and a file with the id of the tree below. After a reboot
-the overlay is mounted again from them.
+The layers directory has a file with the id of the tree below, and the task's upper and work directories, on a disk of
+the task's own where the host can make one (own_disk.py). After a reboot the overlay is mounted again from them.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +40,17 @@ from sandbox.store.home import write_atomically
 from sandbox.workspaces.changes import Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
+from sandbox.workspaces.own_disk import (
+    create_own_disk,
+    ensure_disk_mounted,
+    find_files,
+    is_disk_mounted,
+    open_upper,
+    unmount_disk,
+)
 from sandbox.workspaces.pristine import ensure_pristine
 
+_log = logging.getLogger(__name__)
 _BASE = "base"
 
 
@@ -61,7 +72,7 @@ class OverlayLayout:
 
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""
-        if is_mount_point(site.root):
+        if self.is_mounted(site):
             return
         layers = _layers(site)
         if not layers.lower.is_dir():
@@ -71,6 +82,9 @@ class OverlayLayout:
                 details=str(layers.lower),
                 hint="The task's changes are kept in its upper directory. Fetch the base commit again.",
             )
+        ensure_disk_mounted(site.layers)
+        if is_mount_point(site.root):
+            return
         site.root.mkdir(exist_ok=True, mode=0o755)
         site.root.chmod(0o755)
         try:
@@ -86,21 +100,21 @@ class OverlayLayout:
     def unmount(self, site: WorktreePaths) -> None:
         """See `Layout`."""
         unmount_overlay(site.root)
-        if (view := view_of(site.layers / "upper")).exists():  # of a controller that was killed while it mounted
+        if (view := view_of(site.upper)).exists():  # of a controller that was killed while it mounted
             remove_view(view)
+        unmount_disk(site.layers)
 
     def is_mounted(self, site: WorktreePaths) -> bool:
         """See `Layout`."""
-        return is_mount_point(site.root)
+        return is_mount_point(site.root) and is_disk_mounted(site.layers)
 
     def find_changes(
         self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
     ) -> Changes:
         """See `Layout`."""
-        layers = _layers(site)
-        below = layers.lower.name
-        view = _View.of(git, layers.upper, (below, head_tree), base.rules)
-        with WorktreeFiles(layers.upper) as files:
+        below = base_of(site.layers)
+        with open_upper(site.layers) as upper, WorktreeFiles(upper) as files:
+            view = _View.of(git, upper, (below, head_tree), base.rules)
             comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree), spool)
             present = comparison.compare_entries(view.upper.entries, base.rules)
         through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
@@ -196,23 +210,45 @@ def _read_tracked_directories(
 def _make_layers(site: WorktreePaths, below: str) -> None:
     site.layers.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.layers.mkdir(mode=0o700)
-    (site.layers / "work").mkdir(mode=0o700)
-    upper = site.layers / "upper"
-    upper.mkdir(mode=0o755)
-    upper.chmod(0o755)  # whatever the umask: a guest must be able to read it
-    if site.owner is not None:
-        os.chown(upper, *site.owner)
+    _make_disk(site)
+    files = find_files(site.layers)
+    (files / "work").mkdir(mode=0o700)
+    for folder in (site.upper, site.report):
+        if folder is not None:
+            folder.mkdir(mode=0o755)
+            folder.chmod(0o755)  # whatever the umask: a guest must be able to read it
+            if site.owner is not None:
+                os.chown(folder, *site.owner)
     write_atomically(site.layers / _BASE, below.encode())
     site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.root.mkdir(mode=0o755)
     site.root.chmod(0o755)
 
 
+def _make_disk(site: WorktreePaths) -> None:
+    """Create the worktree's own disk, if it gets one. Raises: `policy_violation` if a required one is impossible."""
+    if site.new_disk is None:
+        return
+    try:
+        create_own_disk(site.layers, site.new_disk, site.owner)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:  # no reason to do without a limit
+            raise
+        if site.new_disk.is_required:
+            raise SandboxError(
+                ErrorCode.POLICY_VIOLATION,
+                "workspaces.disk is 'image', but this host cannot make a disk for a task",
+                details=error.strerror or str(error),
+                hint="Run the controller as root on a host with loop devices and mke2fs, or set it to 'auto'.",
+            ) from error
+        _log.warning("%s has no disk of its own: %s", site.root.name, error)
+
+
 def _layers(site: WorktreePaths) -> OverlayLayers:
     return OverlayLayers(
         lower=site.pristines / base_of(site.layers),
-        upper=site.layers / "upper",
-        work=site.layers / "work",
+        upper=site.upper,
+        work=find_files(site.layers) / "work",
         merged=site.root,
     )
 

@@ -295,7 +295,7 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
     services = build_services(arena.home, arena.build_environment(), allow_file=True)
     near = arena.require_git("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
     for from_what in (near, "0" * 40):
-        with clean_room(services, arena.repo_id, git, committed, from_what) as room:
+        with clean_room(services, arena.repo_id, git, (committed, from_what)) as room:
             found = laid_out(room.root)
             assert is_mount_point(room.root) == (layout == "overlay" and from_what == near)
         assert found.pop(".git")[1].startswith(b"gitdir: /nonexistent/")

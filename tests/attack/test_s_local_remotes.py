@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.home_files import list_home_files
 from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, outcome
@@ -72,8 +73,8 @@ def spoken(error: SandboxError | None) -> str:
 
 def kept(home: Path) -> Iterator[Path]:
     """Files below the home that hold the secret: logs, journals, records and objects that were unpacked."""
-    for path in home.rglob("*"):
-        if path.is_file() and not path.is_symlink() and SECRET.encode() in path.read_bytes():
+    for path in list_home_files(home):
+        if SECRET.encode() in path.read_bytes():
             yield path
 
 

@@ -18,7 +18,7 @@ from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
 pytestmark = pytest.mark.slow
-NO_FLOOR = "[disk]\nmin_free_bytes = 0\nmin_free_files = 0\n"
+NO_FLOOR = "[disk]\nmin_free_bytes = 0\nmin_free_files = 0\nreserve_bytes = 0\nreserve_files = 0\n"
 PIECE = 4096
 
 

@@ -137,7 +137,7 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     (shared,) = pristines(home)
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
     _, git = services.repositories.open(repo_id)
-    with clean_room(services, repo_id, git, shared.name, shared.name) as room:
+    with clean_room(services, repo_id, git, (shared.name, shared.name)) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
         assert collect_unused_checkouts(services.home, services.settings, repo_id) == []

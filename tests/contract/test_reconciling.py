@@ -88,7 +88,7 @@ from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.tasks.worktrees import clean_room
 parts = build_services(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
 _, git = parts.repositories.open(sys.argv[2])
-with clean_room(parts, sys.argv[2], git, sys.argv[3], sys.argv[3]) as root:
+with clean_room(parts, sys.argv[2], git, (sys.argv[3], sys.argv[3])) as root:
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

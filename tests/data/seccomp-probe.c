@@ -96,6 +96,7 @@ static void denied(void) {
     CALL("ioprio_set(user)", SYS_ioprio_set, 3, 0x7ffffff0, 3 << 13);
     CALL("ioctl(FS_IOC_RESVSP)", SYS_ioctl, -1, 0x40305828, NONE);
     CALL("ioctl(FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x4030582a, NONE);
+    CALL("ioctl(FS_IOC_FSSETXATTR)", SYS_ioctl, -1, 0x401c5820, NONE);
     CALL("ioctl(FS_IOC_ZERO_RANGE)", SYS_ioctl, -1, 0x40305839, NONE);
     CALL("ioctl(high FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x14030582aUL, NONE);
     SOCKET("socket(AF_ALG)", 38, SOCK_SEQPACKET, 0);

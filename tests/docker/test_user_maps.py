@@ -73,7 +73,7 @@ def test_s15_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench
 def test_s15_without_its_name_the_first_process_finds_out(
     workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
+    monkeypatch.setattr(ownership, "require_same_users", lambda engine: engine.info())
     task = workbench.create_task(workbench.clone(remote).repository.id)
     for act in (lambda: workbench.run(remote), lambda: workbench.run_checks(task.id, ["blind"])):
         with pytest.raises(SandboxError, match=r"could not write /workspace .* and /report .*belongs to uid 65534"):
@@ -83,7 +83,7 @@ def test_s15_without_its_name_the_first_process_finds_out(
 def test_s15_control_with_neither_a_check_passes_that_has_done_nothing(
     workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "require_same_users", lambda _: None)
+    monkeypatch.setattr(ownership, "require_same_users", lambda engine: engine.info())
     monkeypatch.setattr(supervised, "require_writable_folders", lambda *_: None)
     (run,) = workbench.run(remote).runs
     assert run.verdict is Verdict.PASSED

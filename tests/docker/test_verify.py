@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict, Verification
 from sandbox.workbench import VerifyOptions, Watch, Workbench
+from tests.docker.conftest import remove_tags
 from tests.unit.conftest import initialised, refused
 
 CHECK = """
@@ -29,7 +31,7 @@ requires = {requires}
 timeout_s = 300
 limits = {{ memory_bytes = 134217728, cpus = 1.0, pids = 64 }}
 """
-HEAD = 'label = "bench"\nimage = "base"\npriority = 99\n[[detect.any]]\nfile = "bench"\n'
+HEAD = 'label = "bench"\nimage = "{image}"\npriority = 99\n[[detect.any]]\nfile = "bench"\n'
 Scripts = dict[str, tuple[str, list[str]]]
 """Of each check: what its shell does, and which checks it requires."""
 
@@ -59,20 +61,20 @@ class Bench:
         self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
         self.task_id = self.workbench.create_task(self.repo_id).id
 
-    def define(self, scripts: Scripts) -> None:
+    def define(self, scripts: Scripts, image: str = "base") -> None:
         """Checks as the operator writes them; workbenches opened later have them."""
         checks = [
             CHECK.format(id=name, script=script, requires=str(requires).replace("'", '"'))
             for name, (script, requires) in scripts.items()
         ]
-        (self.home / "profiles" / "bench.toml").write_text(HEAD + "".join(checks))
+        (self.home / "profiles" / "bench.toml").write_text(HEAD.format(image=image) + "".join(checks))
 
     def open(self) -> Workbench:
         return Workbench(self.home, environ=dict(os.environ), allow_file=True)
 
-    def again(self, scripts: Scripts) -> None:
+    def again(self, scripts: Scripts, image: str = "base") -> None:
         """Go on with other checks, in another process as it were."""
-        self.define(scripts)
+        self.define(scripts, image)
         self.close()
         self.workbench = self.open()
 
@@ -120,6 +122,28 @@ def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
     assert list((bench.home / "repositories" / "rooms").iterdir()) == []
+
+
+def test_the_image_of_a_check_is_built_when_it_is_needed_first(
+    bench: Bench, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"test-first-use-{uuid.uuid4().hex[:8]}"
+    recipe = bench.home / "images" / name
+    recipe.mkdir(parents=True)
+    (recipe / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nUSER root\nRUN echo {name} > /made\n")
+    lines: list[str] = []
+    made: Scripts = {"made": ("grep -q first-use /made", [])}
+    try:
+        monkeypatch.setenv("SANDBOX_IMAGES_BUILD", "never")
+        bench.again(made, image=name)
+        with refused(ErrorCode.IMAGE_MISSING):
+            bench.verify()
+        monkeypatch.delenv("SANDBOX_IMAGES_BUILD")
+        bench.again(made, image=name)
+        assert told(bench.verify(Watch(building=lines.append))) == [("made", "passed", False)]
+        assert any("/made" in line for line in lines)
+    finally:
+        remove_tags(engine, name)
 
 
 def test_the_same_question_is_answered_without_running_anything(bench: Bench) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 
-from demo.fetch import FetchError, fetch, unpack
 from demo.inputs import Project, load_projects
 from devtools.agent import AgentServer, approved, ok, talk
 from devtools.command import Command
 from devtools.gitserver import GitServer
+from devtools.published import FetchError, fetch, unpack
 from devtools.requirement import unavailable
 
 pytestmark = pytest.mark.xdist_group("gitserver")

@@ -15,6 +15,7 @@ import pytest
 from devtools import keyring
 from devtools.command import SANDBOX, Command
 from devtools.gitserver import GitServer
+from devtools.home_files import list_home_files
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.services import build_services
@@ -66,7 +67,7 @@ def set_secret(git_server: GitServer, home: Path, environ: Mapping[str, str], ho
 
 
 def on_disk(secret: str, *places: Path) -> list[Path]:
-    files = (p for place in places for p in place.rglob("*") if p.is_file())
+    files = (p for place in places for p in list_home_files(place))
     return [p for p in files if secret.encode() in p.read_bytes()]
 
 

@@ -19,6 +19,7 @@ import pytest
 from devtools.command import Command
 from devtools.gitserver import GitServer
 from devtools.guests import remove_guests_of
+from devtools.home_files import list_home_files
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -238,6 +239,31 @@ def test_a_check_that_never_ends_is_stopped_at_its_deadline(
     assert ended.json["runs"][0]["wall_time_s"] < 20
 
 
+def test_a_pull_request_of_a_stranger_is_verified_by_its_number(
+    sandbox: Command, git_server: GitServer, project: str, tmp_path: Path
+) -> None:
+    """Its commit is on no branch of the remote. Control: the main branch passes, the request does not."""
+    fork, folder, url = f"{project}-fork", tmp_path / "project", git_server.https_url("acme", project)
+    own = sandbox.ok("run", url)["commit"]
+    (folder / "answer.c").write_text(WRONG)
+    commit = git_server.seed("acme", fork, folder, "Make it 41")
+    client = git_server.client()
+    client.run("clone", "--quiet", git_server.https_url("acme", fork), str(tmp_path / "fork"))
+    client.run("push", "--quiet", url, f"{commit}:refs/pull/7/head", cwd=tmp_path / "fork")
+    git_server.move_ref("acme", project, "refs/pull/7/merge", own)
+
+    ended = sandbox("run", url, "--ref", "pr/7", "--json")
+    assert (ended.code, ended.json["commit"], ended.json["verified"]) == (1, commit, False)
+    request = ended.json["pull_request"]
+    assert (request["number"], request["merged"], request["subject"]) == (7, False, "Make it 41")
+    assert sandbox.ok("run", url, "--ref", "pr/7/merge")["commit"] == own
+    repo_id = ended.json["repository"]["id"]
+    task = sandbox.ok("task", "create", repo_id, "--base", "pr/7")["task"]
+    assert (task["base_commit"], task["base_branch"]) == (commit, "main")
+    missing = sandbox("run", url, "--ref", "pr/8", "--json")
+    assert (missing.code, missing.error["code"]) == (2, "not_found")
+
+
 def test_an_operator_points_a_profile_at_another_image(sandbox: Command, git_server: GitServer, project: str) -> None:
     url = git_server.https_url("acme", project)
     normal = sandbox.ok("run", url)["runs"][0]["image_digest"]
@@ -257,7 +283,7 @@ def test_an_image_that_is_missing_is_named_with_the_way_to_get_it(
     (sandbox.home / "images" / "mine").mkdir(parents=True)
     (sandbox.home / "images" / "mine" / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
 
-    elsewhere = Command(sandbox.home, {"SANDBOX_PROFILES_MAKE_IMAGE": image})
+    elsewhere = Command(sandbox.home, {"SANDBOX_PROFILES_MAKE_IMAGE": image, "SANDBOX_IMAGES_BUILD": "never"})
     ended = elsewhere("run", git_server.https_url("acme", project), "--json")
 
     assert (ended.code, ended.error["code"]) == (5, "image_missing")
@@ -274,7 +300,7 @@ def test_wrong_credentials_are_auth_failed_and_shown_nowhere(
 
     assert (ended.code, ended.error["code"]) == (5, "auth_failed")
     assert "Wr0ng-secret" not in ended.stdout + ended.stderr
-    kept = [p for p in sandbox.home.rglob("*") if p.is_file() and p != credentials]
+    kept = [p for p in list_home_files(sandbox.home) if p != credentials]
     assert not [p for p in kept if b"Wr0ng-secret" in p.read_bytes()]
 
 

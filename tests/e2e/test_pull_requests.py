@@ -23,6 +23,7 @@ from devtools.forges.gitlab import GitLabRules
 from devtools.forges.gitlab_bodies import MergeRequest
 from devtools.forges.server import StandIn, serving
 from devtools.gitserver import GitServer
+from devtools.home_files import list_home_files
 from devtools.kills import Kills
 
 __all__ = ["elsewhere", "forge_packages"]
@@ -266,7 +267,7 @@ def test_the_token_is_in_no_file_but_its_own_and_in_no_output(forge: Forge) -> N
     ]
     assert [ended.code for ended in outputs] == [5, 0, 0]
     assert not any(token in ended.stdout + ended.stderr for ended in outputs)
-    holding = [p.name for p in sandbox.home.rglob("*") if p.is_file() and token.encode() in p.read_bytes()]
+    holding = [p.name for p in list_home_files(sandbox.home) if token.encode() in p.read_bytes()]
     assert holding == ["credentials.toml"]
 
 

@@ -19,6 +19,7 @@ import pytest
 from devtools.command import Command, Ended
 from devtools.gitserver import Answer, GitServer, Tunnel, introduce
 from devtools.gitserver.tunnel import Break
+from devtools.home_files import list_home_files
 
 pytestmark = pytest.mark.xdist_group("gitserver")
 
@@ -111,8 +112,7 @@ def finished(process: subprocess.Popen[str]) -> Ended:
 
 
 def files_with(folder: Path, needles: list[bytes]) -> list[str]:
-    regular = (p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    return [str(p) for p in regular if hits(p.read_bytes(), needles) or hits(os.fsencode(p), needles)]
+    return [str(p) for p in list_home_files(folder) if hits(p.read_bytes(), needles) or hits(os.fsencode(p), needles)]
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ class MemoryEngine:
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
 
-    def require_same_users(self) -> None:
-        ownership.require_same_users(self)
+    def require_same_users(self) -> Mapping[str, Any]:
+        return ownership.require_same_users(self)
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return probe.image in self.images and folder.is_dir()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import docker
 import pytest
 
 from sandbox import capabilities as c
-from sandbox.config import ContainerSettings, ProfileSettings, Settings
+from sandbox.config import ContainerSettings, ProfileSettings, Settings, WorkspaceSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
@@ -68,7 +70,7 @@ def run(answer: DockerEngine | SandboxError, home: Path) -> dict[str, Probe]:
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
     probes = run(engine(), tmp_path / "not" / "yet")
     expected = "engine cgroup limits storage runtime runc seccomp lsm userns init memory cpus"
-    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "python"]
+    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "guest disk", "python"]
     assert list(probes) == [*expected.split(), *rest]
     assert probes["engine"].value == "20.10.24 at unix:///run/docker.sock (DOCKER_HOST)"
     assert {name for name, probe in probes.items() if probe.level is FAIL} <= {"disk: home", "disk: engine"}
@@ -230,6 +232,9 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, le
 def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
     assert c.disk_probe("disk", tmp_path / "missing").value == "unknown: No such file or directory"
     assert c.disk_probe("disk", None).level is WARN
+    assert c.disk_probe("disk: home", tmp_path, 64 * 2**20).value.endswith(
+        "; 64 MiB of it are reserved for closing and gc"
+    )
 
 
 def test_guest_uid() -> None:
@@ -308,6 +313,20 @@ def test_python(minor: str, level: ProbeLevel) -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason", "level", "value"),
     [
+        ("auto", "", ProbeLevel.OK, "a file system for each task and clean room"),
+        ("watch", "x", ProbeLevel.OK, "watched, as configured"),
+        ("auto", "mke2fs is missing", ProbeLevel.WARN, "watched (mke2fs is missing)"),
+        ("image", "mke2fs is missing", ProbeLevel.FAIL, "no file systems: mke2fs is missing"),
+    ],
+)
+def test_guest_disk(wanted: Literal["auto", "image", "watch"], reason: str, level: ProbeLevel, value: str) -> None:
+    found = c.guest_disk_probe(WorkspaceSettings(disk=wanted), reason)
+    assert (found.level, found.value) == (level, value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "level", "value"),
+    [
         ("auto", "", ProbeLevel.OK, "overlay"),
         ("overlay", "", ProbeLevel.OK, "overlay"),
         ("plain", "Operation not permitted", ProbeLevel.OK, "plain, as configured"),
@@ -318,3 +337,22 @@ def test_python(minor: str, level: ProbeLevel) -> None:
 def test_worktrees(wanted: str, reason: str, level: ProbeLevel, value: str) -> None:
     found = c.worktrees_probe(wanted, reason)
     assert (found.level, found.value) == (level, value)
+
+
+GROUP = GuestGroup("/space-sandbox", 20 * 1024**3)
+
+
+@pytest.mark.parametrize(
+    ("group", "level", "said"),
+    [
+        (GROUP, OK, "20.0 GiB for all guests together (control group /space-sandbox)"),
+        (replace(GROUP, obstacle="guests hold more"), WARN, "it could not be changed: guests hold more"),
+        (GuestGroup(obstacle="/sys: Permission denied"), WARN, "all together have none: /sys: Permission denied"),
+        (DOWN, WARN, "unknown"),
+    ],
+    ids=["in force", "another limit", "none", "no engine"],
+)
+def test_the_line_about_guest_memory(group: GuestGroup | SandboxError, level: ProbeLevel, said: str) -> None:
+    probe = c.guest_memory_probe(group)
+    assert (probe.name, probe.level) == ("guest memory", level)
+    assert said in probe.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,7 +12,7 @@ from sandbox.capabilities import profile_probes
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
-from sandbox.profiles import MARKER_BYTES, Profile, detect_profile, load_profiles, require_usable
+from sandbox.profiles import MARKER_BYTES, Profile, detect_profile, find_matches, load_profiles, require_usable
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -23,18 +24,28 @@ SPACE = {
 }
 
 
+PACKAGE = b"[project]\nname = 'x'\n"
+MATURIN = b"[build-system]\nrequires = ['maturin>=1,<2']\n"
+TESTED = b"project(x)\nif(T)\n  enable_testing()\nendif()\n"
+
+
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Profile]:
     return load_profiles([find_resources("policies") / "profiles"], WORKSPACE)
 
 
 def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None:
-    assert set(shipped) == {"generic", "python", "make", "cmake", "space"}
     assert {n: p.image for n, p in shipped.items()} == {
-        "generic": "base",
-        "python": "python",
-        "make": "build",
+        "autotools": "build",
         "cmake": "build",
+        "generic": "base",
+        "go": "go",
+        "make": "build",
+        "make-check": "build",
+        "meson": "build",
+        "perl": "perl",
+        "python": "python",
+        "rust": "rust",
         "space": "build",
     }
 
@@ -56,7 +67,37 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("cmake", {"CMakeLists.txt": b"project(x)"}, "cmake"),
     ("cmake-over-make", {"CMakeLists.txt": b"", "Makefile": b"test:\n"}, "cmake"),
     ("python-over-make", {"pyproject.toml": b"", "Makefile": b"test:\n"}, "python"),
-    ("python-over-cmake", {"pyproject.toml": b"", "CMakeLists.txt": b""}, "python"),
+    ("make-several-targets", {"Makefile": b"test check: all\n"}, "make"),
+    ("make-double-colon", {"Makefile": b"test:: all\n"}, "make"),
+    ("make-variable", {"Makefile": b"test := 1\ncheck:=2\n"}, "generic"),
+    ("make-check", {"Makefile": b"all:\ncheck: all\n\t./t\n"}, "make-check"),
+    ("make-test-and-check", {"Makefile": b"check: test\ntest: all\n"}, "make"),
+    ("python-package-over-cmake", {"pyproject.toml": PACKAGE, "CMakeLists.txt": TESTED}, "python"),
+    ("python-tools-beside-cmake", {"pyproject.toml": b"[tool.ruff]\n", "CMakeLists.txt": b""}, "cmake"),
+    ("python-only-tools", {"pyproject.toml": b"[tool.ruff]\n", "Makefile": b"test:\n"}, "python"),
+    ("python-settings-of-tox", {"tox.ini": b"[tox]\n"}, "python"),
+    ("bindings-beside-cmake", {"setup.py": b"ext_modules=[x]\n", "CMakeLists.txt": b""}, "cmake"),
+    ("cmake-builds-the-extension", {"setup.py": b"from skbuild import setup\n", "CMakeLists.txt": TESTED}, "python"),
+    ("cmake-called-by-setup-py", {"setup.py": b"call(['cmake', d])\n", "CMakeLists.txt": TESTED}, "python"),
+    ("cmake-in-a-comment", {"setup.py": b"# like 'cmake'\n", "CMakeLists.txt": TESTED}, "cmake"),
+    ("go", {"go.mod": b"module x\n"}, "go"),
+    ("go-with-a-makefile", {"go.mod": b"", "Makefile": b"test:\n\tgo test ./...\n"}, "go"),
+    ("go-with-python-tools", {"go.mod": b"", "pyproject.toml": PACKAGE}, "go"),
+    ("rust", {"Cargo.toml": b"[package]\n"}, "rust"),
+    ("rust-workspace", {"Cargo.toml": b"[workspace]\nmembers = []\n", "Makefile": b"test:\n"}, "rust"),
+    ("rust-without-a-package", {"Cargo.toml": b"[profile.release]\n"}, "generic"),
+    ("rust-for-python", {"Cargo.toml": b"[package]\n", "pyproject.toml": PACKAGE + MATURIN}, "python"),
+    ("perl", {"Makefile.PL": b""}, "perl"),
+    ("perl-module-build", {"Build.PL": b"", "Makefile": b"test:\n"}, "perl"),
+    ("meson", {"meson.build": b"project('x', 'c')\n"}, "meson"),
+    ("meson-over-cmake-without-tests", {"meson.build": b"project(\n'x')", "CMakeLists.txt": b""}, "meson"),
+    ("meson-for-python", {"meson.build": b"project('x')", "pyproject.toml": PACKAGE}, "python"),
+    ("meson-of-a-folder", {"meson.build": b"subdir('x')"}, "generic"),
+    ("autotools", {"configure.ac": b"AC_INIT\n", "Makefile": b"test:\n"}, "autotools"),
+    ("autotools-old-name", {"configure.in": b"AC_INIT\n"}, "autotools"),
+    ("autotools-over-cmake-without-tests", {"configure.ac": b"", "CMakeLists.txt": b"project(x)"}, "autotools"),
+    ("cmake-with-tests-over-autotools", {"configure.ac": b"", "CMakeLists.txt": TESTED}, "cmake"),
+    ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": b"  INCLUDE(CTest)\n"}, "cmake"),
     ("space", SPACE, "space"),
     ("space-over-all", {**SPACE, "pyproject.toml": b"", "Makefile": b"test:\n"}, "space"),
     ("space-another-project", {**SPACE, "CMakeLists.txt": b"project(other)"}, "cmake"),
@@ -108,6 +149,43 @@ def test_the_workspace_of_the_policy_is_filled_in() -> None:
 )
 def test_the_other_profiles_have_their_checks(name: str, ids: tuple[str, ...], shipped: dict[str, Profile]) -> None:
     assert tuple(c.id for c in shipped[name].checks) == ids
+
+
+def test_evidence_is_named_and_weighed(shipped: dict[str, Profile]) -> None:
+    files = {"go.mod": b"", "Makefile": b"all:\ntest: all\n\tgo test\n", "setup.cfg": b"[flake8]\n"}
+    assert [(m.profile.name, m.weight, m.why) for m in find_matches(shipped, files.get)] == [
+        ("go", 50, ("go.mod",)),
+        ("python", 25, ("setup.cfg",)),
+        ("make", 20, ("Makefile: test:",)),
+    ]
+
+
+def test_the_strongest_of_several_markers_counts(shipped: dict[str, Profile]) -> None:
+    (match,) = find_matches(shipped, {"pyproject.toml": PACKAGE, "tox.ini": b""}.get)
+    assert (match.weight, match.why) == (45, ("pyproject.toml: [project]", "tox.ini"))
+
+
+def test_found_text_is_one_short_line(shipped: dict[str, Profile]) -> None:
+    makefile = b" ".join([b"x" * 300, b"test", b"y" * 300]) + b":\n"
+    (match,) = find_matches(shipped, {"Makefile": makefile}.get)
+    assert match.why == (f"Makefile: {'x' * 80}",)
+
+
+@pytest.mark.parametrize("line", [b"test " * 50_000, b"t" * MARKER_BYTES, b" " * MARKER_BYTES, b"'cmake " * 30_000])
+def test_hostile_files_are_matched_in_linear_time(line: bytes, shipped: dict[str, Profile]) -> None:
+    started = time.process_time()
+    find_matches(shipped, lambda _: line)
+    assert time.process_time() - started < 2
+
+
+def test_the_page_names_every_profile_with_its_checks_and_images(shipped: dict[str, Profile]) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    rows = [line for line in (docs / "profiles.md").read_text().splitlines() if line.startswith("| `")]
+    images = (docs / "images.md").read_text()
+    for name, profile_ in shipped.items():
+        (row,) = [line for line in rows if line.startswith(f"| `{name}` |")]
+        assert all(f"`{check.id}`" in row for check in profile_.checks)
+        assert f"| `{profile_.image}` |" in images
 
 
 # --- order
@@ -195,6 +273,7 @@ WRONG: dict[str, str] = {
     "bad-id": HEAD + '[[check]]\nid = "../x"\nlabel = "a"\nargv = ["a"]\n',
     "negative-timeout": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = ["a"]\ntimeout_s = -1\n',
     "circle": HEAD + '[[check]]\nid = "a"\nlabel = "a"\nargv = ["a"]\nrequires = ["a"]\n',
+    "priority-of-a-required-marker": HEAD + '[[detect.all]]\nfile = "x"\npriority = 1\n',
     "bad-pattern": HEAD + '[[detect.any]]\nfile = "x"\nmatches = "("\n',
 }
 

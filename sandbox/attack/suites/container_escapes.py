@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sandbox.attack.harness.guests import ProbeOutput, guests_of
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.scene import SECRET, Scene, remove, require_equal, require_hit, require_refusal
 from sandbox.attack.suites.nested import needs_root
+from sandbox.config import find_resources
 from sandbox.engine.unhardened import Bind
 from sandbox.errors import ErrorCode
 from sandbox.git.unhardened import run_unhardened
@@ -34,8 +36,8 @@ SOCKET_FILES = tuple(
         "/run/containerd/containerd.sock",
     )
 )
-ORDINARY = {"CI": "true", "NO_COLOR": "1", "LANG": "C.UTF-8", "SHLVL": "0"}
-"""Variables that a guest and a controller may share by chance: the policy sets the same values."""
+ORDINARY = {"LANG": "C.UTF-8", "SHLVL": "0"}
+"""Variables that a guest and a controller may share by chance; so may those that the policy sets."""
 SUPERVISOR = ("memory", "descriptors", "environment", "program")
 READS = ("kcore", "keys", "timer_list", "interrupts", "kmsg", "mem", "sched_debug")
 FOLDERS = (
@@ -199,7 +201,8 @@ def _clean_environment(scene: Scene) -> str:
     )
     if SECRET.decode().strip() in text or str(scene.home) in text:
         raise GotThrough("the guest's environment holds the controller's token, or names its home")
-    meant = {*image.split(","), *(f"{k}={v}" for k, v in ORDINARY.items())}
+    policy = tomllib.loads((find_resources("policies") / "container.toml").read_text())
+    meant = {*image.split(","), *(f"{k}={v}" for k, v in (ORDINARY | policy["env"]).items())}
     ours = {f"{name}={value}" for name, value in os.environ.items() if name not in {"PATH", "HOME", "TMPDIR", "PWD"}}
     require_equal(sorted((ours & set(text.split(","))) - meant), [], "variables of the controller in the guest")
     return f"{text.count(',') + 1} variables, none of the controller's"

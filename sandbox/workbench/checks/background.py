@@ -36,6 +36,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
 from sandbox.workbench.controller.background_threads import BackgroundThread, BackgroundThreads
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.services import Services
 
 LAST_LINES, LINE_CHARS = 10, 200
@@ -68,6 +69,7 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     closed task; `quota_exceeded` beyond `MAX_BACKGROUND_RUNS` runs of this controller.
     """
     find_task(services.home, question.task_id)
+    services.disk.require(Writer.RECORD, RECORD_DEMAND)
     with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
         running = _find_same(services.home, question)
         if running is not None:

@@ -22,6 +22,10 @@ def _ignore_position(_position: int) -> None:
     return None
 
 
+def _ignore_line(_line: str) -> None:
+    return None
+
+
 def _never() -> bool:
     return False
 
@@ -34,6 +38,7 @@ class Watch:
     check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the
     position in the queue while other checks of this home run: 1 is next, 0 means that the turn has come.
     `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
+    `building`: called with each line of the build of an image that the checks need and the engine does not have.
     """
 
     announce: Callable[[Check, CheckRun | None], None] = _ignore_announcement
@@ -41,3 +46,4 @@ class Watch:
     cancelled: Callable[[], bool] = _never
     queued: Callable[[int], None] = _ignore_position
     starts: Callable[[str, Check], None] = _ignore_start
+    building: Callable[[str], None] = _ignore_line

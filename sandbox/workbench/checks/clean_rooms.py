@@ -67,7 +67,8 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
     checkout or a full disk.
     """
-    runner = _ChainRunner(services, source, request, resolve_guest_setup(services, request.profile), options)
+    setup = resolve_guest_setup(services, request.profile, watch.building)
+    runner = _ChainRunner(services, source, request, setup, options)
     chains = split_into_chains(request.checks)
     if options.jobs > 1 and len(chains) > 1:
         return _run_in_parallel(chains, runner.run_chain, watch, options)
@@ -161,7 +162,9 @@ class _ChainRunner:
 
     def _run_in_room(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
         source, runs = self.source, list[CheckRun]()
-        with clean_room(self.services, source.repo_id, source.git, source.tree, source.similar_tree) as room:
+        trees = (source.tree, source.similar_tree)
+        checks = [bound[check.id].check for check in chain]
+        with clean_room(self.services, source.repo_id, source.git, trees, checks) as room:
 
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():
@@ -177,7 +180,7 @@ class _ChainRunner:
 
     def _run_one(self, check: Check, room: WorktreePaths, watch: Watch) -> CheckRun:
         require_mask(room.root, GIT_MASK)
-        with running.new_report_folder(self.services, room.owner) as (run_id, report):
+        with running.new_report_folder(self.services, room) as (run_id, report):
             account = find_account(self.services, room.owner)
             place = CheckDirectories(
                 room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id

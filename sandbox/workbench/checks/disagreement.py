@@ -65,7 +65,7 @@ def _disagree(own: CheckRun, room: CheckRun) -> bool:
 def _sentence(own: CheckRun, room: CheckRun) -> str:
     on = "the same tree" if own.tree == room.tree else f"tree {own.tree[:12]}"
     there = f"{own.verdict.value} in the task ({own.run_id}, on {on})"
-    return f"{own.check_id}: {there}, {room.verdict.value} in the clean room"
+    return f"{own.check_id}: {there}, {room.verdict.value} in the {room.place}"
 
 
 def _paths(opened: TaskComparison) -> Iterator[str]:

@@ -137,6 +137,7 @@ def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeV
     if not profile.checks:
         return TreeVerdicts({})
     setup = resolve_guest_setup(services, profile)
-    chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks]))
+    policy = services.policies.container.container
+    chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks], policy))
     asked = {name: b for chain in chains for name, b in build_bindings(services.policies, setup, tree, chain).items()}
     return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setup=setup)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandbox.images import resolve_image
+from sandbox import images
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images import SUPERVISOR, has_recipe, resolve_image
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.profile_images import choose_image_reference
 from sandbox.workbench.controller.runtimes import choose_runtime
@@ -19,12 +22,33 @@ class GuestSetup:
     runtime: str
 
 
-def resolve_guest_setup(services: Services, profile: Profile) -> GuestSetup:
+Building = Callable[[str], None]
+"""Called with each line of the build of an image."""
+
+
+def resolve_guest_setup(services: Services, profile: Profile, building: Building | None = None) -> GuestSetup:
     """The image and runtime in which a profile's checks run at this time; asks the engine.
 
-    Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve`.
+    `building`: build an image that has a recipe and that the engine does not have, unless the setting `images.build`
+    is `never`. Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve_image`,
+    and with `building` also as `sandbox.images.build`.
     """
+    if building is not None and not services.supervisor_paths:  # the first check of this controller
+        _resolve_or_build(services, SUPERVISOR, building)
     return GuestSetup(
-        resolve_image(services.image_build_context, choose_image_reference(services.settings, profile)),
+        _resolve_or_build(services, choose_image_reference(services.settings, profile), building),
         choose_runtime(services, profile.name),
     )
+
+
+def _resolve_or_build(services: Services, reference: str, building: Building | None) -> str:
+    site = services.image_build_context
+    try:
+        return resolve_image(site, reference)
+    except SandboxError as error:
+        missing = error.code is ErrorCode.IMAGE_MISSING and has_recipe(services.home, reference)
+        if building is None or not missing or services.settings.images.build == "never":
+            raise
+    building(f"The image '{reference}' is missing; building it takes some minutes, once")
+    images.build(site, reference, building)
+    return resolve_image(site, reference)

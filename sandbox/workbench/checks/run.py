@@ -21,12 +21,17 @@ from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.controller.disk_space import add_disk_usage, require_free_space, watch_disk
-from sandbox.workbench.controller.guest_accounts import Owner
+from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.memory_admission import demand_memory
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
+from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
+from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
+from sandbox.workspaces.layout import WorktreePaths
+from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
+    from sandbox.policy.container import ContainerPolicy
     from sandbox.store.liveness import LiveController
 
 
@@ -44,27 +49,36 @@ def run_one(
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued) as turn:
-            require_free_space(services.home, services.settings)
+        demand = demand_memory(services, check, owner)
+        with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+            with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
+                run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
 
 
-def prepare_task_report(home: Home, task_id: str, owner: Owner) -> Path:
-    """Empty the task's report directory, which its container has mounted, and return it. `owner`: of the worktree. The
-    caller holds the task's lock, and no check runs in the task.
+def _demand_of_run(check: Check) -> Demand:
+    """The logs of both streams, and the record. The check's own files are watched while it runs."""
+    return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
+
+
+def prepare_task_report(home: Home, task_id: str, site: WorktreePaths) -> Path:
+    """Empty the task's report directory, which its container has mounted, and return it. It is on the worktree's own
+    disk if there is one; the folder in the home then says only that the container may exist. The caller holds the
+    task's lock, and no check runs in the task.
     """
-    folder = home.report(task_id)
-    folder.mkdir(mode=0o755, exist_ok=True)
+    home.report(task_id).mkdir(mode=0o755, exist_ok=True)
+    folder = site.report or home.report(task_id)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
-    if owner is not None:
-        os.chown(folder, *owner)
+    if site.owner is not None:
+        os.chown(folder, *site.owner)
+    if site.report is not None:
+        restore_spare(site.layers)
     return folder
 
 
@@ -74,12 +88,12 @@ def new_run_id(presence: LiveController) -> str:
 
 
 @contextmanager
-def new_report_folder(services: Services, owner: Owner) -> Iterator[tuple[str, Path]]:
-    """A new run id and an empty directory for the guest's report; the directory is removed at the end. `owner`: of the
-    clean room.
+def new_report_folder(services: Services, room: WorktreePaths) -> Iterator[tuple[str, Path]]:
+    """A new run id and an empty directory for the guest's report, on the clean room's own disk if it has one. The
+    directory is removed at the end.
     """
-    run_id = new_run_id(services.presence)
-    folder = services.home.clean_room(run_id)
+    run_id, owner = new_run_id(services.presence), room.owner
+    folder = services.home.clean_room(run_id) if room.report is None else room.report.with_name(run_id)
     try:
         folder.mkdir(mode=0o700)
         folder.chmod(0o755)  # whatever the umask: the guest writes there
@@ -102,13 +116,13 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     )
 
 
-def build_task_recorder(services: Services, profile: Profile, task_id: str) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept.
+def build_task_recorder(services: Services, profile: Profile, task_id: str, building: Building) -> Recorder:
+    """For checks in a task's own worktree: their guest is kept. `building`: see `resolve_guest_setup`.
 
     Raises: as `build_room_recorder`.
     """
     _require_ready(services)
-    guest = _build_guest(services, resolve_guest_setup(services, profile))
+    guest = _build_guest(services, resolve_guest_setup(services, profile, building))
     kept = services.settings.container
     executor = TaskContainer(
         services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
@@ -117,7 +131,7 @@ def build_task_recorder(services: Services, profile: Profile, task_id: str) -> R
 
 
 def _require_ready(services: Services) -> None:
-    require_free_space(services.home, services.settings)
+    services.disk.require(Writer.CHECK)
     if not services.guest_engine.is_local:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
@@ -135,6 +149,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
+        cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
     )
 
@@ -159,8 +174,8 @@ def _own_user(services: Services) -> tuple[int, int]:
     return services.policies.pristine_owner or (os.geteuid(), os.getegid())
 
 
-def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...]:
-    """The requested checks and their requirements, required ones first.
+def order_checks(profile: Profile, check_ids: Sequence[str], policy: ContainerPolicy) -> tuple[Check, ...]:
+    """The requested checks and their requirements, required ones first, with limits that this host can give.
 
     Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
     """
@@ -178,11 +193,16 @@ def order_checks(profile: Profile, check_ids: Sequence[str]) -> tuple[Check, ...
             f"The profile '{profile.name}' has no checks to run",
             hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
         )
-    return tuple(_fit_to_host(c) for c in profile.order_checks(check_ids))
+    return tuple(
+        fit_to_host(c, os.cpu_count() or 1, policy.memory_of_all_guests(count_host_bytes()))
+        for c in profile.order_checks(check_ids)
+    )
 
 
-def _fit_to_host(check: Check) -> Check:
-    """Limit the CPUs to those of the host, since the engine refuses more; set the number of jobs accordingly."""
+def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:
+    """Limit a check to the CPUs of the host, since the engine refuses more, and to the memory of all guests, which it
+    could never have; set the number of jobs accordingly. Pure.
+    """
     limits = check.limits
-    fitted = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
-    return with_jobs(check.model_copy(update={"limits": fitted}))
+    most = {"cpus": min(limits.cpus, cpus), "memory_bytes": min(limits.memory_bytes, memory_bytes)}
+    return with_jobs(check.model_copy(update={"limits": limits.model_copy(update=most)}))

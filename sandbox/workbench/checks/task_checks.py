@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from sandbox.checks.cancellation import defer_interrupts
@@ -15,10 +16,13 @@ from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workspaces.own_disk import settle_disk
 
 
 def run_checks(
@@ -32,8 +36,8 @@ def run_checks(
     task = find_task(services.home, task_id)
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.order_checks(profile, check_ids)
-    recorder = running.build_task_recorder(services, profile, task_id)
+    checks = running.order_checks(profile, check_ids, services.policies.container.container)
+    recorder = running.build_task_recorder(services, profile, task_id, watch.building)
     with lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
@@ -50,14 +54,19 @@ def _run_in_task(
     watch: Watch,
 ) -> Iterator[CheckRun]:
     for run_id, check in checks:
-        with compare_task(services, task, task_base=base) as opened:
+        with (
+            compare_task(services, task, task_base=base) as opened,
+            services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
+        ):
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
-        report = running.prepare_task_report(services.home, task.id, opened.owner)
+        report = running.prepare_task_report(services.home, task.id, opened.site)
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
+            os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
+        settle_disk(opened.site.layers)
         yield run
         if run.verdict is not Verdict.PASSED:
             return

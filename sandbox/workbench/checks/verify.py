@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.git import objects
-from sandbox.models import Check, CheckRun, RunSummary, Verification
+from sandbox.git.log import read_author_and_subject
+from sandbox.git.process import Git
+from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, Verification
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
@@ -19,7 +21,9 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
+    fetch_commit,
     find_profile,
+    find_pull_request_ref,
     update_cache,
     whole_tree_of,
 )
@@ -35,7 +39,8 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
-    checks = run.order_checks(profile, [c.id for c in profile.checks])
+    policy = services.policies.container.container
+    checks = run.order_checks(profile, [c.id for c in profile.checks], policy)
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
@@ -59,14 +64,15 @@ def run_url(
     chosen = find_profile(services.policies.profiles, profile_name) if profile_name else None
     updated = update_cache(services, url)
     repository, git = updated.repository, updated.git
-    commit = updated.find_commit(ref)
-    tree = whole_tree_of(services.home, services.remotes, updated, commit)
+    commit = fetch_commit(services, updated, ref)
+    tree = whole_tree_of(services, updated, commit)
     profile = (
         apply_overrides(services.settings, repository.id, chosen, strict=False)
         if chosen
         else _detect_profile(services, updated, commit)
     )
-    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks])
+    policy = services.policies.container.container
+    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
     source = TreeSource(repository.id, git, tree, tree)
     uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
@@ -79,7 +85,16 @@ def run_url(
         verified=_is_verified(runs, checks),
         tree=tree,
         uncommitted=uncommitted,
+        pull_request=_describe_pull_request(git, ref, commit),
     )
+
+
+def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit | None:
+    wanted = find_pull_request_ref(git, ref)
+    if wanted is None:
+        return None
+    author, subject = read_author_and_subject(git, commit)
+    return PullRequestCommit(number=wanted.number, merged=wanted.merged, author=author, subject=subject)
 
 
 def _detect_profile(services: Services, updated: UpdatedRepository, commit: str) -> Profile:

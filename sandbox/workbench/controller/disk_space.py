@@ -1,44 +1,57 @@
-"""Disk space: how much a check may add to its files, and how much must stay free for the host."""
+"""Disk space of a running check: how much it may add to its files, and how much must stay free for the host."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.checks.own_disk_watch import OwnDiskWatch
 from sandbox.files.deleted_open import measure_deleted_open
-from sandbox.files.disk_usage import FreeSpace
+from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
-from sandbox.models import CheckRun, Limits, Verdict
+from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.store.home import Home
 from sandbox.workbench.controller.services import Services
+from sandbox.workspaces.own_disk import NewDisk, has_disk, measure_own_disk
 
 if TYPE_CHECKING:
     from sandbox.checks.execute import CheckDirectories
     from sandbox.config import Settings
 
 COUNTING_TIME_SHARE = 0.02
+_ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
 
 
-def require_free_space(home: Home, settings: Settings) -> None:
-    """Raises: `quota_exceeded` when less is free than `disk.min_free_bytes` and `disk.min_free_files`."""
-    floor, room = _minimum_free_space(settings), FreeSpace.of(home.root)
-    if floor.is_reached(room):
-        files = "" if room.free_files is None else f" and {room.free_files:,} files"
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            "Too little disk space is free to start an operation",
-            details=f"{home.root}: {room.free_bytes / 2**30:.1f} GiB{files} are free; "
-            f"{floor.bytes / 2**30:.1f} GiB and {floor.files:,} files must stay free.",
-            hint="Close tasks with --delete, or lower disk.min_free_bytes or disk.min_free_files in the configuration.",
-        )
+def choose_disk(services: Services, checks: Iterable[Check], *, is_room: bool) -> NewDisk | None:
+    """The disk of a new worktree for these checks; None if the settings want none.
+
+    In a task all checks share the largest limit. In a room each check has its own limit, and the room also holds the
+    difference from the checkout below.
+    """
+    wish = services.settings.workspaces.disk
+    if wish == "watch":
+        return None
+    limits = [check.limits for check in checks] or [Limits()]
+    combine, extra_bytes, extra_files = (sum, _ROOM_BYTES, _ROOM_FILES) if is_room else (max, 0, 0)
+    size = DiskSize(
+        combine(limit.disk_bytes for limit in limits) + extra_bytes,
+        combine(limit.disk_files for limit in limits) + extra_files,
+    )
+    return NewDisk(size, services.home.disk_templates, is_required=wish == "image")
 
 
-def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> DiskWatch:
+def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> DiskWatch | OwnDiskWatch:
     """The watch for one run. In a task's overlay all changes of the task count, elsewhere only those of the run."""
-    upper = _find_overlay_upper(services.home, place.workspace)
+    layers = _find_layers(services.home, place.workspace)
+    if layers is not None and has_disk(layers):
+        measure = partial(measure_own_disk, layers)
+        return OwnDiskWatch(
+            measure, limits, _minimum_free_space(services.settings), layers, from_start=place.clean_room
+        )
+    upper = None if layers is None else layers / "upper"
     whole_task = upper is not None and not place.clean_room
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
@@ -49,7 +62,7 @@ def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> D
     )
 
 
-def add_disk_usage(run: CheckRun, watch: DiskWatch) -> CheckRun:
+def add_disk_usage(run: CheckRun, watch: DiskWatch | OwnDiskWatch) -> CheckRun:
     """The run with the disk usage of its files, if that can be counted in 2 % of the run's wall time."""
     if run.verdict is not Verdict.DISK_LIMIT:
         watch.count_at_end(run.wall_time_s * COUNTING_TIME_SHARE)
@@ -64,8 +77,8 @@ def _minimum_free_space(settings: Settings) -> FreeSpaceFloor:
     return FreeSpaceFloor(disk.min_free_bytes, disk.min_free_files)
 
 
-def _find_overlay_upper(home: Home, workspace: Path) -> Path | None:
-    """The upper directory of an overlay, which holds the changes to the checkout below; None for a plain worktree."""
+def _find_layers(home: Home, workspace: Path) -> Path | None:
+    """The layers directory of an overlay; None for a plain worktree."""
     of_room = workspace.with_name(f"{workspace.name}.layers")
     of_task = home.layers(workspace.parent.name, workspace.name)
-    return next((layers / "upper" for layers in (of_room, of_task) if (layers / "upper").is_dir()), None)
+    return next((layers for layers in (of_room, of_task) if layers.is_dir()), None)

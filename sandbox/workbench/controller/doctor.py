@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox import capabilities, images
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.home_visibility import visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.walls import find_wall_facts, wall_probes
 
 
 def doctor(services: Services) -> tuple[Probe, ...]:
@@ -31,6 +34,8 @@ def doctor(services: Services) -> tuple[Probe, ...]:
     return (
         *probes,
         *visibility_probes(services, engine),
+        capabilities.guest_memory_probe(_find_group(services)),
+        *wall_probes(find_wall_facts(services.settings, services.policies)),
         *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services.policies),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
@@ -43,6 +48,13 @@ def _container_policy(policies: Policies) -> ContainerPolicy:
         return policies.container.container
     except SandboxError:
         return policies.shipped_container.container
+
+
+def _find_group(services: Services) -> GuestGroup | SandboxError:
+    try:
+        return find_guest_group(services)
+    except SandboxError as error:
+        return error
 
 
 def _policy_problem_probes(policies: Policies) -> tuple[Probe, ...]:

@@ -74,7 +74,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     for path, content in ((passwd, build_passwd(user, home)), (group, build_group(user))):
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content, mode=0o444, synced=False)
-    return GuestAccount(user, AccountFiles(passwd, group))
+    return GuestAccount(user, AccountFiles(passwd, group), shared=owner is None)
 
 
 def _account_files(services: Services, uid: int) -> tuple[Path, Path]:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from sandbox import capabilities
-from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
@@ -33,7 +33,7 @@ def _probe_visibility(services: Services, engine: ContainerEngine, image: str) -
 
     def is_seen(path: Path) -> bool:
         name = f"sandbox-sight-{services.presence.new_id()}"
-        labels = {INSTANCE_LABEL: services.home.instance_id, "space.sandbox.run": name}
+        labels = {INSTANCE_LABEL: services.home.instance_id, RUN_LABEL: name}
         return engine.can_mount(path, ProbeContainer(name, image, labels))
 
     with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=folder) as made:

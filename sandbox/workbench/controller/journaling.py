@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import singledispatch
@@ -40,12 +40,18 @@ from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller import journal_anchors, rule_changes
 from sandbox.workbench.controller.callers import clip_text
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 
 MAX_NAMES, MAX_FILES = 20, 200
 UNSYNCED_OPERATIONS = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
 """Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
+
+FREEING_OPERATIONS = frozenset(
+    {"close", "clean", "remove", "gc", "gc-forget", "stop", "deny", "revoke", "credential-remove", "distrust"}
+)
+"""Operations that a full disk does not stop: they free space, end work, or take a permission back."""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -108,13 +114,14 @@ def record_operation(
     `names`: paths or ids among the arguments that may be written as plain text. Raises: `internal` when the operation
     succeeded and the journal cannot be written.
     """
-    ensure_recovered(services)
-    known = [task_id] if task_id is not None and _is_known_task(services.home, task_id) else []
-    operation = Operation(
-        known, name, digest_arguments(arguments), shorten_names(names), in_home_journal=task_id is None
-    )
-    with _append_at_end(services, operation):
-        yield operation
+    with _admit_record(services, name):
+        ensure_recovered(services)
+        known = [task_id] if task_id is not None and _is_known_task(services.home, task_id) else []
+        operation = Operation(
+            known, name, digest_arguments(arguments), shorten_names(names), in_home_journal=task_id is None
+        )
+        with _append_at_end(services, operation):
+            yield operation
 
 
 @contextmanager
@@ -130,8 +137,17 @@ def record_home_operation(
     operation = Operation(
         [], name, digest_arguments(arguments), shorten_names(names), dict(facts or {}), in_home_journal=True
     )
-    with _append_at_end(services, operation):
+    with _admit_record(services, name), _append_at_end(services, operation):
         yield operation
+
+
+def _admit_record(services: Services, operation: str) -> AbstractContextManager[None]:
+    """Admit the journal entry and the records of an operation before it begins. Raises: `quota_exceeded`, unless the
+    operation ends work or frees space: those may use the reserve.
+    """
+    if operation in FREEING_OPERATIONS:
+        return services.disk.use_reserve()
+    return services.disk.admit(Writer.RECORD, RECORD_DEMAND)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from sandbox.models import Actor
 from sandbox.store.home import Home, default_home, resolve_home
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
+from sandbox.workbench.controller.disk_admission import DiskAdmission
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.once import Once
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -106,6 +107,11 @@ class Services:
         return RemoteConnector(self.home, self.settings, self.environ, self.credentials, self.allow_file, transfers)
 
     @Once
+    def disk(self) -> DiskAdmission:
+        """The admission of every writer to the disk of this home."""
+        return DiskAdmission(self.home, lambda: self.settings.disk)
+
+    @Once
     def repositories(self) -> RegisteredRepositories:
         """The registered repositories, to open."""
         return RegisteredRepositories(self.home, self.settings.git.executable)
@@ -127,9 +133,17 @@ class Services:
 
     @Once
     def guest_engine(self) -> ContainerEngine:
-        """The engine, for code that starts guests. Raises: `engine_unavailable`, also if the engine maps users."""
-        self.engine.require_same_users()
+        """The engine, for code that starts guests. Raises: as `engine_facts`."""
+        self.engine_facts  # noqa: B018 - an engine that maps users is refused
         return self.engine
+
+    @Once
+    def engine_facts(self) -> Mapping[str, Any]:
+        """The capabilities of an engine that starts guests, in the format of Docker's `GET /info`.
+
+        Raises: `engine_unavailable`, also if the engine maps users.
+        """
+        return self.engine.require_same_users()
 
     @Once
     def presence(self) -> LiveController:

@@ -1,4 +1,6 @@
-"""Find and remove what a killed controller left behind. Work that exists only here is never deleted.
+"""Find and remove what killed controllers left behind, and what is older than the settings keep it.
+
+Work that exists only here is never deleted.
 
 A finder lists one kind of leftover and how to remove it. The tables below list all finders in the order in which they
 run: guests before the rooms they use, worktrees before their branches, locks and the records of dead controllers last.
@@ -14,6 +16,7 @@ from sandbox.errors import SandboxError
 from sandbox.models import Reconciliation
 from sandbox.store.liveness import list_dead_controllers
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.clone_objects import find_clones_set_aside, find_unpacked_clones
 from sandbox.workbench.reconciling.dead_containers import find_dead_guests, find_guest_marks, find_reports
 from sandbox.workbench.reconciling.dead_requests import find_dead_requests
 from sandbox.workbench.reconciling.edit_leftovers import find_cut_off_edits
@@ -22,6 +25,13 @@ from sandbox.workbench.reconciling.old_images import find_old_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
 from sandbox.workbench.reconciling.reconciler import Finder, Reconciler
 from sandbox.workbench.reconciling.refs import find_forgettable, find_refs
+from sandbox.workbench.reconciling.retention import (
+    find_large_journals,
+    find_large_logs,
+    find_old_runs,
+    find_old_tasks,
+    find_old_verdicts,
+)
 from sandbox.workbench.reconciling.room_leftovers import find_dead_rooms, find_probes
 from sandbox.workbench.reconciling.task_notes import (
     find_controllers,
@@ -31,6 +41,7 @@ from sandbox.workbench.reconciling.task_notes import (
 )
 from sandbox.workbench.reconciling.temporary_files import (
     find_courier_folders,
+    find_disk_templates,
     find_half_checkouts,
     find_half_clones,
     find_half_removals,
@@ -66,8 +77,10 @@ ALL: tuple[Finder, ...] = (
     find_old_images,
     find_temporary_files,
     find_courier_folders,
+    find_disk_templates,
     find_half_checkouts,
     find_half_clones,
+    find_clones_set_aside,
     find_half_removals,
     find_worktrees,
     find_lost_worktrees,
@@ -79,6 +92,12 @@ ALL: tuple[Finder, ...] = (
     find_creation_marks,
     find_unused_users,
     record_moved_users,
+    find_old_tasks,
+    find_old_runs,
+    find_large_logs,
+    find_old_verdicts,
+    find_large_journals,
+    find_unpacked_clones,
     find_locks,
     find_controllers,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
+from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskStatus
 from sandbox.store.home import Home
@@ -19,8 +19,6 @@ from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 
 if TYPE_CHECKING:
     from sandbox.engine.container_types import ContainerSummary
-
-_RUN_LABEL = "space.sandbox.run"
 
 
 def find_dead_guests(reconciler: Reconciler) -> Iterator[Finding]:
@@ -54,7 +52,7 @@ def _build_failing_remedy(error: SandboxError) -> Remedy:
 def _judge(reconciler: Reconciler, guest: ContainerSummary) -> Finding | None:
     """A guest with a run belongs to the controller that waits for the run; a guest without a run to its task."""
     task_id = guest.labels.get(TASK_LABEL, "")
-    run_id = guest.labels.get(_RUN_LABEL, "")
+    run_id = guest.labels.get(RUN_LABEL, "")
     remove = partial(_remove, reconciler.services, guest)
     if not any(source.startswith(f"{reconciler.services.home.root}/") for source in guest.mount_sources):
         note = "it has our label, but no directory of this home is mounted: is this home a copy of another one?"

@@ -18,6 +18,7 @@ from sandbox.store.records import list_tasks
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 from sandbox.workbench.tasks.worktrees import ensure_task_mounted, has_worktree, locate_worktree
+from sandbox.workspaces.own_disk import open_upper
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def _find_temporary_paths(home: Home, policies: Policies, task: Task) -> list[by
 def _list_temporary_paths(home: Home, policies: Policies, task: Task) -> Iterable[bytes]:
     site = locate_worktree(home, policies, task.repo_id, task.id)
     if site.layers.is_dir():
-        entries = read_upper(site.layers / "upper", lambda _: False).entries
+        with open_upper(site.layers) as upper:
+            entries = read_upper(upper, lambda _: False).entries
         return (e.path for e in entries if _is_ours(e.path))
     with WorktreeFiles(site.root) as files:
         return [e.path for e in files.walk(lambda _: False) if _is_ours(e.path)]

@@ -22,6 +22,8 @@ from sandbox.workbench.tasks.worktrees import (
     lock_mount,
     unmount_worktree,
 )
+from sandbox.workspaces.layout import WorktreePaths
+from sandbox.workspaces.own_disk import has_disk, is_disk_mounted
 
 _MOST_NAMES = 10
 
@@ -45,7 +47,8 @@ def _judge(services: Services, repo_id: str, task_id: str) -> Iterator[Finding]:
         else:
             yield from _unreadable(services, repo_id, task_id)
         return
-    if task.status is TaskStatus.CLOSED and is_mount_point(services.home.worktree(repo_id, task_id)):
+    site = locate_worktree(services.home, services.policies, repo_id, task_id)
+    if task.status is TaskStatus.CLOSED and _is_any_mounted(site):
         yield Finding(
             "mount",
             task_id,
@@ -129,9 +132,14 @@ def _rescue_changes(services: Services, repo_id: str, task_id: str) -> str | Non
     return saved.note if saved.is_new else None
 
 
+def _is_any_mounted(site: WorktreePaths) -> bool:
+    """Whether the worktree or its disk is mounted: a close that was killed may have unmounted only the first."""
+    return is_mount_point(site.root) or (has_disk(site.layers) and is_disk_mounted(site.layers))
+
+
 def _unmount_closed(home: Home, policies: Policies, task: Task) -> str | None:
     site = locate_worktree(home, policies, task.repo_id, task.id)
-    if not is_mount_point(site.root):
+    if not _is_any_mounted(site):
         return None
     with lock_mount(home, task.id):
         unmount_worktree(site)

@@ -27,11 +27,9 @@ from sandbox.store.records import (
 )
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
+from sandbox.workbench.reconciling.only_copies import find_only_copies
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
-
-_BRANCHES = "--branches=space-agent/*"
-_PUSHED = "--glob=refs/sandbox/*/pushed"
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
@@ -63,7 +61,8 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
     """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
     clone = services.home.clone(repo_id)
     try:
-        lost = (*_find_in_clone(Git(clone, services.settings.git.executable)), *_find_uncommitted(services, repo_id))
+        in_clone = find_only_copies(Git(clone, services.settings.git.executable))
+        lost = (*(copy.description for copy in in_clone), *_find_uncommitted(services, repo_id))
     except SandboxError:
         if not discard:
             raise
@@ -76,36 +75,6 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
             hint=f"Fetch the branches you want to keep from {clone}, or repeat with --discard to delete all of it.",
         )
     return lost
-
-
-def _find_in_clone(git: Git) -> Iterator[str]:
-    if (git.git_dir / "HEAD").is_file():
-        yield from _find_unpushed(git)
-        yield from _find_snapshots(git)
-
-
-def _find_unpushed(git: Git) -> Iterator[str]:
-    """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
-    known = ("--not", "--remotes", "--tags", _PUSHED)
-    ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads/space-agent/")
-    for line in listed.decode("utf-8", errors="replace").splitlines():
-        tip, _, branch = line.partition(" ")
-        if tip in ours:
-            yield f"branch {branch}: commits that were never pushed"
-
-
-def _find_snapshots(git: Git) -> Iterator[str]:
-    """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch."""
-    listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
-    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
-    if not rows:
-        return
-    parents = "".join(f"{parent}\n" for _, _, parent in rows).encode()
-    known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
-    committed = set(git.run(*known, stdin=parents).decode().split())
-    for task_id, _, kept in (name.partition("/") for name, tree, _ in rows if tree not in committed):
-        yield f"snapshot {kept.removeprefix('snapshots/')} of {task_id}: files that were never committed"
 
 
 def _find_uncommitted(services: Services, repo_id: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from sandbox.workbench.tasks.worktrees import locate_worktree
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
+from sandbox.workspaces.own_disk import open_upper
 
 _OURS = RESERVED_PREFIX.decode()
 
@@ -87,8 +88,8 @@ def _is_unfinished(site: WorktreePaths) -> bool:
     Layers without a mount have the mask in their upper directory; in an unfinished worktree that directory is empty.
     """
     if site.layers.is_dir():
-        upper = site.layers / "upper"
-        return not upper.is_dir() or not read_upper(upper, lambda _: False).entries
+        with open_upper(site.layers) as upper:
+            return not upper.is_dir() or not read_upper(upper, lambda _: False).entries
     return not os.path.lexists(site.root / ".git")
 
 

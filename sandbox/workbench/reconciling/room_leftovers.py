@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.idmap import remove_view
-from sandbox.files.overlay_mounts import PROBE_PREFIX, unmount_overlay, view_of
+from sandbox.files.mount_points import unmount_below
+from sandbox.files.overlay_mounts import PROBE_PREFIX
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, list_folder
@@ -34,9 +34,7 @@ def find_dead_rooms(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def _remove(path: Path) -> str:
-    unmount_overlay(path)
-    if (view := view_of(path / "upper")).exists():
-        remove_view(view)
+    unmount_below(path)
     remove_tree(path)
     return ""
 
@@ -46,12 +44,4 @@ def find_probes(reconciler: Reconciler) -> Iterator[Finding]:
     found = find_matching(reconciler.services.home.repositories, f"{PROBE_PREFIX}*")
     if found and reconciler.is_alone():
         for path in found:
-            yield Finding("probe", path.name, partial(_remove_probe, path))
-
-
-def _remove_probe(path: Path) -> str:
-    unmount_overlay(path / "merged")
-    if (view := view_of(path / "upper")).exists():
-        remove_view(view)
-    remove_tree(path)
-    return ""
+            yield Finding("probe", path.name, partial(_remove, path))

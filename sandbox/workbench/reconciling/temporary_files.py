@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
-from sandbox.files.overlay_mounts import unmount_overlay
+from sandbox.files.mount_points import unmount_below
 from sandbox.git.scratch_objects import FOLDER, is_in_use
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
@@ -30,7 +30,6 @@ _PLACES = (
 )
 _HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}$")
 _HALF_CLONE = re.compile(r"^\.(.+)\.incoming$")
-_CORRUPT_CLONE = re.compile(r"^\..+\.corrupt-\d+$")
 _REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}$")
 _UNFINISHED_OBJECTS = (
     "fast_import_crash_*",
@@ -64,6 +63,14 @@ def find_half_checkouts(reconciler: Reconciler) -> Iterator[Finding]:
                 yield Finding("checkout", f"{folder.name}/{path.name}", _build_removal(path), locks=lock)
 
 
+def find_disk_templates(reconciler: Reconciler) -> Iterator[Finding]:
+    """Templates of disks that were not completed. Making one takes a moment and has no lock."""
+    found = find_matching(reconciler.services.home.disk_templates, ".*.img.*")
+    if found and reconciler.is_alone():
+        for path in found:
+            yield Finding("disk template", path.name, partial(_unlink, path))
+
+
 def find_courier_folders(reconciler: Reconciler) -> Iterator[Finding]:
     """Empty directories of the guest that extracts the PID 1 binary. It runs under a lock."""
     for path in find_matching(reconciler.services.home.supervisors, "*/.workspace-*"):
@@ -71,13 +78,11 @@ def find_courier_folders(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def find_half_clones(reconciler: Reconciler) -> Iterator[Finding]:
-    """First clones that were not completed, and clones that a repair set aside."""
+    """First clones that were not completed."""
     for path in list_folder(reconciler.services.home.clone("any").parent):
         made = _HALF_CLONE.match(path.name)
         if made:
             yield Finding("clone", path.name, _build_removal(path), locks=(f"repository-{made[1]}",))
-        elif _CORRUPT_CLONE.match(path.name):
-            yield Finding("clone", path.name, note="a repair set it aside; delete it when it is no longer needed")
 
 
 def find_half_removals(reconciler: Reconciler) -> Iterator[Finding]:
@@ -92,15 +97,15 @@ def find_half_removals(reconciler: Reconciler) -> Iterator[Finding]:
         if gone and path.is_dir():
             locks = (gone[1] if is_task_id(gone[1]) else f"repository-{gone[1]}",)
             name = str(path.relative_to(repositories))
-            yield Finding("removal", name, _build_removal(path, mounted=path.parent.name == "worktrees"), locks=locks)
+            yield Finding("removal", name, _build_removal(path, mounted=True), locks=locks)
 
 
 def _build_removal(path: Path, *, mounted: bool = False) -> Callable[[], str | None]:
     def remove() -> str | None:
         if not path.exists():
             return None
-        for inner in list_folder(path) if mounted else ():
-            unmount_overlay(inner)
+        if mounted:
+            unmount_below(path)
         remove_tree(path)
         return ""
 

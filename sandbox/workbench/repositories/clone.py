@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from sandbox.context import build_envelope
@@ -23,24 +25,28 @@ from sandbox.git.cache_clones import (
 )
 from sandbox.git.entries import TreeEntry
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
-from sandbox.git.objects import list_tree, peel, tree_of
+from sandbox.git.objects import list_tree, peel, resolve_ref, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
-from sandbox.git.transport import RemoteHead
+from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
+from sandbox.git.transport import RemoteAccess, RemoteHead
 from sandbox.models import CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.remotes import Remote
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories, not_found_error, save_repository
-from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.commit_facts import CommitListing, list_commit, load_facts_of_listing
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
+
+_ResultT = TypeVar("_ResultT")
 
 
 def locate(remotes: RemoteConnector, url: str) -> str:
@@ -75,7 +81,7 @@ class UpdatedRepository:
     facts: BaseFacts
 
     def find_commit(self, ref: str) -> str:
-        """The commit of a branch, tag, full commit id or `HEAD`. Raises: `invalid_input`, `not_found`."""
+        """The commit of a branch, tag, commit id or `HEAD`, as fetched. Raises: `invalid_input`, `not_found`."""
         if ref != "HEAD":
             return resolve_commit(self.git, ref, self.repository.default_branch)
         if self.remote_head == self.default_head.commit or peel(self.git, self.remote_head, "commit"):
@@ -98,11 +104,9 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
     wanted_since = time.time()
     path = services.home.clone(repo_id)
     with services.home.locked(f"repository-{repo_id}"):
-        head = services.remotes.run_with_access(
-            remote, lambda access: refresh(path, access, wanted_since, partial=partial)
-        )
+        head = _run_transfer(services, remote, lambda access: refresh(path, access, wanted_since, partial=partial))
     git = open_cache(path, services.settings.git.executable)
-    listing = _list_default_branch(services.home, services.remotes, remote, git, head)
+    listing = _list_default_branch(services, remote, git, head)
     facts = load_facts_of_listing(services.home, services.policies, repo_id, git, listing)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     repository = Repository(
@@ -121,18 +125,26 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
     return UpdatedRepository(repository, git, listing, head.commit, facts)
 
 
-def _list_default_branch(
-    home: Home, remotes: RemoteConnector, remote: Remote, git: Git, head: RemoteHead
-) -> CommitListing:
+def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+    """Run `action` with access to a remote; it may fetch as much as the disk has room for.
+
+    Servers do not say how much they will send, so the kernel's limit on the pack is what is free. Raises:
+    `quota_exceeded`.
+    """
+    with services.disk.admit_transfer(services.settings.remotes.max_fetch_bytes) as limit:
+        return services.remotes.run_with_access(remote, lambda access: action(replace(access, max_fetch_bytes=limit)))
+
+
+def _list_default_branch(services: Services, remote: Remote, git: Git, head: RemoteHead) -> CommitListing:
     """List the default branch. If that fails because the clone is corrupt, clone again, once."""
     try:
         return list_commit(git, resolve_commit(git, "HEAD", head.branch))
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git):
             raise
-    with home.locked(f"repository-{git.git_dir.name}"):
+    with services.home.locked(f"repository-{git.git_dir.name}"):
         if not is_intact(git):  # another process may have repaired it meanwhile
-            head = remotes.run_with_access(remote, lambda access: replace_corrupt_clone(git.git_dir, access))
+            head = _run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
@@ -143,8 +155,8 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
     """
     found = update_cache(services, url)
     repository, git, head = found.repository, found.git, found.default_head
-    commit = found.find_commit(ref)
-    name = tree = whole_tree_of(services.home, services.remotes, found, commit)
+    commit = fetch_commit(services, found, ref)
+    name = tree = whole_tree_of(services, found, commit)
     entries = head.entries if commit == head.commit else list_tree(git, tree)
     if subpath is not None and subpath.strip("/"):
         prefix = path_bytes(parse_repo_path(subpath.strip("/"))) + b"/"
@@ -157,26 +169,46 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
                 hint="Omit the subpath to get all directories.",
             )
     context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)))
-    path = ensure_pristine_checkout(services.home, services.policies, repository.id, git, entries, name)
+    path = ensure_pristine_checkout(services, repository.id, git, entries, name)
     return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
 
 
-def whole_tree_of(home: Home, remotes: RemoteConnector, found: UpdatedRepository, commit: str) -> str:
+def fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
+    """As `UpdatedRepository.find_commit`; a pull request (`pr/7`) is fetched first. Raises: also network errors."""
+    wanted = find_pull_request_ref(updated.git, ref)
+    return fetch_request(services, updated.repository, updated.git, wanted) if wanted else updated.find_commit(ref)
+
+
+def find_pull_request_ref(git: Git, ref: str) -> PullRequestRef | None:
+    """The pull request that a ref names. A branch or tag of that name goes first."""
+    wanted = parse_pull_request_ref(ref)
+    named = wanted and any(resolve_ref(git, f"{place}{ref}") for place in ("refs/remotes/origin/", "refs/tags/"))
+    return None if named else wanted
+
+
+def fetch_request(services: Services, repository: Repository, git: Git, wanted: PullRequestRef) -> str:
+    """Fetch a pull request of the remote; returns its commit. Raises: as `fetch_pull_request`."""
+    remote = services.remotes.parse(repository.remote_url)
+    with services.home.locked(f"repository-{repository.id}"):
+        return _run_transfer(services, remote, lambda access: fetch_pull_request(git, access, wanted))
+
+
+def whole_tree_of(services: Services, found: UpdatedRepository, commit: str) -> str:
     """As `fetch_whole_tree`, without asking git for the tree of the head."""
     tree = found.default_head.tree if commit == found.default_head.commit else tree_of(found.git, commit)
-    return _fetch_missing_blobs(home, remotes, found.repository, found.git, tree)
+    return _fetch_missing_blobs(services, found.repository, found.git, tree)
 
 
-def fetch_whole_tree(home: Home, remotes: RemoteConnector, repository: Repository, git: Git, commit: str) -> str:
+def fetch_whole_tree(services: Services, repository: Repository, git: Git, commit: str) -> str:
     """The tree of a commit; a partial clone fetches its missing blobs. Raises: network errors, `quota_exceeded`."""
-    return _fetch_missing_blobs(home, remotes, repository, git, tree_of(git, commit))
+    return _fetch_missing_blobs(services, repository, git, tree_of(git, commit))
 
 
-def _fetch_missing_blobs(home: Home, remotes: RemoteConnector, repository: Repository, git: Git, tree: str) -> str:
+def _fetch_missing_blobs(services: Services, repository: Repository, git: Git, tree: str) -> str:
     if is_partial(git) and list_missing_blobs(git, tree):
-        remote = remotes.parse(repository.remote_url)
-        with home.locked(f"repository-{repository.id}"):
-            remotes.run_with_access(remote, lambda access: fetch_missing_blobs(git, access, tree))
+        remote = services.remotes.parse(repository.remote_url)
+        with services.home.locked(f"repository-{repository.id}"):
+            _run_transfer(services, remote, lambda access: fetch_missing_blobs(git, access, tree))
     return tree
 
 
@@ -187,16 +219,19 @@ def materialize(services: Services, repo_id: str) -> Repository:
     if is_partial(git):
         remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repo_id}"):
-            services.remotes.run_with_access(remote, lambda access: fetch_remaining(git, access))
+            _run_transfer(services, remote, lambda access: fetch_remaining(git, access))
     return repository
 
 
 def ensure_pristine_checkout(
-    home: Home, policies: Policies, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str
+    services: Services, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str
 ) -> Path:
-    """The shared checkout of these entries, created if it does not exist."""
-    with home.locked(f"pristine-{repo_id}"):
-        return ensure_pristine(git, entries, home.pristine(repo_id, name), policies.pristine_owner)
+    """The shared checkout of these entries, created if it does not exist. Raises: `quota_exceeded` for a full disk."""
+    path = services.home.pristine(repo_id, name)
+    with services.home.locked(f"pristine-{repo_id}"), ExitStack() as admitted:
+        if not path.is_dir():
+            admitted.enter_context(services.disk.admit(Writer.CHECKOUT, demand_of_checkout(entries)))
+        return ensure_pristine(git, entries, path, services.policies.pristine_owner)
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:

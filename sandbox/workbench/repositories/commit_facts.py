@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,11 @@ def _gather_and_store(home: Home, policies: Policies, repo_id: str, git: Git, li
     markers = _read_markers(git, listing.entries, _list_marker_names(policies.profiles))
     facts = gather_facts(git, listing.tree, listing.entries, markers)
     path = home.facts(repo_id, listing.commit)
-    path.parent.mkdir(exist_ok=True, mode=0o700)
-    write_json(path, facts.model_dump(mode="json"))
+    try:
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        write_json(path, facts.model_dump(mode="json"))
+    except OSError as error:  # a full disk: a status has to work there too
+        _log.info("the facts of %s could not be saved: %s", listing.commit[:12], error)
     return facts
 
 

@@ -18,6 +18,7 @@ from sandbox.policy.paths import show_path
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.guest_accounts import lease_account
+from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
@@ -49,7 +50,8 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
             runtime=choose_runtime(services),
             account=account,
             instance=services.home.instance_id,
-            tree=ensure_pristine_checkout(services.home, services.policies, repo_id, git, entries, tree),
+            cgroup_parent=find_guest_group(services).parent,
+            tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
         )
         found = ctags.read_symbols(place)
     selected = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]

@@ -50,7 +50,7 @@ def clean_task(
         repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
-        below = fetch_whole_tree(services.home, services.remotes, repository, git, task.base_commit)
+        below = fetch_whole_tree(services, repository, git, task.base_commit)
         remove_guest(services, task_id, task_ends=False)
         replace_worktree(services, git, task, (below, tree))
         with compare_task(services, task) as opened:
@@ -76,7 +76,7 @@ def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, 
         return find_newest_on_head(git, task)
     try:
         with compare_task(services, task, without) as opened:
-            return keep_snapshot(opened, BEFORE_CLEAN)
+            return keep_snapshot(services, opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             raise error.with_hint(_LEAVE_OUT_HINT) from error

@@ -19,6 +19,8 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_contents
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
@@ -65,7 +67,10 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
             partial(_find_last_edit, services.home, task.id),
             lambda path: explain_absence(services.home, services.repositories, task, path),
         )
-        return publish_edit(files, decide(gate), owner)
+        outcome = decide(gate)
+        demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
+        with services.disk.admit(Writer.EDIT, demand):
+            return publish_edit(files, outcome, owner)
 
 
 def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:

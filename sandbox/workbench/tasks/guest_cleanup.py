@@ -51,6 +51,14 @@ def remove_guest(services: Services, task_id: str, *, task_ends: bool = True) ->
     checkout.remove_tree(report)
 
 
+def remove_idle_container(services: Services, task_id: str) -> bool:
+    """Remove a task's container to free its memory; its report directory stays. The caller holds the task's lock.
+
+    Returns whether it was removed: False when a check of a killed controller may run in it.
+    """
+    return not services.home.guest_mark(task_id).exists() and _remove_containers(services, task_id)
+
+
 def _remove_containers(services: Services, task_id: str) -> bool:
     """Remove the task's containers; False when one is quarantined, as its engine may still start it for a moment."""
     name = task_container_name(services.home.instance_id, task_id)

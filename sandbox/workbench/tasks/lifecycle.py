@@ -15,14 +15,17 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import ContentSpool, spool_contents
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
-from sandbox.workbench.controller.disk_space import require_free_space
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
@@ -32,6 +35,7 @@ from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     ensure_task_mounted,
     has_worktree,
+    list_checks_at,
     locate_new_worktree,
     locate_worktree,
     lock_mount,
@@ -40,6 +44,7 @@ from sandbox.workbench.tasks.worktrees import (
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
@@ -49,17 +54,22 @@ EDIT_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """A task with the values that its operations need. `owner`: uid and gid of its files. `changes`: differences from
-    the task's head. Their contents can be read until the `with` block ends.
+    """A task with the values that its operations need. `changes`: differences from the task's head, whose contents can
+    be read until the `with` block ends.
     """
 
     task: Task
     git: Git
     root: Path
-    owner: Owner
+    site: WorktreePaths
     files: WorktreeFiles
     spool: ContentSpool
     changes: Changes
+
+    @property
+    def owner(self) -> Owner:
+        """uid and gid of the task's files."""
+        return self.site.owner
 
 
 @dataclass(frozen=True)
@@ -87,12 +97,15 @@ def create_task(
     services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
 ) -> Task:
     """A new task with its own branch and worktree. On failure both are removed."""
-    require_free_space(services.home, services.settings)
+    services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
-    commit = origin.head if origin else resolve_commit(git, base_branch, repository.default_branch)
+    wanted = None if origin else find_pull_request_ref(git, base_branch)
+    if wanted:
+        base_branch = repository.default_branch  # what a pull request of this task would go to
+    commit = origin.head if origin else _find_base(services, repository, git, wanted or base_branch)
     base_commit = origin.task.base_commit if origin else commit
-    base_tree = fetch_whole_tree(services.home, services.remotes, repository, git, base_commit)
+    base_tree = fetch_whole_tree(services, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
         id=task_id,
@@ -114,16 +127,25 @@ def create_task(
         return _create_worktree(services, git, task, base_tree, origin)
 
 
+def _find_base(services: Services, repository: Repository, git: Git, base: str | PullRequestRef) -> str:
+    if isinstance(base, PullRequestRef):
+        return fetch_request(services, repository, git, base)
+    return resolve_commit(git, base, repository.default_branch)
+
+
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    site = locate_new_worktree(services, task.repo_id, task.id)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    site = locate_new_worktree(services, task.repo_id, task.id, checks)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
-    objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    with store_objects(git):  # the commit may be one that no ref leads to
+        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        create_worktree(services.home, services.settings, task.repo_id, git, base_tree, site)
+        create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
-            with WorktreeFiles(site.root) as files:
+            demand = demand_of_difference(origin.git, base_tree, origin.tree)
+            with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
                 restore_tree(origin.git, files, base_tree, origin.tree, site.owner)
         saved = save_new_task(services.home, task)
     except BaseException:
@@ -174,7 +196,7 @@ def compare_task(
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
-        yield TaskComparison(task, git, root, site.owner, files, spool, changes)
+        yield TaskComparison(task, git, root, site, files, spool, changes)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

@@ -23,6 +23,8 @@ from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.path_selection import PathSelection
 from sandbox.policy.paths import RepoPath, parent_folders, show_path
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task
 from sandbox.workbench.tasks.matching import PristineSearch, find_matches, plan_pristine_search
@@ -49,7 +51,7 @@ def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult
     _require_valid_query(query)
     selection = PathSelection(query.glob)
     task = find_task(services.home, task_id)
-    with compare_task(services, task) as opened, _build_search_tree(opened, query) as place:
+    with compare_task(services, task) as opened, _build_search_tree(services, opened, query) as place:
         if query.pattern is not None:
             place = replace(
                 place,
@@ -102,7 +104,7 @@ class _SearchTree:
 
 
 @contextmanager
-def _build_search_tree(opened: TaskComparison, query: SearchQuery) -> Iterator[_SearchTree]:
+def _build_search_tree(services: Services, opened: TaskComparison, query: SearchQuery) -> Iterator[_SearchTree]:
     git = opened.git
     head = objects.tree_of(git, opened.task.head_commit)
     changes = {c.path: c for c in opened.changes.tree}
@@ -120,7 +122,8 @@ def _build_search_tree(opened: TaskComparison, query: SearchQuery) -> Iterator[_
     if not changes:
         yield _SearchTree(git, head, tuple(large), left_out)
         return
-    with scratch_objects(git) as aside:
+    demand = demand_of_objects(changes.values())
+    with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
         tree = objects.build_tree(aside, opened.task.head_commit, changes.values())
         yield _SearchTree(aside, tree, tuple(large), left_out)
 

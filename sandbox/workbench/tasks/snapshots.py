@@ -13,12 +13,15 @@ from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
 from sandbox.models import RestoreResult, Snapshot, Task
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_objects
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.lifecycle import (
@@ -54,7 +57,7 @@ def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot
     """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
     clean = _clean_label(label)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
-        return keep_snapshot(opened, clean)
+        return keep_snapshot(services, opened, clean)
 
 
 def _clean_label(label: str) -> str:
@@ -64,11 +67,20 @@ def _clean_label(label: str) -> str:
     return text
 
 
-def keep_snapshot(opened: TaskComparison, label: str) -> Snapshot:
-    """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do."""
+def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Snapshot:
+    """A snapshot of the state in `opened`. With one of our own labels, any existing snapshot of the state will do.
+
+    Raises: `quota_exceeded` when the disk has no room for it.
+    """
     task, git = opened.task, opened.git
-    if same := _find_same_state(opened, label):
-        return same.model_copy(update={"rejected": opened.changes.rejected})
+    with services.disk.admit(Writer.SNAPSHOT, demand_of_objects(opened.changes.tree)):
+        if same := _find_same_state(opened, label):
+            return same.model_copy(update={"rejected": opened.changes.rejected})
+        with store_objects(git):
+            return _store_snapshot(git, task, opened, label)
+
+
+def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n"
@@ -147,9 +159,10 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
         with compare_task(services, task) as opened:
             require_approved_tree(opened, expected_tree)
             target = _find_target_tree(opened.git, task, state)
-            previous = keep_snapshot(opened, _BEFORE_RESTORE)
+            previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
-            restore_tree(opened.git, opened.files, previous.tree, target, opened.owner, left_out)
+            with services.disk.admit(Writer.RESTORE, demand_of_difference(opened.git, previous.tree, target)):
+                restore_tree(opened.git, opened.files, previous.tree, target, opened.owner, left_out)
         with compare_task(services, task) as opened:
             return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 
@@ -176,6 +189,7 @@ def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, 
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
+        services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)

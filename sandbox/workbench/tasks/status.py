@@ -12,6 +12,7 @@ from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
+from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -20,6 +21,8 @@ from sandbox.policy.commit import START_BYTES, AddedFile, require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -79,7 +82,8 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
         git, changes = opened.git, opened.changes
         at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
         before = task.base_commit if against == "base" else task.head_commit
-        with scratch_objects(git) as aside:
+        demand = demand_of_objects(changes.tree)
+        with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
             difference = _compare_with_changes(aside, before, task.head_commit, changes)
     hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
     return Diff(
@@ -150,8 +154,9 @@ def commit_task(
         git = opened.git
         now, who = datetime.now(UTC), choose_identity(services.settings, services.git_operator)
         text = add_commit_trailers(services.settings, cleaned, task.id, who)
-        oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
-        _move_branch(git, task, oid)
+        with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)), store_objects(git):
+            oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
+            _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.process import Git
-from sandbox.models import Task, TaskStatus
+from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
+from sandbox.workbench.controller.disk_space import choose_disk
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay_layout import base_of
+from sandbox.workspaces.own_disk import find_files, has_disk
 from sandbox.workspaces.pristine import remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -48,38 +53,60 @@ def locate_worktree(home: Home, policies: Policies, repo_id: str, task_id: str) 
     )
 
 
-def locate_new_worktree(services: Services, repo_id: str, task_id: str) -> WorktreePaths:
-    """The directories of a task's worktree that is about to be created, for a user of its own.
+def locate_new_worktree(services: Services, repo_id: str, task_id: str, checks: Sequence[Check]) -> WorktreePaths:
+    """The directories of a task's worktree that is about to be created, for a user of its own, with a disk for these
+    checks.
 
     Raises: `quota_exceeded` when no uid is free, `internal`.
     """
     site = locate_worktree(services.home, services.policies, repo_id, task_id)
-    return replace(site, owner=lease_user(services, task_id))
+    disk = choose_disk(services, checks, is_room=False)
+    return replace(site, owner=lease_user(services, task_id), new_disk=disk)
 
 
-def create_worktree(home: Home, settings: Settings, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
-    """Create a worktree that holds `tree`, in the layout that the settings and this host allow."""
-    layout = choose_layout(settings.workspaces.worktree, home.repositories, site.id_mapping)
-    if layout.kind == "plain":
-        layout.create(git, tree, site)
-        return
-    with home.locked(f"pristine-{repo_id}"):
-        layout.create(git, tree, site)
+def list_checks_at(services: Services, git: Git, repo_id: str, commit: str) -> tuple[Check, ...]:
+    """The checks that a worktree at this base commit is for; none if its profile cannot be used."""
+    try:
+        return load_profile(services, repo_id, git, commit).checks
+    except SandboxError as error:
+        _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
+        return ()
+
+
+def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
+    """Create a worktree that holds `tree`, in the layout that the settings and this host allow.
+
+    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout.
+    """
+    home = services.home
+    layout = choose_layout(services.settings.workspaces.worktree, home.repositories, site.id_mapping)
+    is_overlay = layout.kind == "overlay"
+    with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
+        has_checkout = is_overlay and (site.pristines / tree).is_dir()
+        demand = NO_DEMAND if has_checkout else demand_of_tree(git, tree)
+        with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
+            layout.create(git, tree, site)
 
 
 @contextmanager
-def clean_room(services: Services, repo_id: str, git: Git, tree: str, similar_tree: str) -> Iterator[WorktreePaths]:
-    """A fresh worktree that holds `tree`, for a user of its own. It is removed afterwards, also after an error.
+def clean_room(
+    services: Services, repo_id: str, git: Git, trees: tuple[str, str], checks: Sequence[Check] = ()
+) -> Iterator[WorktreePaths]:
+    """A fresh worktree for these checks that holds the first tree, for a user of its own. It is removed afterwards,
+    also after an error.
 
-    If the pristine checkout of `similar_tree` exists, it is shared. No pristine checkout is created: `tree` may not be
-    needed again.
+    If the pristine checkout of the second tree exists, it is shared. No pristine checkout is created: the first tree
+    may not be needed again.
     """
-    site = _locate_room(services, repo_id, f"room-{services.presence.new_id()}")
+    tree, similar_tree = trees
+    disk = choose_disk(services, checks, is_room=True)
+    site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), new_disk=disk)
     try:
         if (site.pristines / similar_tree).is_dir():
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
-            PlainLayout().create(git, tree, site)
+            with services.disk.admit(Writer.CHECKOUT, demand_of_tree(git, tree)):
+                PlainLayout().create(git, tree, site)
         yield site
     finally:
         remove_worktree(services, site)
@@ -101,10 +128,14 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
-    """Create a worktree over the checkout of the first tree, and restore the second tree in it."""
+    """Create a worktree over the checkout of the first tree, and restore the second tree in it.
+
+    No build has run in it, so all its files get the time of a checkout.
+    """
     below, tree = trees
-    create_worktree(services.home, services.settings, repo_id, git, below, site)
-    with WorktreeFiles(site.root) as files:
+    create_worktree(services, repo_id, git, below, site)
+    demand = demand_of_difference(git, below, tree)
+    with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
 
 
@@ -115,7 +146,9 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     the old one, the new one, or, for a moment, none.
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
-    room = _locate_room(services, task.repo_id, task.id)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    disk = choose_disk(services, checks, is_room=False)
+    room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk)
     try:
         _create_worktree_over(services, task.repo_id, git, trees, room)
         with lock_mount(services.home, task.id):
@@ -191,7 +224,9 @@ def _list_trees_below_rooms(home: Home) -> set[str]:
 
 def read_owner(root: Path, layers: Path) -> tuple[int, int] | None:
     """uid and gid of an existing worktree's files; None without one."""
-    for folder in (layers / "upper", root):
+    files = find_files(layers)
+    mount_point = (files,) if has_disk(layers) else ()  # has the same owner, also while it is unmounted
+    for folder in (files / "upper", *mount_point, root):
         with suppress(OSError):
             seen = folder.lstat()
             return seen.st_uid, seen.st_gid

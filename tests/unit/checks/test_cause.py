@@ -59,6 +59,17 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "npm-network": (1, ENVIRONMENT, "network"),
     "cargo-network": (101, ENVIRONMENT, "network"),
     "cargo-offline": (101, ENVIRONMENT, "crates"),
+    "cargo-offline-1.96": (101, ENVIRONMENT, "crates"),
+    "cargo-older-rustc": (101, ENVIRONMENT, "newer Rust"),
+    "cargo-edition": (101, ENVIRONMENT, "newer Rust"),
+    "cargo-lock-version": (101, ENVIRONMENT, "newer Rust"),
+    "go-offline": (1, ENVIRONMENT, "modules"),
+    "go-mod-version": (1, ENVIRONMENT, "newer Go"),
+    "go-newer": (2, ENVIRONMENT, "newer Go"),
+    "meson-dependency": (1, ENVIRONMENT, "'nosuchdep'"),
+    "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
+    "meson-subproject": (1, ENVIRONMENT, "subproject"),
+    "npm-offline": (1, ENVIRONMENT, "packages"),
     "cargo-error": (101, CODE, "compiler"),
     "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
     "pip-network": (1, ENVIRONMENT, "'nosuchpkg'"),
@@ -66,6 +77,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "no-space": (1, GUEST, "limits.tmp_bytes"),
     "pytest-network-and-space": (1, ENVIRONMENT, "network"),
     "node-own-module": (1, UNKNOWN, EXIT_STATUS_ONLY),
+    "automake-directory": (1, UNKNOWN, "autoreconf"),
     "make-crash": (2, CODE, "SIGSEGV"),
 }
 
@@ -90,6 +102,7 @@ IMPORTS = {
     "pytest-import-in-test": "yaml",
     "python-import": "no_such",
     "node-module": "left-pad",
+    "perl-module": "No::Such",
 }
 
 
@@ -108,6 +121,7 @@ SILENT = {
     "make-shell-prints-not-found": 2,  # a step's own doing, which make does not say of it
     "make-crash-handled": 2,
     "pytest-words-in-an-assertion": 1,
+    "perl-optional-module": 1,  # the test looked for it
     "pytest-segfault": 1,  # of a process below one that went on
 }
 
@@ -166,6 +180,7 @@ FACTS: dict[str, tuple[CheckRun, CauseKind, str]] = {
     "deadline": (run(Verdict.TIMED_OUT, None), UNKNOWN, "timeout_s"),
     "stopped": (run(Verdict.KILLED, 137), UNKNOWN, "on request"),
     "stopped before": (run(Verdict.KILLED, None, wall_time_s=0.0), UNKNOWN, "on request"),
+    "memory of all guests": (run(Verdict.KILLED, 137, usage={"host_out_of_memory": True}), GUEST, "all_memory_bytes"),
     "lost": (run(Verdict.KILLED, None), GUEST, "without a report"),
     "forks refused": (failed(1, usage={"forks_refused": 3}), GUEST, "limits.pids"),
     "all processes": (failed(1, usage={"pids_peak": 32}), GUEST, "limits.pids"),
@@ -270,6 +285,20 @@ def test_a_project_declares(files: dict[str, str], tmp_path: Path) -> None:
     assert DeclaredPackages(tmp_path)("yaml")
     assert DeclaredPackages(tmp_path)("yaml.nodes")
     assert not DeclaredPackages(tmp_path)("numpy")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cpanfile", "requires 'Try::Tiny' => '0.3';\n"),
+        ("Makefile.PL", 'WriteMakefile(PREREQ_PM => { "Try::Tiny" => 0 });\n'),
+        ("META.json", '{"prereqs": {"test": {"requires": {"Try::Tiny": "0"}}}}'),
+    ],
+)
+def test_a_perl_distribution_declares_modules(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert DeclaredPackages(tmp_path)("Try::Tiny")
+    assert not DeclaredPackages(tmp_path)("Try::Catch")
 
 
 @pytest.mark.parametrize("files", NOT_DECLARED.values(), ids=NOT_DECLARED)

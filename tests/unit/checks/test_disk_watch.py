@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path, PurePosixPath
@@ -132,12 +135,15 @@ class Processes:
 
     def add(self, pid: int, sees: Path, *files: int, uid: int | None = None, kind: str = "fd") -> None:
         folder = self.proc / str(pid)
-        (folder / kind).mkdir(parents=True)
+        thread = folder / "task" / str(pid)
+        files_in = thread / "fd" if kind == "fd" else folder / kind
+        thread.mkdir(parents=True)
+        files_in.mkdir()
         owner = self.worktree.stat().st_uid if uid is None else uid
         (folder / "status").write_text(f"Name:\tx\nUid:\t{owner}\t0\t0\t0\n")
-        (folder / "root").symlink_to(sees.parent)
+        (thread / "root").symlink_to(sees.parent)
         for fd in files:
-            (folder / kind / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
+            (files_in / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
 
     def held(self, devices: frozenset[int] | None = None) -> DiskUse:
         found = measure_deleted_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
@@ -179,6 +185,59 @@ def test_what_has_a_name_or_is_memory_or_a_strangers_does_not_count(
     processes.add(4, processes.worktree, unlinked)
     assert processes.held(frozenset([0])) == DiskUse()
     assert processes.held().files == 1
+
+
+HOLDERS = {
+    "leader-ended": "threading.Thread(target=time.sleep, args=(60,)).start(); say(); libc.pthread_exit(None)",
+    "table-of-its-own": """
+def hold():
+    assert libc.unshare(0x400) == 0  # CLONE_FILES
+    unshared.set()
+    time.sleep(60)
+threading.Thread(target=hold).start(); unshared.wait(); os.close(fd); say(); time.sleep(60)""",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_s05_a_file_that_only_another_thread_holds_is_found(tmp_path: Path, holder: str) -> None:
+    """In a real process of a user of its own. Control: the first thread's directory in proc does not show the file."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a process of another user")
+    worktree = tmp_path / "worktree"
+    worktree.mkdir()
+    os.chown(worktree, 66_123, 66_123)
+    with (tmp_path / "gone").open("wb", buffering=0) as stream:
+        stream.write(b"x" * MIB)
+        (tmp_path / "gone").unlink()
+        program = f"""
+import ctypes, os, sys, threading, time
+fd, libc, unshared = {stream.fileno()}, ctypes.CDLL(None), threading.Event()
+def say(): sys.stdout.write("x"); sys.stdout.flush()
+os.setgroups([]); os.setgid(66123); os.setuid(66123)
+{holder}"""
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, pass_fds=[stream.fileno()])
+    try:
+        assert child.stdout is not None
+        assert child.stdout.read(1) == b"x"
+        devices = frozenset([worktree.stat().st_dev])
+        deadline = time.monotonic() + 10
+        while is_shown(child.pid):  # it says so just before its end
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        found = sum(measure_deleted_open(worktree, PurePosixPath(worktree), devices), DiskUse())
+        assert found.bytes >= MIB
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def is_shown(pid: int) -> bool:
+    try:
+        return any("/gone" in str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 def test_l04_what_is_held_without_a_name_is_part_of_the_budget(tmp_path: Path, disk: Disk) -> None:
@@ -312,9 +371,9 @@ def test_what_is_too_deep_to_count_is_over_the_limit(tmp_path: Path, disk: Disk)
 @pytest.mark.parametrize(
     ("change", "floor", "stops"),
     [
-        ({"free_bytes": 49 * MIB}, FreeSpaceFloor(50 * MIB, 0), True),
+        ({"free_bytes": MIB}, FreeSpaceFloor(50 * MIB, 0), True),
         ({"free_bytes": 50 * MIB}, FreeSpaceFloor(50 * MIB, 0), False),
-        ({"free_files": 9}, FreeSpaceFloor(0, 10), True),
+        ({"free_files": 0}, FreeSpaceFloor(0, 10), True),
         ({"free_files": 10}, FreeSpaceFloor(0, 10), False),
         ({"free_bytes": 0, "free_files": 0}, FreeSpaceFloor(0, 0), False),
     ],
@@ -323,8 +382,33 @@ def test_a_check_is_stopped_before_the_host_has_no_room(
     tmp_path: Path, disk: Disk, change: dict[str, int], floor: FreeSpaceFloor, stops: bool
 ) -> None:
     watch = disk.watch(tmp_path, floor)
+    for name in "abc":
+        (tmp_path / name).write_bytes(b"x" * MIB)
     disk.takes(**change)
     assert watch.check_disk_limit() is (Verdict.DISK_LIMIT if stops else None)
+
+
+def test_s06_at_the_floor_only_the_check_that_took_the_space_stops() -> None:
+    """`before` and `now` are the same for both: they share the host. Control: the one that took it."""
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 20_000 * MIB, None)
+    now = FreeSpace(0, 0, 2000 * MIB, None)
+    taker, neighbour = DiskUse(17_500 * MIB, 0), DiskUse(500 * MIB, 0)
+    assert floor.is_reached_by(taker, before, now)
+    assert not floor.is_reached_by(neighbour, before, now)
+
+
+def test_s06_what_is_small_beside_the_free_space_never_stops_a_check() -> None:
+    """A neighbour that ended left the space just above the floor."""
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 2050 * MIB, None)
+    assert not floor.is_reached_by(DiskUse(200 * MIB, 0), before, FreeSpace(0, 0, 1850 * MIB, None))
+    assert floor.is_reached_by(DiskUse(300 * MIB, 0), before, FreeSpace(0, 0, 1750 * MIB, None))
+
+
+def test_s06_many_checks_that_take_a_part_each_are_stopped_as_the_space_ends() -> None:
+    floor, before = FreeSpaceFloor(2048 * MIB, 0), FreeSpace(0, 0, 20_000 * MIB, None)
+    part = DiskUse(4500 * MIB, 0)
+    assert not floor.is_reached_by(part, before, FreeSpace(0, 0, 2000 * MIB, None))
+    assert floor.is_reached_by(part, before, FreeSpace(0, 0, 900 * MIB, None))
 
 
 def test_a_file_system_that_counts_no_files_has_no_floor_for_them() -> None:

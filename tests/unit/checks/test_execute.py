@@ -12,6 +12,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -429,11 +430,13 @@ def ending(
     timed_out: bool = False,
     stopped: Verdict | None = None,
     lost: bool = False,
+    host: bool = False,
 ) -> ContainerExit:
     started_at = datetime(2026, 1, 2, tzinfo=UTC)
-    return ContainerExit(
+    found = ContainerExit(
         exit_code, oom_killed, timed_out, started_at, 1.5, Counters(), stop_verdict=stopped, report_missing=lost
     )
+    return replace(found, host_out_of_memory=host)
 
 
 @pytest.mark.parametrize(
@@ -453,6 +456,8 @@ def ending(
         (ending(0, stopped=Verdict.DISK_LIMIT), Verdict.DISK_LIMIT),
         (ending(0, lost=True), Verdict.KILLED),
         (ending(0, lost=True, oom_killed=True), Verdict.OOM_KILLED),
+        (ending(0, oom_killed=True, host=True), Verdict.KILLED),
+        (ending(137, oom_killed=True, host=True, timed_out=True), Verdict.TIMED_OUT),
     ],
 )
 def test_l02_l19_the_verdict_follows_from_facts(how: ContainerExit, verdict: Verdict) -> None:
@@ -526,6 +531,28 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+@pytest.mark.parametrize(
+    ("shared", "clean_room", "user", "place"),
+    [
+        (False, True, "own", "clean room"),
+        (True, True, "shared", "fresh room"),
+        (False, False, "own", "task"),
+        (True, False, "shared", "task"),
+    ],
+)
+def test_a_room_is_clean_only_if_its_guest_has_a_uid_of_its_own(
+    *, shared: bool, clean_room: bool, user: str, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "report").mkdir()
+    account = replace(ACCOUNT, shared=shared)
+    directories = CheckDirectories(
+        tmp_path, tmp_path / "report", account, "a" * 40, clean_room=clean_room, task_id=None
+    )
+    run = Recorder(Scripted(b"", ending(0)), GUEST, tmp_path).run("run-1", CHECK, directories)
+    assert (run.guest_user, run.place) == (user, place)
+    assert run.model_copy(update={"guest_user": None}).place == ("clean room" if clean_room else "task")
 
 
 FLOODED = Check(id="test", label="t", argv=("true",), limits=Limits(output_total_bytes=100))

@@ -80,6 +80,10 @@ ENDINGS = {
     ),
     "memory-unmeasured": (run(M, 0), ["memory limit: the limit is 64 MiB"]),
     "killed": (run(K, 137), ["stopped on request: by `check stop`"]),
+    "memory-of-all": (
+        run(K, 137, usage={"oom_kills": 1, "host_out_of_memory": True}),
+        ["all guests of this host together", "all_memory_bytes"],
+    ),
     "no-report": (run(K, None), ["without a report"]),
     "never-began": (run(K, None, wall_time_s=0.0), ["stopped on request before it started"]),
     "output": (run(Verdict.OUTPUT_LIMIT, None), ["more than 1 MiB, stdout and stderr", "(limits.output_total_bytes)"]),
@@ -222,3 +226,15 @@ def test_the_cause_stands_in_the_summary_and_below_it(
 def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(run(F, 1, cause=Cause(kind=CauseKind.UNKNOWN, sentence=EXIT_STATUS_ONLY)), capsys)
     assert not [line for line in lines if "cause" in line]
+
+
+def test_the_first_error_is_shown_before_the_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control: without an error above them there are only the last lines."""
+    noise = [f"line {number}" for number in range(40)]
+    for printed, first in ((noise, "line 25"), (["ok", "x.c:1: error: bad", *noise], "x.c:1: error: bad")):
+        found = run(Verdict.FAILED, 1).model_copy(update={"stdout_tail": "\n".join(printed)})
+        with click.Context(click.Command("run")):
+            show_runs([found])
+        shown = [line.partition(" | ")[2] for line in capsys.readouterr().out.splitlines() if " | " in line]
+        assert (shown[0], shown[-1]) == (first, "line 39")
+        assert ("..." in shown) == (first != "line 25")

@@ -14,6 +14,7 @@ from sandbox.engine.create_options import (
     HOSTS_FILE,
     PROTECTED_ENV,
     ContainerSpec,
+    EgressMounts,
     Supervisor,
     create_options,
     is_protected_variable,
@@ -261,6 +262,22 @@ def test_optional_mounts_are_absent_when_not_given() -> None:
     assert [mount["Target"] for mount in host["Mounts"]] == ["/workspace"]
 
 
+EGRESS = EgressMounts(*(Path("/srv/sandbox/room") / name for name in ("egress.sock", "relay", "ca.pem")))
+
+
+def test_way_out_is_three_read_only_mounts_and_no_network() -> None:
+    plain, fetching = (create_options(replaced(git_mask=None, egress=way), POLICY) for way in (None, EGRESS))
+    mounts = fetching["HostConfig"].pop("Mounts")
+    assert mounts == [
+        *plain["HostConfig"].pop("Mounts"),
+        bind("room/egress.sock", "/sandbox-egress", True),
+        bind("room/relay", "/sandbox-relay", True),
+        bind("room/ca.pem", "/sandbox-ca.pem", True),
+    ]
+    assert fetching == plain
+    assert fetching["HostConfig"]["NetworkMode"] == "none"
+
+
 def test_options_are_json_and_do_not_share_state() -> None:
     one, other = create_options(SPEC, POLICY), create_options(SPEC, POLICY)
     one["HostConfig"]["MaskedPaths"].clear()
@@ -291,11 +308,19 @@ REFUSED: dict[str, dict[str, Any]] = {
     "relative workspace": {"workspace": Path("work/tree")},
     "climbing workspace": {"workspace": Path("/srv/sandbox/../..")},
     "engine socket as report": {"report": Path("/var/run/docker.sock")},
+    "engine socket as way out": {
+        "git_mask": None,
+        "egress": dataclasses.replace(EGRESS, socket=Path("/run/docker.sock")),
+    },
+    "relative way out": {"git_mask": None, "egress": dataclasses.replace(EGRESS, relay=Path("relay"))},
+    "way out beside a worktree": {"egress": EGRESS},
     "env LD_PRELOAD": {"env": {"LD_PRELOAD": "x"}},
     "env GIT_DIR": {"env": {"GIT_DIR": "x"}},
     "env name with =": {"env": {"A=B": "x"}},
     "env empty name": {"env": {"": "x"}},
     "env value with NUL": {"env": {"A": "x\0y"}},
+    "group of another": {"cgroup_parent": "/docker/../system.slice"},
+    "group not at the top": {"cgroup_parent": "docker"},
     "cpuset text": {"cpuset": "all"},
     "cpuset newline": {"cpuset": "0\n"},
 }
@@ -306,6 +331,11 @@ def test_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SandboxError) as caught:
         create_options(replaced(**changes), POLICY)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("group", ["/space-sandbox", "space-sandbox.slice"])
+def test_a_guest_is_put_into_the_group_of_all_guests(group: str) -> None:
+    assert create_options(replaced(cgroup_parent=group), POLICY)["HostConfig"]["CgroupParent"] == group
 
 
 @pytest.mark.parametrize("name", Limits.model_fields)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.files.checkout import FileSpec, check_out, remove_tree
+from sandbox.files.checkout import FILE_TIME_NS, FileSpec, check_out, remove_tree
 from sandbox.files.git_mask import require_mask, write_mask
 from tests.unit.conftest import refused, without_root_powers
 
@@ -36,6 +36,16 @@ def test_files_modes_and_links_are_laid_out_exactly(tmp_path: Path) -> None:
     assert stat.S_IMODE((root / "d" / "run").stat().st_mode) == 0o755
     assert (root / "d" / "e" / "l").readlink() == Path("../../a")
     assert {os.fsencode(p.name) for p in root.iterdir()} == {b"a", b"d", b"\xff\n", b"-rf"}
+
+
+def test_all_files_and_links_have_one_time(tmp_path: Path) -> None:
+    """Else make rebuilds a generated file of the repository, depending on the order in which we wrote."""
+    check_out(
+        tmp_path / "w", [(b"configure.ac", FILE, b""), (b"d/configure", EXECUTABLE, b""), (b"l", LINK, b"x")], None
+    )
+    found = {path.name: path.lstat() for path in (tmp_path / "w").rglob("*") if path.name != "d"}
+    assert {name: info.st_mtime_ns for name, info in found.items()} == dict.fromkeys(found, FILE_TIME_NS)
+    assert len(found) == 3
 
 
 REFUSED: dict[str, list[FileSpec]] = {

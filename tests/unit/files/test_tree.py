@@ -656,3 +656,14 @@ def test_descriptors_do_not_leak_into_children(root: Path) -> None:
 
 def test_a_hash_names_its_algorithm() -> None:
     assert sha256_of(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+@pytest.mark.parametrize("time_ns", [None, 1_000_000_000 * 10**9])
+def test_written_files_and_links_have_the_time_that_was_asked_for(time_ns: int | None, root: Path) -> None:
+    before = time.time_ns() - 10**9
+    with WorktreeFiles(root, time_ns) as files:
+        files.write(RepoPath("d/f"), b"x", executable=False, owner=None)
+        files.write_link(RepoPath("l"), b"d/f", owner=None)
+    for path in (root / "d" / "f", root / "l"):
+        found = path.lstat().st_mtime_ns
+        assert found == time_ns if time_ns else found >= before

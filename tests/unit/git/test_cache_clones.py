@@ -51,6 +51,19 @@ def leftovers(cache: Path) -> list[str]:
 # --- cache clones
 
 
+def test_a_short_id_is_enough_if_one_commit_has_it(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
+    first, second = upstream.commit("one"), upstream.commit("two")
+    upstream.git("branch", first[:9], second)
+    git = cached(upstream)
+    assert resolve_commit(git, second[:7], "main") == second
+    assert resolve_commit(git, first[:8], "main") == first
+    assert resolve_commit(git, first[:9], "main") == second, "a branch of that name goes first"
+    tree = upstream.oid("HEAD^{tree}")
+    for wrong in (tree[:12], first[:6], "f" * 12):
+        with refused(ErrorCode.NOT_FOUND):
+            resolve_commit(git, wrong, "main")
+
+
 def test_a_first_clone_has_every_branch_and_tag_and_only_our_configuration(
     upstream: Upstream, access: RemoteAccess, cache: Path
 ) -> None:

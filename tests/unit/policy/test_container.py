@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
@@ -112,15 +113,20 @@ def test_fallocate_makes_holes_and_nothing_else(profile: dict[str, Any], mode: i
     assert lets_through(profile, "fallocate", 1, mode) == [allowed if mode & 2 else refused]
 
 
-ALLOCATING = [0x40305828, 0x4030582A, 0x40305839]  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: linux/falloc.h
+# FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: linux/falloc.h. FS_IOC_FSSETXATTR, which moves a file to another
+# project and so to another quota: linux/fs.h.
+DENIED_IOCTLS = [0x40305828, 0x4030582A, 0x40305839, 0x401C5820]
 
 
 @pytest.mark.parametrize("high", [0, 1 << 32, 0xFFFFFFFF << 32])
-def test_ioctl_is_no_way_round_fallocate(profile: dict[str, Any], high: int) -> None:
-    """Every command but 256 of them goes through, whatever the half of the register that the kernel does not read."""
+def test_ioctl_is_no_way_round_fallocate_or_a_quota(profile: dict[str, Any], high: int) -> None:
+    """Every command but the writes of type X goes through, whatever the half of the register that the kernel does not
+    read.
+    """
     assert not [c for c in range(0x40305800, 0x40305900) if lets_through(profile, "ioctl", 1, high | c)]
+    assert not [c for c in DENIED_IOCTLS if lets_through(profile, "ioctl", 1, high | c)]
     others = [0x5401, 0x541B, 0x5421, 0x80086601, 0xC0306201, 0x40305700, 0x40305900, 0, 0xFFFFFFFF]
-    others += [command ^ (1 << bit) for command in ALLOCATING for bit in range(8, 32)]
+    others += [command ^ (1 << bit) for command in DENIED_IOCTLS for bit in (*range(8, 16), 30, 31)]
     assert all(lets_through(profile, "ioctl", 1, high | command) for command in others)
 
 
@@ -214,3 +220,22 @@ def test_profile_outside_the_folder_is_not_read(folder: Path) -> None:
     (folder.parent / "seccomp2.json").write_text('{"defaultAction": "SCMP_ACT_ERRNO"}')
     (folder / "container.toml").write_text('seccomp = "../seccomp2.json"\n')
     refused(folder)
+
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "expected"),
+    [(GIB, 0, GIB // 2), (4 * GIB, 0, 3 * GIB), (64 * GIB, 0, 56 * GIB), (4 * GIB, 7 * GIB, 7 * GIB)],
+    ids=["half of a small host", "all but a GiB", "all but an eighth", "as the operator says"],
+)
+def test_all_guests_together_leave_memory_to_the_host(host: int, chosen: int, expected: int) -> None:
+    assert ContainerPolicy(all_memory_bytes=chosen).memory_of_all_guests(host) == expected
+
+
+@pytest.mark.parametrize("name", ["/docker", "a/b", "..", "A", "a-", "a.slice", "1a", "a b"])
+def test_a_group_has_a_plain_name(name: str) -> None:
+    with pytest.raises(ValidationError):
+        ContainerPolicy(group=name)
+    assert ContainerPolicy(group="").group == ""

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.store.queue_tickets import Ticket, draw_ticket, may_run, parse_ticket, waiting_in_order
-from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, RunQueue
+from sandbox.store.queue_tickets import MIB, Ticket, draw_ticket, may_run, parse_ticket, sum_memory, waiting_in_order
+from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, NoMemoryDemand, RunQueue
 
 DEADLINE_S = 60.0
 
@@ -290,7 +290,7 @@ def test_who_does_not_look_is_passed_over(folder: Path) -> None:
     """A stopped process keeps its lock; control: while its ticket is fresh, it keeps everybody else waiting."""
     stopped, turns = RunQueue(folder, 1), RunQueue(folder, 1)
     with turns.wait_for_slot("z", never, unheard):
-        ticket, held = stopped._join("stopped")
+        ticket, held = stopped._join("stopped", NoMemoryDemand())
     assert not is_granted(folder)
     asleep(folder / ticket.name, 2 * WAITING_STALE_S)
     assert is_granted(folder)
@@ -323,4 +323,63 @@ def test_a_slot_granted_at_once_goes_stale_for_other_threads_of_its_process_too(
         asleep(folder / name, 2 * RUNNING_STALE_S)
         with queue.wait_for_slot("b", lambda: len(asked) > 1, asked.append) as other:
             assert other.granted
+    assert files(folder) == []
+
+
+# --- memory
+
+
+class Demand:
+    """A demand on a bound of 100 MiB. `asked`: what running checks were promised when room was to be made."""
+
+    def __init__(self, mib: int, idle_mib: int = 0) -> None:
+        self.needed_bytes, self.idle_bytes, self.asked = mib * MIB, idle_mib * MIB, list[int]()
+
+    def fits(self, running: Sequence[Ticket]) -> bool:
+        return sum_memory(running) + self.needed_bytes + self.idle_bytes <= 100 * MIB
+
+    def make_room(self, running: Sequence[Ticket]) -> bool:
+        self.asked.append(sum_memory(running) // MIB)
+        self.idle_bytes = 0
+        return self.fits(running)
+
+
+def test_a_check_waits_until_there_is_memory_for_it(folder: Path) -> None:
+    """It has a slot from the start; a smaller check behind it does not overtake it."""
+    queue, order, heard = RunQueue(folder, 8), list[str](), list[int]()
+
+    def run(name: str, mib: int, on_position: Callable[[int], None]) -> None:
+        with queue.wait_for_slot(name, never, on_position, Demand(mib)):
+            order.append(name)
+
+    with queue.wait_for_slot("a", never, unheard, Demand(60)):
+        large = threading.Thread(target=run, args=("large", 50, heard.append))
+        large.start()
+        wait_until(lambda: heard == [1])
+        small = threading.Thread(target=run, args=("small", 1, heard.append))
+        small.start()
+        wait_until(lambda: heard == [1, 2])
+        assert order == []
+    for thread in (large, small):
+        thread.join(DEADLINE_S)
+    assert order[0] == "large"
+    assert files(folder) == []
+
+
+def test_room_is_made_before_a_check_waits(folder: Path) -> None:
+    queue = RunQueue(folder, 8)
+    with queue.wait_for_slot("a", never, unheard, Demand(40)):
+        demand, heard = Demand(50, idle_mib=30), list[int]()
+        with queue.wait_for_slot("b", never, heard.append, demand) as slot:
+            assert (slot.granted, demand.asked, heard) == (True, [40], [])
+            assert sorted(t.memory_mib for t in queue.list_tickets()) == [40, 50]
+
+
+def test_a_check_that_waits_for_memory_can_be_given_up(folder: Path) -> None:
+    queue, heard = RunQueue(folder, 8), list[int]()
+    with (
+        queue.wait_for_slot("a", never, unheard, Demand(60)),
+        queue.wait_for_slot("b", lambda: bool(heard), heard.append, Demand(50)) as slot,
+    ):
+        assert not slot.granted
     assert files(folder) == []

@@ -60,7 +60,7 @@ def opened(home: Path, **environ: str) -> Workbench:
         ('runtimes = ["runsc"]', lambda p: p.runtimes == ("runsc",)),
         ('runtimes = ["runc", "kata"]', lambda p: p.runtimes == ("runc", "kata")),
         ("[ulimits]\nmemlock_bytes = 0", lambda p: (p.ulimits.memlock_bytes, p.ulimits.core) == (0, 0)),
-        ('[env]\nTZ = "UTC"', lambda p: p.env == {"CI": "true", "NO_COLOR": "1", "TZ": "UTC"}),
+        ('[env]\nTZ = "UTC"', lambda p: p.env == {**SHIPPED.container.env, "TZ": "UTC"}),
         ("cpu_shares = 2\noom_score_adj = 1000", lambda p: (p.cpu_shares, p.oom_score_adj) == (2, 1000)),
     ],
 )

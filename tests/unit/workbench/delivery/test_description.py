@@ -94,7 +94,8 @@ def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Ver
     task = find_task(services.home, desk.task.id)
     tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = profile_checks.load_task_profile(services, task)
-    for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks])):
+    policy = services.policies.container.container
+    for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks], policy)):
         for name, binding in build_bindings(services.policies, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from devtools.command import SANDBOX
+from devtools.home_files import copy_sparsely
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Task, TaskStatus
 from sandbox.store import records
@@ -329,7 +330,7 @@ def test_p03_a_kill_at_every_step_leaves_what_the_next_command_copes_with(
     step, deaths = 0, 0
     while True:
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(original, home, symlinks=True)
+        shutil.copytree(original, home, symlinks=True, copy_function=copy_sparsely)
         if not killed_at(step, home, repo_id):
             break
         deaths += 1

@@ -1,4 +1,4 @@
-"""Fetch a pinned archive and unpack it, without running anything that is in it.
+"""Published projects, pinned by hash: fetch an archive and unpack it, without running anything that is in it.
 
 Not `pip download`: for a source distribution that runs the project's build back-end on this host.
 """
@@ -15,15 +15,16 @@ import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Literal
 from urllib.parse import urljoin
 
 import requests
-
-from demo.inputs import Project
+from pydantic import BaseModel, ConfigDict
 
 PUBLIC_INDEX = "https://pypi.org/simple"
+PUBLIC_NPM = "https://registry.npmjs.org"
 PUBLIC_DEBIAN = "http://deb.debian.org/debian"
-MAX_BYTES = 50 * 1024**2  # of an archive, of an index page, and of an unpacked tree; reached: refused
+MAX_BYTES = 128 * 1024**2  # of an archive, of an index page, and of an unpacked tree; reached: refused
 DEADLINE_S = 120.0  # for one download, whatever it drips
 _TIMEOUTS_S = (10, 30)  # to connect, and between two packets
 _SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"
@@ -34,20 +35,33 @@ class FetchError(Exception):
     """An input could not be had, or is not what was pinned."""
 
 
-def fetch(project: Project, cache: Path, environ: Mapping[str, str]) -> Path:
+class Archive(BaseModel):
+    """One pinned archive. `file`: a name in the package's index page, or a path in the Debian archive."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    version: str
+    source: Literal["pypi", "npm", "debian"]
+    file: str
+    sha256: str
+    leave_out: tuple[str, ...] = ()
+
+
+def fetch(archive: Archive, cache: Path, environ: Mapping[str, str]) -> Path:
     """The archive, from `cache` or from its registry, with the pinned hash."""
-    target = cache / PurePosixPath(project.file).name
-    if target.exists() and _sha256(target) == project.sha256:
+    target = cache / PurePosixPath(archive.file).name
+    if target.exists() and _sha256(target) == archive.sha256:
         return target
     cache.mkdir(parents=True, exist_ok=True)
-    url = _pypi_url(project, environ) if project.source == "pypi" else f"{debian_mirror(environ)}/{project.file}"
+    url = _find_url(archive, environ)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as sink:
             for block in _download(url):
                 sink.write(block)
-        if (found := _sha256(part)) != project.sha256:
-            raise FetchError(f"{project.file} has the hash {found}, expected {project.sha256}")
+        if (found := _sha256(part)) != archive.sha256:
+            raise FetchError(f"{archive.file} has the hash {found}, expected {archive.sha256}")
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -63,6 +77,18 @@ def pypi_index(environ: Mapping[str, str]) -> str:
     return (asked.stdout.strip() if asked.returncode == 0 else "").rstrip("/") or PUBLIC_INDEX
 
 
+def npm_registry() -> str:
+    """The registry npm uses on this host, else the public one."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return PUBLIC_NPM
+    asked = subprocess.run(  # noqa: S603 -- fixed argv
+        [npm, "config", "get", "registry"], capture_output=True, text=True, timeout=60, check=False
+    )
+    found = asked.stdout.strip().rstrip("/")
+    return found if asked.returncode == 0 and found.startswith("http") else PUBLIC_NPM
+
+
 def debian_mirror(environ: Mapping[str, str], apt: Path = Path("/etc/apt")) -> str:
     """The Debian archive of this host: DEMO_DEBIAN_MIRROR, the first in apt's sources, else the public one."""
     if environ.get("DEMO_DEBIAN_MIRROR"):
@@ -73,27 +99,50 @@ def debian_mirror(environ: Mapping[str, str], apt: Path = Path("/etc/apt")) -> s
     return PUBLIC_DEBIAN
 
 
-def unpack(archive: Path, target: Path, leave_out: tuple[str, ...] = ()) -> None:
-    """Write the archive's files below `target`, without their common top folder.
+def unpack(archive: Path, target: Path, leave_out: tuple[str, ...] = ()) -> int:
+    """Write the archive's files below `target`, without their common top folder; the newest time of a file, in s.
 
-    Only plain files and folders are written, with modes 644 or 755. Raises: `FetchError` for a link, a device, a path
-    that leaves `target`, or more than MAX_BYTES. By hand: `tarfile.data_filter` is missing in Python 3.11.2.
+    Files get modes 644 or 755. A hard link becomes a file, a symbolic link is written last, and only if it leads to a
+    place inside. Raises: `FetchError` for a device, a path or link that leaves `target`, or more than MAX_BYTES. By
+    hand: `tarfile.data_filter` is missing in Python 3.11.2.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    total = 0
+    total, newest = 0, 0
+    links: list[tuple[Path, str]] = []
     with tarfile.open(archive) as tar:
         for member in tar:
-            path = PurePosixPath(member.name)
-            if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
-                raise FetchError(f"{archive.name} holds something that is not a plain file: {member.name!r}")
+            path = _require_inside(archive, PurePosixPath(member.name))
             inner = path.parts[1:]
             total += member.size
             if total > MAX_BYTES:
                 raise FetchError(f"{archive.name} unpacks to more than {MAX_BYTES} bytes")
             if member.isdir() or not inner or inner[0] in leave_out:
                 continue
-            _write(tar, member, target.joinpath(*inner))
+            newest = max(newest, int(member.mtime))
+            if member.issym():
+                _require_inside(archive, path.parent, PurePosixPath(member.linkname))
+                links.append((target.joinpath(*inner), member.linkname))
+            elif member.isfile() or member.islnk():
+                _write(tar, member, target.joinpath(*inner))
+            else:
+                raise FetchError(f"{archive.name} holds something that is not a plain file: {member.name!r}")
+    for place, text in links:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(text)
+    return newest
+
+
+def _require_inside(archive: Path, path: PurePosixPath, link: PurePosixPath | None = None) -> PurePosixPath:
+    """`path`, if it is below the archive's top folder; with `link` if the link's target is."""
+    depth = len(path.parts)
+    for part in link.parts if link else ():
+        depth += -1 if part == ".." else 1
+        if depth < 1:
+            raise FetchError(f"{archive.name} holds a link that leads out: {str(link)!r}")
+    if path.is_absolute() or ".." in path.parts or (link is not None and link.is_absolute()):
+        raise FetchError(f"{archive.name} holds something that is not a plain file: {str(path)!r}")
+    return path
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -106,14 +155,18 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     path.chmod(0o755 if member.mode & 0o100 else 0o644)
 
 
-def _pypi_url(project: Project, environ: Mapping[str, str]) -> str:
-    page = f"{pypi_index(environ)}/{project.name}/"
+def _find_url(archive: Archive, environ: Mapping[str, str]) -> str:
+    if archive.source == "debian":
+        return f"{debian_mirror(environ)}/{archive.file}"
+    if archive.source == "npm":
+        return f"{npm_registry()}/{archive.name}/-/{archive.file}"
+    page = f"{pypi_index(environ)}/{archive.name}/"
     content = b"".join(_download(page, accept=f"{_SIMPLE_JSON}, text/html;q=0.1"))
     # One pattern for the JSON (PEP 691) and the HTML (PEP 503) form: the pinned hash, not the page, is what we trust.
-    pattern = rf'"(?:url"\s*:\s*")?([^"\s]+/{re.escape(project.file)})(?:#[^"]*)?"'
+    pattern = rf'"(?:url"\s*:\s*")?([^"\s]+/{re.escape(archive.file)})(?:#[^"]*)?"'
     match = re.search(pattern, content.decode(errors="replace"))
     if match is None:
-        raise FetchError(f"The package index does not list {project.file}")
+        raise FetchError(f"The package index does not list {archive.file}")
     return urljoin(page, str(match[1]))
 
 

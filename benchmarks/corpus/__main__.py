@@ -1,0 +1,85 @@
+"""`python -m benchmarks.corpus [NAME|PROFILE]...`: run published projects as a stranger would, and count the verified.
+
+Each archive is fetched by its pinned hash, committed to a fresh git repository, and given to `sandbox run` with no
+option. Exit code 1 if a project that has to be verified is not, or if one is verified that the file calls open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus.entries import Entry, load_entries
+from benchmarks.corpus.outcome import Outcome, format_line, format_table, judge
+from devtools.command import SANDBOX
+from devtools.published import FetchError, fetch, unpack
+
+FOLDER = Path(".tool_cache") / "corpus"
+DEADLINE_S = 1800
+
+
+def main(wanted: list[str]) -> int:
+    """Run the projects one after another, and print a line for each and a table at the end."""
+    try:
+        entries = load_entries(wanted)
+    except KeyError as error:
+        print(f"No project and no profile of the corpus is called {error}", file=sys.stderr)
+        return 2
+    outcomes = []
+    for entry in entries:
+        outcomes.append(_try(entry))
+        print(format_line(outcomes[-1]), flush=True)
+    print(f"\n{format_table(outcomes)}")
+    _tell("gc")
+    surprises = [o for o in outcomes if o.state == "lost" or (o.state == "verified" and o.entry.open)]
+    for outcome in surprises:
+        print(f"{outcome.entry.name}: {outcome.state}, the file says: {outcome.entry.open or 'verified'}")
+    return 1 if surprises else 0
+
+
+def _try(entry: Entry) -> Outcome:
+    started = time.monotonic()
+    try:
+        root = _commit(entry)
+    except FetchError as error:
+        return judge(entry, {"error": {"code": "fetch", "brief": str(error)}}, 0.0)
+    try:
+        document = _tell("run", str(root), "--json", "--keep-going")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return judge(entry, document, time.monotonic() - started)
+
+
+def _commit(entry: Entry) -> Path:
+    """A repository with one commit: all files of the archive, at the time of the newest."""
+    root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
+    newest = unpack(fetch(entry, FOLDER / "archives", os.environ), root, entry.leave_out)
+    date = f"{newest} +0000"
+    person = {"NAME": "corpus", "EMAIL": "corpus@example.org", "DATE": date}
+    variables = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
+    environ = os.environ | variables | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    for words in (("init", "-q"), ("add", "-A", "-f"), ("commit", "-q", "-m", f"{entry.name} {entry.version}")):
+        subprocess.run(["git", "-C", str(root), *words], check=True, env=environ)
+    return root
+
+
+def _tell(*words: str) -> dict[str, Any]:
+    """The JSON document of a command; an error document if it did not end in time."""
+    command = [*SANDBOX, "--home", str((FOLDER / "home").absolute()), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+        return dict(json.loads(done.stdout)) if "--json" in words else {}
+    except subprocess.TimeoutExpired:
+        return {"error": {"code": "timeout", "brief": f"no answer within {DEADLINE_S} s"}}
+    except ValueError:
+        return {"error": {"code": "no answer", "brief": done.stderr[-300:]}}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

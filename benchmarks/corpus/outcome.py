@@ -1,0 +1,77 @@
+"""What became of a project of the corpus, and the tables that are printed. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from benchmarks.corpus.entries import Entry
+
+State = Literal["verified", "upstream", "open", "lost"]
+_CAUSE_WIDTH = 90
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`profile`: the one that was detected, empty if none. `cause`: what was seen, empty if verified.
+
+    `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not.
+    """
+
+    entry: Entry
+    profile: str
+    state: State
+    tests: int
+    cause: str
+    wall_time_s: float
+
+
+def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float) -> Outcome:
+    """Read the JSON document of `sandbox run`."""
+    runs = document.get("runs", [])
+    tests = sum((run.get("report") or {}).get("tests", 0) for run in runs)
+    if document.get("verified"):
+        return Outcome(entry, document["profile"], "verified", tests, "", wall_time_s)
+    state: State = "upstream" if entry.upstream else "open" if entry.open else "lost"
+    return Outcome(entry, document.get("profile", ""), state, tests, _find_cause(document, runs), wall_time_s)
+
+
+def _find_cause(document: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    if error := document.get("error"):
+        return f"{error['code']}: {error['brief']}"
+    for run in runs:
+        if run["verdict"] != "passed":
+            seen = run.get("cause") or _last_line(run)
+            return f"{run['check_id']} {run['verdict']}: {seen}"
+    return "no check"
+
+
+def _last_line(run: Mapping[str, Any]) -> str:
+    lines = f"{run.get('stdout_tail', '')}\n{run.get('stderr_tail', '')}".strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def format_line(outcome: Outcome) -> str:
+    """One project."""
+    said = f"{outcome.tests} tests" if outcome.state == "verified" else outcome.cause[:_CAUSE_WIDTH]
+    detected = outcome.profile or "-"
+    name = f"{outcome.entry.name} {outcome.entry.version}"
+    return f"{name:<34} {detected:<10} {outcome.state:<9} {outcome.wall_time_s:6.1f} s  {said}"
+
+
+def format_table(outcomes: Iterable[Outcome]) -> str:
+    """For each profile: how many were verified, fail as upstream does, are open, and are lost."""
+    found = list(outcomes)
+    lines = [f"{'profile':<10} {'projects':>8} {'verified':>8} {'upstream':>8} {'open':>5} {'lost':>5}"]
+    for profile in [*sorted({o.entry.profile for o in found}), "all"]:
+        states = Counter(o.state for o in found if profile in {"all", o.entry.profile})
+        lines.append(
+            f"{profile:<10} {states.total():>8} {states['verified']:>8} {states['upstream']:>8} "
+            f"{states['open']:>5} {states['lost']:>5}"
+        )
+    fair = sum(1 for o in found if o.state != "upstream")
+    share = 100 * sum(1 for o in found if o.state == "verified") / fair if fair else 0.0
+    lines.append(f"verified with no option, of those that pass upstream: {share:.0f} %")
+    return "\n".join(lines)

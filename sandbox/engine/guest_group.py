@@ -1,0 +1,247 @@
+"""The control group above all guests of a host: its limits hold for all of them together.
+
+Each container has limits of its own, but these do not limit the sum: of checks that run at the same time, and of idle
+containers that hold files in memory. The kernel enforces a limit of a group for everything below it. The group is
+made and limited by a controller that is root; any controller of the host may put its guests there.
+
+With the engine's driver `cgroupfs` the group is a directory at the top of the hierarchies. With the driver `systemd` it
+is a slice, which systemd alone may make and change. Files: Documentation/admin-guide/cgroup-v1/memory.rst and
+cgroup-v2.rst in the kernel tree; systemd.resource-control(5). Seen: cgroupfs on version 1 (Linux 6.18, Docker 20.10).
+"""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.engine.cgroups import CGROUP_ROOT, CgroupPaths, read_held_memory
+from sandbox.errors import ErrorCode, SandboxError
+
+SYSTEMCTL = "/usr/bin/systemctl"
+_SYSTEMCTL_S = 20.0
+_JOINT = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu")}
+_UNLIMITED = 1 << 60
+"""Version 1 shows the largest number of whole pages where there is no limit."""
+_MAX_SHARES = 262_144
+
+RunSystemctl = Callable[[Sequence[str]], None]
+"""Runs systemctl with these arguments. Raises: OSError."""
+
+
+@dataclass(frozen=True)
+class GroupLimits:
+    """What all guests together may use. `cpu_shares`: their weight beside other groups of a busy host, 2 to 262,144."""
+
+    memory_bytes: int
+    pids: int
+    cpu_shares: int
+
+
+@dataclass(frozen=True)
+class GuestGroup:
+    """The group as it is. `parent`: the engine's name of it; empty: guests have none. `memory`: its directory.
+
+    `memory_bytes`: the limit in force; None: there is none. `obstacle`: what is not as it should be, and why.
+    """
+
+    parent: str = ""
+    memory_bytes: int | None = None
+    obstacle: str = ""
+    memory: CgroupPaths | None = None
+
+    def read_held_bytes(self) -> int | None:
+        """Memory that all guests hold, without the page cache; None if it cannot be read."""
+        return read_held_memory(self.memory) if self.memory else None
+
+    def read_held_bytes_of(self, container_id: str) -> int:
+        """Memory that one guest holds; 0 if it cannot be read."""
+        if self.memory is None or self.memory.memory is None:
+            return 0
+        names = (container_id, f"docker-{container_id}.scope")
+        found = (CgroupPaths(self.memory.version, memory=self.memory.memory / name) for name in names)
+        return next((held for paths in found if (held := read_held_memory(paths)) is not None), 0)
+
+
+def run_systemctl(arguments: Sequence[str]) -> None:
+    """Raises: OSError, with what systemctl said."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a constant program; names come from the policy
+            [SYSTEMCTL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SYSTEMCTL_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"systemctl did not answer within {_SYSTEMCTL_S:g} s") from error
+    if done.returncode:
+        raise OSError(done.stderr.decode(errors="replace").strip()[:300] or f"systemctl: status {done.returncode}")
+
+
+@dataclass(frozen=True)
+class GroupHost:
+    """The control groups of this host, as the engine uses them. `driver`: `cgroupfs` or `systemd`."""
+
+    driver: str
+    version: int
+    root: Path = CGROUP_ROOT
+    systemctl: RunSystemctl = field(default=run_systemctl)
+
+    def find_directory(self, name: str, controller: str) -> Path:
+        """The directory of the group `name` in the hierarchy of a controller; it may not exist."""
+        path = _slice_path(name) if self.driver == "systemd" else name
+        return self._find_hierarchy(controller) / path
+
+    def _find_hierarchy(self, controller: str) -> Path:
+        if self.version > 1:
+            return self.root
+        names = _JOINT.get(controller, (controller,))
+        return next((self.root / n for n in names if (self.root / n).is_dir()), self.root / controller)
+
+
+def read_group_host(info: Mapping[str, Any]) -> GroupHost | None:
+    """From the engine's `GET /info`; None for an engine without control groups (a rootless one may have none)."""
+    driver, version = str(info.get("CgroupDriver") or ""), str(info.get("CgroupVersion") or "1")
+    return GroupHost(driver, int(version)) if driver in {"cgroupfs", "systemd"} and version in {"1", "2"} else None
+
+
+def parent_name(name: str, driver: str) -> str:
+    """What the engine calls the group (`HostConfig.CgroupParent`); empty for no group."""
+    if not name:
+        return ""
+    return f"{name}.slice" if driver == "systemd" else f"/{name}"
+
+
+def ensure_guest_group(host: GroupHost | None, name: str, limits: GroupLimits) -> GuestGroup:
+    """Make the group and set its limits, as far as this process may and they differ. Costs three small reads when all
+    is as it should be. Never raises: `obstacle` says what is wrong.
+
+    Guests of a controller that may not make the group still use one that exists: another controller limits it.
+    """
+    if host is None or not name:
+        return GuestGroup(
+            obstacle="the container policy names no group" if host else "the engine has no control groups"
+        )
+    folders = {controller: host.find_directory(name, controller) for controller in ("memory", "pids", "cpu")}
+    paths = CgroupPaths(host.version, memory=folders["memory"])
+    obstacle = ""
+    if not _is_as_wanted(host, folders, limits):
+        try:
+            _require_room(paths, limits)
+            _apply_limits(host, name, folders, limits)
+        except OSError as error:
+            obstacle = _describe(error)
+    bound = _read_limit(folders["memory"], host.version)
+    if bound is None:
+        return GuestGroup(obstacle=obstacle or f"{folders['memory']} has no limit")
+    return GuestGroup(parent_name(name, host.driver), bound, obstacle, paths)
+
+
+def require_in_group(paths: CgroupPaths | None, parent: str) -> None:
+    """Raises: `policy_violation` for a guest that is not in the group it was created for. If the group of a guest
+    cannot be found, the guest has ended.
+    """
+    if not parent or paths is None or paths.memory is None:
+        return
+    if paths.memory.parent.name != parent.removeprefix("/"):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            "The guest is not in the control group of all guests and was stopped",
+            details=f"{paths.memory} is not below {parent}",
+            hint="The engine or its runtime ignores the option `CgroupParent`. To run without a bound for all guests, "
+            'set group = "" in policies/container.toml (docs/configuration.md).',
+        )
+
+
+def _slice_path(name: str) -> str:
+    """Where systemd puts a slice: `a-b.slice` is below `a.slice` (systemd.slice(5))."""
+    words = name.split("-")
+    return "/".join(f"{'-'.join(words[: n + 1])}.slice" for n in range(len(words)))
+
+
+def _is_as_wanted(host: GroupHost, folders: Mapping[str, Path], limits: GroupLimits) -> bool:
+    wanted = _wanted_files(host, folders, limits)
+    return all(_read(path) in {value, _whole_pages(value)} for path, value, must in wanted if must or path.exists())
+
+
+def _wanted_files(
+    host: GroupHost, folders: Mapping[str, Path], limits: GroupLimits
+) -> Iterator[tuple[Path, str, bool]]:
+    """Files of the group with the values to write, and whether the kernel must have the file."""
+    memory, shares = str(limits.memory_bytes), min(max(limits.cpu_shares, 2), _MAX_SHARES)
+    if host.version > 1:
+        yield folders["memory"] / "memory.max", memory, True
+        yield folders["memory"] / "memory.swap.max", "0", False
+        yield folders["cpu"] / "cpu.weight", str(_weight(shares)), True
+    else:
+        yield folders["memory"] / "memory.limit_in_bytes", memory, True
+        if host.driver == "cgroupfs":  # systemd has no setting for it
+            yield folders["memory"] / "memory.memsw.limit_in_bytes", memory, False
+        yield folders["cpu"] / "cpu.shares", str(shares), True
+    yield folders["pids"] / "pids.max", str(limits.pids), True
+
+
+def _weight(shares: int) -> int:
+    """Shares of version 1 as a weight of version 2, as runtimes convert them."""
+    return 1 + (shares - 2) * 9999 // 262_142
+
+
+def _require_room(paths: CgroupPaths, limits: GroupLimits) -> None:
+    """Raises: OSError if the guests hold more than the new limit: version 2 would kill them."""
+    held = read_held_memory(paths)
+    if held is not None and held > limits.memory_bytes:
+        raise OSError(f"guests hold {held >> 20} MiB, more than the limit of {limits.memory_bytes >> 20} MiB")
+
+
+def _apply_limits(host: GroupHost, name: str, folders: Mapping[str, Path], limits: GroupLimits) -> None:
+    """Raises: OSError."""
+    if host.driver == "systemd":
+        _apply_to_slice(host, f"{name}.slice", limits)
+        return
+    if host.version > 1:
+        with suppress(OSError):  # already so wherever containers have limits; the next line fails if it is not
+            (host.root / "cgroup.subtree_control").write_text("+memory +pids +cpu", encoding="ascii")
+    for folder in folders.values():
+        folder.mkdir(mode=0o755, exist_ok=True)
+    with suppress(OSError):  # kernels before 5.11: without it the limit would not hold below; later ones have no choice
+        (folders["memory"] / "memory.use_hierarchy").write_text("1", encoding="ascii")
+    files = [(path, value) for path, value, must in _wanted_files(host, folders, limits) if must or path.exists()]
+    first, second, *rest = files
+    if host.version == 1 and (_read_limit(folders["memory"], 1) or _UNLIMITED) < limits.memory_bytes:
+        first, second = second, first  # memory may not exceed memory and swap, which are raised first
+    for path, value in (first, second, *rest):
+        path.write_text(value, encoding="ascii")
+
+
+def _apply_to_slice(host: GroupHost, unit: str, limits: GroupLimits) -> None:
+    """Until the next reboot; a controller sets it again. Raises: OSError."""
+    memory = (
+        (f"MemoryMax={limits.memory_bytes}", "MemorySwapMax=0", f"CPUWeight={_weight(limits.cpu_shares)}")
+        if host.version > 1
+        else (f"MemoryLimit={limits.memory_bytes}", f"CPUShares={limits.cpu_shares}")
+    )
+    host.systemctl(("start", unit))
+    host.systemctl(("set-property", "--runtime", unit, *memory, f"TasksMax={limits.pids}"))
+
+
+def _read_limit(folder: Path, version: int) -> int | None:
+    """The limit on memory of a group; None without one."""
+    text = _read(folder / ("memory.max" if version > 1 else "memory.limit_in_bytes"))
+    return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _whole_pages(value: str) -> str:
+    """The kernel rounds bytes down to pages."""
+    return str(int(value) // mmap.PAGESIZE * mmap.PAGESIZE)
+
+
+def _describe(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

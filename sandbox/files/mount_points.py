@@ -1,0 +1,45 @@
+"""The mounts below a directory, from the kernel's table, and how to unmount them."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything at and below a directory. Processes that use a mount keep it until they end.
+
+    Raises: `internal` if the controller may not unmount.
+    """
+    for point in list_mounts_below(folder):
+        if _libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
+            code = ctypes.get_errno()
+            if code not in {errno.EINVAL, errno.ENOENT}:  # another process has just unmounted it
+                raise SandboxError(
+                    ErrorCode.INTERNAL,
+                    f"{point.name} cannot be unmounted",
+                    details=os.strerror(code),
+                    hint="Run the controller as root, as it was when the mount was made.",
+                )
+
+
+def list_mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Mount points at and below a directory, in the order in which to unmount them. Source: proc_pid_mountinfo(5)."""
+    real = folder.parent.resolve() / folder.name  # the table has no links
+    points = [Path(_unescape(line.split(b" ")[4])) for line in table.read_bytes().splitlines()]
+    return [point for point in reversed(points) if point.is_relative_to(real)]
+
+
+def _unescape(name: bytes) -> str:
+    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name).decode(errors="surrogateescape")

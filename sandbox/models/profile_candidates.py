@@ -1,0 +1,33 @@
+"""Which profiles a commit matches, and why."""
+
+from __future__ import annotations
+
+from sandbox.models.checks import Check
+from sandbox.models.ids import ObjectId, RepoId
+from sandbox.models.model import Model
+
+
+class ProfileCandidate(Model):
+    """A profile that a commit matches. `weight`: the strongest evidence found; the candidate with the most is used.
+
+    `why`: a text for each piece of evidence, `file` or `file: what was found in it`, which is text of the repository.
+    `checks`: what would run, after the operator's settings and with the trusted suggestions of the repository for the
+    profile that is used. `problem`: why the profile's file cannot be used.
+    """
+
+    name: str
+    label: str
+    image: str
+    weight: int
+    why: tuple[str, ...]
+    checks: tuple[Check, ...]
+    problem: str = ""
+
+
+class ProfileCandidates(Model):
+    """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none."""
+
+    repo_id: RepoId
+    ref: str
+    commit: ObjectId
+    candidates: tuple[ProfileCandidate, ...]

@@ -1,0 +1,251 @@
+"""Fetch packages: run a command of ours in a fresh guest that has one way out, the socket of an egress proxy.
+
+The rule (docs/dependencies.md): what runs code of a repository or a package has no network, and what has a network runs
+no code of a repository or a package. So the guest has no worktree: an empty folder, and the files that the caller wrote
+anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
+from sandbox.checks.execute import CheckDirectories, Recorder
+from sandbox.checks.executors import PROXY_URL, FetchContainer
+from sandbox.egress.connection_meter import EgressLimits
+from sandbox.egress.destinations import AllowList, Destination
+from sandbox.egress.proxy import EgressProxy, Outside
+from sandbox.egress.registries import Ecosystem, Registries, find_registries
+from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
+from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
+from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.run import build_room_recorder, new_run_id
+from sandbox.workbench.controller.disk_admission import Demand, Writer
+from sandbox.workbench.controller.disk_space import watch_disk
+from sandbox.workbench.controller.guest_accounts import lease_account
+from sandbox.workbench.controller.services import Services
+
+_RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
+_NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
+"""A host of the list that does not answer: no fault of the fetch."""
+
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""git's id of a tree without files: a fetch sees no file of a repository."""
+
+
+@dataclass(frozen=True)
+class FetchRequest:
+    """A command that fetches. `check`: its argv is ours, never a repository's; its directory is the empty folder.
+
+    `layer`: what it fetches for, for messages. `inputs`: files to write into the folder first, by name: data that we
+    wrote anew from what we parsed, never a file of a repository.
+    """
+
+    ecosystem: Ecosystem
+    layer: str
+    check: Check
+    setup: GuestSetup
+    inputs: Mapping[str, bytes] = field(default_factory=dict)
+    limits: EgressLimits = field(default_factory=EgressLimits)
+    outside: Outside = field(default_factory=Outside)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch left in `folder`, which is removed with its `with` block, and the connections that it made.
+
+    What is in the folder comes from outside: read it like a worktree, never by following its links.
+    """
+
+    run: CheckRun
+    folder: Path
+    accesses: tuple[EgressAccess, ...]
+
+    @property
+    def refused(self) -> tuple[EgressAccess, ...]:
+        """The connections that were refused or cut."""
+        return tuple(access for access in self.accesses if access.refused is not None)
+
+    def require_success(self, layer: str) -> None:
+        """Raises: `egress_refused` naming the first host that was refused; `network_error` if none was, and the command
+        failed for another reason. Both with the last lines of the command.
+        """
+        if self.run.verdict is Verdict.PASSED:
+            return
+        details = f"{_describe_refusals(self.refused)}\n{self.run.stderr_tail[-2000:]}".strip()
+        for access in self.refused:
+            if access.refused not in _NETWORK_FAILURES:
+                host = str(Destination(access.host, access.port)) if access.host else "a request that names no host"
+                raise SandboxError(
+                    ErrorCode.EGRESS_REFUSED,
+                    f"egress_refused: {host}, asked by the fetch of layer {layer}",
+                    details=details,
+                    hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
+                )
+        raise SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            f"The packages of layer {layer} could not be fetched: {self.run.verdict.value}",
+            details=details,
+            hint="The last lines of the package manager say why.",
+        )
+
+
+@contextmanager
+def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[Fetched]:
+    """Run a fetch. The folder with what it fetched exists inside the `with` block.
+
+    Raises: `invalid_input` for a registry or CA file that cannot be used; `engine_unavailable` for a runtime that shows
+    no socket; as `build_room_recorder`; `conflict`, `quota_exceeded`. What the command itself answers is in `run`.
+    """
+    _require_socket_runtime(request.setup.runtime)
+    registries = find_registries(request.ecosystem, services.settings.registries, services.environ)
+    ca = _read_ca_file(registries.ca_file or services.settings.images.ca_bundle)
+    recorder = build_room_recorder(services, request.setup, request.layer)
+    relay = _find_relay(services, request.setup.runtime)
+    run_id = new_run_id(services.presence)
+    room = services.home.clean_room(run_id)
+    with lease_account(services, run_id) as account:
+        try:
+            directories = CheckDirectories(
+                room / "files", room / "report", account, _EMPTY_TREE, clean_room=True, task_id=None
+            )
+            _lay_out(room, directories, request.inputs)
+            (room / "ca.pem").write_bytes(ca)
+            (room / "ca.pem").chmod(0o444)
+            proxy = EgressProxy(
+                room / "egress.sock",
+                AllowList(registries.hosts),
+                replace(request.limits, duration_s=min(request.limits.duration_s, request.check.timeout_s + 60)),
+                account.user if os.geteuid() == 0 else None,
+                request.outside,
+            )
+            executor = FetchContainer(
+                services.guest_engine,
+                services.policies.container,
+                recorder.guest,
+                EgressMounts(proxy.path, relay, room / "ca.pem"),
+            )
+            env = {**build_environment(request.ecosystem, registries), **request.check.env}
+            check = request.check.model_copy(update={"env": env})
+            recorder = replace(recorder, executor=executor, logs=room / "logs")
+            with proxy:
+                run = _run(services, recorder, (run_id, check, directories), watch, request.layer)
+            yield Fetched(run, directories.workspace, proxy.accesses)
+        finally:
+            remove_tree(room)
+
+
+def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str, str]:
+    """The variables that lead package managers to the proxy, the registry and the CA file. Pure.
+
+    Settings of the image and of the container policy are switched off: they tell package managers to stay offline.
+    """
+    common = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), PROXY_URL)
+    common |= dict.fromkeys(("NO_PROXY", "no_proxy"), "")
+    common |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), CA_FILE_TARGET)
+    own = {
+        "python": {
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_NO_INDEX": "",
+            "PIP_FIND_LINKS": "",
+            "PIP_RETRIES": _RETRIES,
+            "UV_OFFLINE": "0",
+            "PIP_CERT": CA_FILE_TARGET,
+            "PIP_INDEX_URL": registries.indexes[0],
+            "PIP_EXTRA_INDEX_URL": " ".join(registries.indexes[1:]),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_CACHE_DIR": "1",
+        },
+        "node": {
+            "npm_config_registry": registries.indexes[0],
+            "npm_config_userconfig": "/dev/null",
+            "npm_config_globalconfig": "/nonexistent",
+            "npm_config_cafile": CA_FILE_TARGET,
+            "npm_config_offline": "false",
+            "npm_config_ignore_scripts": "true",
+            "npm_config_audit": "false",
+            "npm_config_fund": "false",
+            "npm_config_update_notifier": "false",
+        },
+        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET, "CARGO_NET_OFFLINE": "false"},
+        "go": {"GOPROXY": registries.indexes[0]},
+    }
+    return common | own[ecosystem]
+
+
+def _run(
+    services: Services,
+    recorder: Recorder,
+    which: tuple[str, Check, CheckDirectories],
+    watch: Watch,
+    layer: str,
+) -> CheckRun:
+    """Wait for a turn, as a check does, and run the command."""
+    run_id, check, directories = which
+    with defer_interrupts() as interrupted:
+        wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
+        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
+            disk = watch_disk(services, directories, check.limits)
+            why_stop = latch(any_of(wish, disk.check_disk_limit))
+            with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
+                return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+
+
+def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
+    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room. The room
+    belongs to its uid, so that the uid is known to be in use.
+    """
+    room.mkdir(mode=0o700)
+    uid, gid = directories.account.user
+    os.chown(room, uid, gid)
+    for folder in (directories.workspace, directories.report):
+        folder.mkdir()
+        folder.chmod(0o755)
+        os.chown(folder, uid, gid)
+    for name, content in inputs.items():
+        path = directories.workspace / Path(name).name
+        path.write_bytes(content)
+        path.chmod(0o644)
+
+
+def _require_socket_runtime(runtime: str) -> None:
+    if runtime in OWN_KERNEL_RUNTIMES:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"A fetch cannot run under {runtime}, which shows a guest no socket of the host",
+            hint="A fetch runs no code of a repository or package: let it run under runc.",
+        )
+
+
+def _find_relay(services: Services, runtime: str) -> Path:
+    user = services.policies.pristine_owner or (os.geteuid(), os.getegid())
+    extractor = SupervisorExtractor(
+        f"sandbox-init-{services.presence.new_id()}", user, runtime, services.home.instance_id
+    )
+    return ensure_relay(services.image_build_context, services.policies.container, extractor)
+
+
+def _read_ca_file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Cannot read the CA certificates of the registries: {path}",
+            details=error.strerror or str(error),
+            hint="Set registries.ca_file (docs/dependencies.md).",
+        ) from error
+
+
+def _describe_refusals(refused: tuple[EgressAccess, ...]) -> str:
+    seen = dict.fromkeys((access.host, access.port, access.refused or EgressRefusal.NOT_ALLOWED) for access in refused)
+    return "\n".join(f"{Destination(host, port)} {why.value}" for host, port, why in list(seen)[:20])

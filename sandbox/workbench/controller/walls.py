@@ -1,0 +1,151 @@
+"""The walls of this host: which mechanism stands for each, and which promise is weaker for want of one.
+
+A line of `sandbox doctor` for each wall. docs/hardening.md has the same list.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+from dataclasses import dataclass
+
+from sandbox.config import Settings
+from sandbox.errors import SandboxError
+from sandbox.models import Probe, ProbeLevel
+from sandbox.policy.approvals import Decision
+from sandbox.workbench.controller.policies_in_force import Policies
+
+_LIMIT_MEMORY_SINCE = (4, 7)  # RLIMIT_DATA counts private mappings since this version of Linux
+_GIVES_OUT = ("space_repo_push", "space_repo_open_pr")
+
+
+@dataclass(frozen=True)
+class WallFacts:
+    """What decides how strong the walls of this host are.
+
+    `root`: of the controller. `runtime`: of checks. `kernel`: version of Linux. `limits_memory`: whether this process
+    may limit the memory of its children. `gate`: `gate.require`. `file_remotes`: whether agents may clone local paths.
+    `unasked`: tools that send data out and that agents may call without a question.
+    """
+
+    root: bool
+    runtime: str
+    kernel: tuple[int, int]
+    limits_memory: bool
+    gate: str
+    file_remotes: bool
+    unasked: tuple[str, ...]
+
+
+def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
+    """Collect the facts of this process and host. Never raises."""
+    return WallFacts(
+        root=os.geteuid() == 0,
+        runtime=settings.container.runtime,
+        kernel=_parse_kernel(platform.release()),
+        limits_memory=_can_limit_memory(),
+        gate=settings.gate.require,
+        file_remotes=settings.remotes.allow_file,
+        unasked=_list_unasked(policies),
+    )
+
+
+def wall_probes(facts: WallFacts) -> tuple[Probe, ...]:
+    """A line for each wall, in the order of docs/hardening.md. Pure."""
+    probes = (_users, _failures, _shared_memory, _looks, _git_memory, _gate, _local_remotes, _approvals)
+    return tuple(probe(facts) for probe in probes)
+
+
+def _users(facts: WallFacts) -> Probe:
+    if facts.root:
+        return _strong("users", "a uid and gid of its own for each task and room")
+    return _weak(
+        "users",
+        "guests have your uid",
+        "A guest can use up what the kernel counts by uid, for other guests and for your programs. Their rooms are "
+        "called fresh, not clean. Run the controller as root to end this.",
+    )
+
+
+def _failures(facts: WallFacts) -> Probe:
+    """The repetition works everywhere, but with a shared uid one cause can last longer than two runs."""
+    rule = "cached after two failures in rooms of their own"
+    if facts.root:
+        return _strong("failures", rule)
+    return _weak("failures", rule, "While guests share your uid, one neighbour can cause both failures.")
+
+
+def _shared_memory(facts: WallFacts) -> Probe:
+    if facts.runtime.startswith("runsc"):
+        return _strong("shared memory", "System V segments are gVisor's own and end with the guest")
+    return _strong("shared memory", "System V segments end with their last process (kernel.shm_rmid_forced)")
+
+
+def _looks(_facts: WallFacts) -> Probe:
+    return _strong("looks", "objects of a look are in a store of its own, deleted with it")
+
+
+def _git_memory(facts: WallFacts) -> Probe:
+    if facts.kernel < _LIMIT_MEMORY_SINCE:
+        return _weak("git memory", "the kernel does not count private mappings", "Linux 4.7 or newer does.")
+    if not facts.limits_memory:
+        return _weak("git memory", "no limit can be set", "A security module denies prlimit(2) to the controller.")
+    return _strong("git memory", "each local git command has a limit (RLIMIT_DATA)")
+
+
+def _gate(facts: WallFacts) -> Probe:
+    if facts.gate == "none":
+        return _weak(
+            "gate",
+            'gate.require = "none": nothing has to be verified',
+            "Trees that no check has seen can reach a ready pull request. The default is pr-ready.",
+        )
+    return _strong("gate", f"gate.require = {facts.gate!r}; before a push the forge is asked for ready requests")
+
+
+def _local_remotes(facts: WallFacts) -> Probe:
+    how = "read by the controller, not by git"
+    return _strong("local remotes", f"{how}; agents may clone them" if facts.file_remotes else how)
+
+
+def _approvals(facts: WallFacts) -> Probe:
+    if facts.unasked:
+        return _weak(
+            "approvals",
+            f"agents send out without a question: {', '.join(facts.unasked)}",
+            "policies/approvals.toml of the home allows this. Remove the entry to be asked.",
+        )
+    return _strong("approvals", "each holds for the state it was asked about")
+
+
+def _parse_kernel(release: str) -> tuple[int, int]:
+    """A release without a version counts as new: limits are checked when they are set."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else _LIMIT_MEMORY_SINCE
+
+
+def _can_limit_memory() -> bool:
+    try:
+        resource.prlimit(0, resource.RLIMIT_DATA, resource.prlimit(0, resource.RLIMIT_DATA))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _list_unasked(policies: Policies) -> tuple[str, ...]:
+    """An operator's file that is invalid has a line of its own: agents are refused until it is mended."""
+    try:
+        tools = policies.approvals.tools
+    except SandboxError:
+        return ()
+    return tuple(name for name in _GIVES_OUT if tools.get(name) is Decision.ALLOW)
+
+
+def _strong(wall: str, value: str) -> Probe:
+    return Probe(name=f"wall: {wall}", level=ProbeLevel.OK, value=value)
+
+
+def _weak(wall: str, value: str, hint: str) -> Probe:
+    return Probe(name=f"wall: {wall}", level=ProbeLevel.WARN, value=value, hint=hint)

@@ -1,0 +1,183 @@
+"""What `gc` removes of finished work (`keep.*` in the settings): old runs, logs, verdicts, closed tasks.
+
+Work that exists only here is kept: an open task, a commit that was never pushed, a snapshot of files that were never
+committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.git.process import Git
+from sandbox.models import Task, TaskStatus
+from sandbox.store.home import Home
+from sandbox.store.lockfile import remove_abandoned
+from sandbox.store.records import find_task, list_repositories, list_tasks
+from sandbox.store.runs import newest_files
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.only_copies import find_only_copies
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
+from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
+
+_LOGS = (".stdout", ".stderr")
+
+
+def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
+    """Records and logs of the oldest runs of each task and repository, beyond `keep.runs`."""
+    services = reconciler.services
+    limit = services.settings.keep.runs
+    for folder in sorted(services.home.all_logs()) if limit else ():
+        old = newest_files(folder)[limit:]
+        if old:
+            note = f"{len(old)} runs older than the newest {limit}"
+            yield Finding("runs", folder.name, partial(_remove_runs, old), note=note)
+
+
+def _remove_runs(records: Sequence[Path]) -> str:
+    """The record last: a log without a record is never removed."""
+    for record in records:
+        for kind in _LOGS:
+            record.with_suffix(kind).unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
+    return ""
+
+
+def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
+    """The oldest logs of each task and repository, beyond `keep.logs_bytes` together. Their records are kept."""
+    services = reconciler.services
+    limit = services.settings.keep.logs_bytes
+    for folder in sorted(services.home.all_logs()) if limit else ():
+        logs = [log for record in newest_files(folder) for kind in _LOGS if (log := record.with_suffix(kind)).exists()]
+        total, old = 0, []
+        for log in logs:
+            size = _size_of(log)
+            total += size
+            if size and total > limit:
+                old.append(log)
+        if old:
+            note = f"{len(old)} logs beyond the newest {limit / 2**20:.0f} MiB; the records of their runs are kept"
+            yield Finding("logs", folder.name, partial(_unlink_all, old), note=note)
+
+
+def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
+    """The oldest cached verdicts beyond `keep.verdicts`."""
+    services = reconciler.services
+    limit = services.settings.keep.verdicts
+    stored = find_matching(services.home.verdict("any").parent, "[0-9a-f]*.json")
+    if limit and len(stored) > limit:
+        old = sorted(stored, key=_age_s)[limit:]
+        note = f"older than the newest {limit}; their checks run again when they are asked for"
+        yield Finding("verdicts", f"{len(old)} of {len(stored)}", partial(_unlink_all, old), note=note)
+
+
+def _unlink_all(paths: Sequence[Path]) -> str:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return ""
+
+
+def find_large_journals(reconciler: Reconciler) -> Iterator[Finding]:
+    """Journals over `keep.journal_bytes`. They are only named: a shorter one could not be verified."""
+    home, limit = reconciler.services.home, reconciler.services.settings.keep.journal_bytes
+    for path in find_matching(home.journal("any").parent, "*.jsonl") if limit else ():
+        size = _size_of(path)
+        if size > limit:
+            yield Finding("journal", path.stem, note=f"it has {size / 2**20:.0f} MiB; a journal is never cut")
+
+
+def find_old_tasks(reconciler: Reconciler) -> Iterator[Finding]:
+    """Closed tasks older than `keep.closed_tasks_days`: record, runs, branch and snapshots, unless some work exists
+    only here. Their journals are kept.
+    """
+    services = reconciler.services
+    days = services.settings.keep.closed_tasks_days
+    before = datetime.now(UTC) - timedelta(days=days)
+    old = [task for task in list_tasks(services.home) if days and _is_over(task, before)]
+    kept = {repo_id: _list_tasks_with_work(services, repo_id) for repo_id in {task.repo_id for task in old}}
+    for task in old:
+        if not _has_work(services, task, kept[task.repo_id]):
+            note = f"closed before {before:%Y-%m-%d}; its journal is kept"
+            remedy = partial(_forget_task, services, task.id, before)
+            yield Finding("closed task", task.id, remedy, locks=(task.id,), note=note)
+
+
+def _is_over(task: Task, before: datetime) -> bool:
+    return task.status is TaskStatus.CLOSED and task.closed_at is not None and task.closed_at < before
+
+
+def _list_tasks_with_work(services: Services, repo_id: str) -> set[str] | None:
+    """Ids of tasks with work in the clone that exists only here; None if that is unknown: the clone is damaged, or is
+    missing although its repository was not removed.
+    """
+    git = _git_of(services, repo_id)
+    try:
+        is_registered = any(repository.id == repo_id for repository in list_repositories(services.home))
+        if is_registered and not (git.git_dir / "HEAD").is_file():
+            return None
+        return {copy.task_id for copy in find_only_copies(git)}
+    except SandboxError:
+        return None
+
+
+def _has_work(services: Services, task: Task, in_clone: set[str] | None) -> bool:
+    """Whether work of this task exists only here. A worktree may hold uncommitted changes: closed without --delete."""
+    worktree = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    return in_clone is None or task.id in in_clone or has_worktree(worktree)
+
+
+def _git_of(services: Services, repo_id: str) -> Git:
+    return Git(services.home.clone(repo_id), services.settings.git.executable)
+
+
+def _forget_task(services: Services, task_id: str, before: datetime) -> str | None:
+    """Delete the refs first and the record last: a kill in between leaves a record, and the next `gc` continues."""
+    home = services.home
+    try:
+        task = find_task(home, task_id, allow_closed=True)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        raise
+    if not _is_over(task, before) or _has_work(services, task, _list_tasks_with_work(services, task.repo_id)):
+        return None
+    git = _git_of(services, task.repo_id)
+    if (git.git_dir / "HEAD").is_file():
+        _delete_refs(git, task)
+    if home.logs(task_id).exists():
+        remove_tree(home.logs(task_id))
+    home.task(task_id).unlink(missing_ok=True)
+    _forget_mount_lock(home, task_id)
+    return ""
+
+
+def _delete_refs(git: Git, task: Task) -> None:
+    places = (f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/")
+    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *places).decode().splitlines():
+        oid, _, name = line.partition(" ")
+        git.run("update-ref", "--no-deref", "-d", name, oid)
+
+
+def _forget_mount_lock(home: Home, task_id: str) -> None:
+    with suppress(OSError):
+        remove_abandoned(home.lock_path(f"mount-{task_id}"))
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

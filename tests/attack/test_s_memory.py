@@ -1,0 +1,109 @@
+"""THREATS S04: the memory of all guests of a host has one bound."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine.cgroups import find_cgroups, read_held_memory
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container_labels import INSTANCE_LABEL
+from sandbox.models import CheckRun, Verdict
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from tests.attack.arena import Arena
+
+pytestmark = [pytest.mark.must, pytest.mark.one_git]
+
+MIB = 1024**2
+BOUND = 96 * MIB
+HELD = 40 * MIB
+ROOM = "limits = {{ memory_bytes = {}, cpus = 1.0, pids = 64 }}\ntimeout_s = 60"
+HOLD = f"head -c {HELD} /dev/zero > /tmp/held; echo stored"
+
+
+@pytest.fixture
+def group() -> Iterator[str]:
+    """The name of a group of this test. The runtime makes it in every hierarchy, and nothing removes it there."""
+    name = f"space-test-{secrets.token_hex(4)}"
+    yield name
+    for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def set_bound(arena: Arena, group: str) -> None:
+    folder = arena.home / "policies"
+    folder.mkdir()
+    (folder / "container.toml").write_text(f'group = "{group}"\nall_memory_bytes = {BOUND}\n')
+    arena.workbench = arena.open_workbench()
+
+
+def read_held(engine: DockerEngine, arena: Arena) -> dict[str, int]:
+    """What the running containers of a home hold in memory, by name."""
+    instance = (arena.home / "instance").read_text()
+    held = {}
+    for each in engine.api.containers(filters={"label": [f"{INSTANCE_LABEL}={instance}"]}):
+        paths = find_cgroups(int(engine.api.inspect_container(each["Id"])["State"]["Pid"]))
+        held[each["Names"][0]] = (read_held_memory(paths) if paths else None) or 0
+    return held
+
+
+def hold_in_tasks(arena: Arena, count: int) -> list[str]:
+    """Run the check in new tasks, one after the other. Their ids."""
+    tasks = [arena.new_task().id for _ in range(count)]
+    for task in tasks:
+        (run,) = arena.workbench.run_checks(task, ["go"])
+        assert run.stdout_tail == "stored\n", (run.verdict, run.stderr_tail)
+    return tasks
+
+
+def wait_until_held(engine: DockerEngine, arena: Arena, least: int) -> dict[str, int]:
+    """Version 1 counts memory of files up to two seconds late."""
+    ends_at = time.monotonic() + 10
+    while sum((held := read_held(engine, arena)).values()) < least and time.monotonic() < ends_at:
+        time.sleep(0.1)
+    return held
+
+
+def test_s04_idle_containers_together_stay_within_the_bound(
+    group: str, guests: Callable[..., Arena], engine: DockerEngine
+) -> None:
+    """Control: without a group they pass it. With one, the container that was used longest ago makes room."""
+    loose, bound = (guests("sh", "-c", HOLD, extra=ROOM.format(48 * MIB)) for _ in range(2))
+    set_bound(loose, "")
+    hold_in_tasks(loose, 3)
+    assert sum(wait_until_held(engine, loose, 3 * HELD).values()) > BOUND, "void"
+    set_bound(bound, group)
+    first, *others = hold_in_tasks(bound, 3)
+    held = wait_until_held(engine, bound, 2 * HELD)
+    assert 2 * HELD <= sum(held.values()) <= BOUND
+    assert sorted(name[-12:] for name in held) == sorted(task[-12:] for task in others), first
+
+
+def test_s04_a_check_that_other_guests_leave_no_memory_is_not_blamed(
+    group: str, guests: Callable[..., Arena], engine: DockerEngine
+) -> None:
+    """Two homes of one host. Controls: the check passes alone; and one that passes its own limit is to blame."""
+    greedy = guests("sh", "-c", f"head -c {60 * MIB} /dev/zero > /tmp/held; echo stored", extra=ROOM.format(80 * MIB))
+    modest = guests("sh", "-c", HOLD, extra=ROOM.format(64 * MIB))
+    wrong = guests("sh", "-c", HOLD, extra=ROOM.format(16 * MIB))
+    for arena in (modest, greedy, wrong):
+        set_bound(arena, group)
+        arena.new_task()
+    assert run_fresh(modest).verdict is Verdict.PASSED, "void"
+    hold_in_tasks(greedy, 1)
+    blamed = run_fresh(modest)
+    assert (blamed.verdict, blamed.usage.host_out_of_memory) == (Verdict.KILLED, True)
+    own = run_fresh(wrong)
+    assert (own.verdict, own.usage.host_out_of_memory) == (Verdict.OOM_KILLED, None)
+
+
+def run_fresh(arena: Arena) -> CheckRun:
+    """Run the check in a clean room, whose guest is not kept."""
+    (run,) = arena.workbench.run(str(arena.remote), options=VerifyOptions(cache=False)).runs
+    return run

@@ -1,0 +1,166 @@
+"""Each shipped profile verifies a small project of its kind in its own image, and notices a test that fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from devtools.requirement import unavailable
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CauseKind, RunSummary, Verdict
+from sandbox.workbench import Workbench
+
+EXITS = "int main(void) { return 0; }\n"
+CALC = "package Calc;\nour $VERSION = '1.0';\nsub add { $_[0] + $_[1] }\n1;\n"
+CALC_TEST = "use Test::More tests => 1;\nuse Calc;\nis(Calc::add(1, 2), 3);\n"
+MAKEFILE = "all: t\nt: t.c\n\tcc -o t t.c\n{target}: all\n\t./t\n"
+
+
+@dataclass(frozen=True)
+class Project:
+    """Files of a project with one test. `broken`: replacements with which the test fails. `report`: has JUnit."""
+
+    profile: str
+    files: Mapping[str, str]
+    broken: Mapping[str, str]
+    report: bool = False
+
+
+FAILS = {"t.c": "int main(void) { return 1; }\n"}
+PROJECTS = {
+    "go": Project(
+        "go",
+        {
+            "go.mod": "module example.org/calc\n\ngo 1.19\n",
+            "main.go": "package main\n\nfunc add(a, b int) int { return a + b }\n\nfunc main() {}\n",
+            "main_test.go": 'package main\n\nimport "testing"\n\nfunc TestAdd(t *testing.T) {\n'
+            '\tif add(1, 2) != 3 {\n\t\tt.Fatal("wrong")\n\t}\n}\n',
+            "Makefile": "test:\n\tgo test ./...\n",
+        },
+        {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
+        report=True,
+    ),
+    "rust": Project(
+        "rust",
+        {
+            "Cargo.toml": '[package]\nname = "calc"\nversion = "0.1.0"\nedition = "2021"\n',
+            "src/lib.rs": "pub fn add(a: i32, b: i32) -> i32 {\n    a + b\n}\n\n"
+            "#[test]\nfn adds() {\n    assert_eq!(add(1, 2), 3)\n}\n",
+        },
+        {"src/lib.rs": "#[test]\nfn adds() {\n    assert_eq!(1, 3)\n}\n"},
+    ),
+    "perl-makemaker": Project(
+        "perl",
+        {
+            "Makefile.PL": "use ExtUtils::MakeMaker;\nWriteMakefile(NAME => 'Calc', VERSION_FROM => 'lib/Calc.pm');\n",
+            "lib/Calc.pm": CALC,
+            "t/add.t": CALC_TEST,
+        },
+        {"lib/Calc.pm": CALC.replace("+", "-")},
+    ),
+    "perl-module-build": Project(
+        "perl",
+        {
+            "Build.PL": "use Module::Build;\nModule::Build->new(module_name => 'Calc', license => 'perl',\n"
+            "    dist_abstract => 'adds', dist_author => 'A')->create_build_script;\n",
+            "lib/Calc.pm": CALC,
+            "t/add.t": CALC_TEST,
+        },
+        {"lib/Calc.pm": CALC.replace("+", "-")},
+    ),
+    "meson": Project(
+        "meson",
+        {"meson.build": "project('t', 'c')\ntest('t', executable('t', 't.c'))\n", "t.c": EXITS},
+        FAILS,
+        report=True,
+    ),
+    "autotools": Project(
+        "autotools",
+        {
+            "configure.ac": "AC_INIT([t], [1.0])\nAM_INIT_AUTOMAKE([foreign])\nAC_PROG_CC\n"
+            "AC_CONFIG_FILES([Makefile])\nAC_OUTPUT\n",
+            "Makefile.am": "check_PROGRAMS = t\nTESTS = t\n",
+            "t.c": EXITS,
+        },
+        FAILS,
+    ),
+    "make-check": Project("make-check", {"Makefile": MAKEFILE.format(target="check"), "t.c": EXITS}, FAILS),
+}
+
+
+LACKING = {
+    "go": (
+        {
+            "go.mod": "module x\n\ngo 1.19\n\nrequire github.com/spf13/pflag v1.0.5\n",
+            "go.sum": "github.com/spf13/pflag v1.0.5 h1:iy+VFUOCP1a+8yFto/drg2CJ5u0yRoB7fZw3DKv/JXA=\n"
+            "github.com/spf13/pflag v1.0.5/go.mod h1:McXfJ1zwxdtk8KYbiqzbHAxvMKjMZIjtcCuCtMDYuBY=\n",
+            "main.go": 'package main\n\nimport _ "github.com/spf13/pflag"\n\nfunc main() {}\n',
+        },
+        "go lacks modules of the project",
+    ),
+    "rust": (
+        {
+            "Cargo.toml": '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n\n[dependencies]\nitoa = "1"\n',
+            "src/lib.rs": "",
+        },
+        "cargo lacks crates of the project",
+    ),
+}
+
+
+def make_repository(folder: Path) -> Path:
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", "--initial-branch=main"], cwd=folder, check=True)
+    return folder
+
+
+def commit(folder: Path, files: Mapping[str, str], branch: str) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    for argv in (["checkout", "-q", "-B", branch], ["add", "--all"], ["commit", "-qm", branch]):
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *argv], cwd=folder, check=True)
+
+
+def run_branch(workbench: Workbench, folder: Path, ref: str) -> RunSummary:
+    try:
+        return workbench.run(str(folder), ref)
+    except SandboxError as error:
+        if error.code is not ErrorCode.IMAGE_MISSING:
+            raise
+        unavailable(f"{error.brief}: {error.hint}")
+
+
+@pytest.mark.parametrize("project", PROJECTS.values(), ids=PROJECTS)
+def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tmp_path: Path) -> None:
+    source = make_repository(tmp_path / "source")
+    commit(source, project.files, "main")
+    commit(source, project.broken, "broken")
+    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+        good = run_branch(workbench, source, "main")
+        bad = run_branch(workbench, source, "broken")
+    assert (good.profile, good.verified) == (project.profile, True), good.runs
+    assert [run.verdict for run in bad.runs] == [Verdict.PASSED, Verdict.FAILED]
+    if project.report:
+        reports = [summary.runs[-1].report for summary in (good, bad)]
+        assert [(report.tests, report.failures) for report in reports if report] == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(("files", "sentence"), LACKING.values(), ids=LACKING)
+def test_a_dependency_that_would_need_a_network_is_named_at_once(
+    files: Mapping[str, str], sentence: str, tmp_path: Path
+) -> None:
+    """The offline switches of the policy: without them each tool waits for a name that it retries."""
+    source = make_repository(tmp_path / "source")
+    commit(source, files, "main")
+    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+        run = run_branch(workbench, source, "main").runs[0]
+    assert run.verdict is Verdict.FAILED
+    assert run.cause is not None
+    assert (run.cause.kind, run.cause.sentence) == (CauseKind.ENVIRONMENT, sentence)
+    assert run.wall_time_s < 20

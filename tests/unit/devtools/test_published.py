@@ -1,0 +1,77 @@
+"""Archives of others are unpacked without running anything, and nothing leaves the folder."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks.corpus.entries import Entry, load_entries
+from benchmarks.corpus.outcome import format_table, judge
+from devtools.published import FetchError, unpack
+
+
+def pack(folder: Path, *members: tuple[str, bytes | str, bytes]) -> Path:
+    """An archive with members of (name, content or link target, tar type)."""
+    with tarfile.open(folder / "a.tar.gz", "w:gz") as tar:
+        for name, content, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mtime = kind, 1_500_000_000
+            if isinstance(content, str):
+                info.linkname = content
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return folder / "a.tar.gz"
+
+
+def test_files_and_inner_links_are_unpacked_without_the_top_folder(tmp_path: Path) -> None:
+    archive = pack(
+        tmp_path,
+        ("p-1/d/f", b"x", tarfile.REGTYPE),
+        ("p-1/hard", "p-1/d/f", tarfile.LNKTYPE),
+        ("p-1/d/soft", "../hard", tarfile.SYMTYPE),
+    )
+    assert unpack(archive, tmp_path / "out") == 1_500_000_000
+    assert (tmp_path / "out" / "hard").read_bytes() == b"x"
+    assert (tmp_path / "out" / "d" / "soft").readlink() == Path("../hard")
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("/etc/f", b"x", tarfile.REGTYPE),
+        ("p-1/../../f", b"x", tarfile.REGTYPE),
+        ("p-1/l", "/etc/passwd", tarfile.SYMTYPE),
+        ("p-1/l", "../../f", tarfile.SYMTYPE),
+        ("p-1/d/l", "../x/../../../f", tarfile.SYMTYPE),
+        ("p-1/fifo", b"", tarfile.FIFOTYPE),
+    ],
+)
+def test_what_leads_out_or_is_no_file_is_refused(member: tuple[str, bytes | str, bytes], tmp_path: Path) -> None:
+    with pytest.raises(FetchError):
+        unpack(pack(tmp_path, member), tmp_path / "out")
+
+
+def test_entries_are_pinned_and_their_names_are_unique() -> None:
+    entries = load_entries()
+    assert len(entries) >= 40
+    assert len({entry.name for entry in entries}) == len(entries)
+    assert all(len(entry.sha256) == 64 for entry in entries)
+    assert load_entries([entries[0].name]) == entries[:1]
+    with pytest.raises(KeyError):
+        load_entries(["nobody-has-this"])
+
+
+def test_a_project_is_lost_only_if_the_file_has_no_reason() -> None:
+    entry = Entry(name="n", version="1", source="pypi", file="f", sha256="0" * 64, profile="python")
+    failed = {"profile": "python", "runs": [{"check_id": "test", "verdict": "failed", "stdout_tail": "a\nb\n"}]}
+    lost = judge(entry, failed, 1.0)
+    assert (lost.state, lost.cause) == ("lost", "test failed: b")
+    upstream = judge(entry.model_copy(update={"upstream": "fails anywhere"}), failed, 1.0)
+    verified = judge(entry, {"profile": "python", "verified": True, "runs": [{"report": {"tests": 3}}]}, 1.0)
+    assert (upstream.state, verified.state, verified.tests) == ("upstream", "verified", 3)
+    assert format_table([lost, upstream, verified]).endswith("50 %")

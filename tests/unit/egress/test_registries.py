@@ -1,0 +1,100 @@
+"""Where the registries of a fetch come from: our settings, those of pip and npm, the public ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.config import RegistrySettings
+from sandbox.egress.registries import PUBLIC, Registries, find_registries
+from sandbox.errors import ErrorCode, SandboxError
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A host without settings: `etc`, and a user's `home`."""
+    for name in ("etc", "home/.config/pip"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def found(host: Path, which: Any = "python", settings: RegistrySettings | None = None, **environ: str) -> Registries:
+    environ = {"HOME": str(host / "home"), **environ}
+    return find_registries(which, settings or RegistrySettings(), environ, host / "etc")
+
+
+def hosts(registries: Registries) -> dict[str, bool]:
+    """Each host with its port, and whether it may be internal."""
+    return {str(entry.destination): entry.may_be_internal for entry in registries.hosts}
+
+
+@pytest.mark.parametrize("which", PUBLIC)
+def test_public_registries_are_the_default_and_may_not_be_internal(host: Path, which: Any) -> None:
+    registries = found(host, which)
+    assert registries.indexes == PUBLIC[which][:1]
+    assert set(hosts(registries).values()) == {False}
+    assert len(registries.hosts) == len(PUBLIC[which])
+
+
+def test_own_settings_come_first_and_may_be_internal(host: Path) -> None:
+    (host / "etc/pip.conf").write_text("[global]\nindex-url = https://mirror.example/simple\ncert = /mirror.pem\n")
+    settings = RegistrySettings(python=("https://own.example:8443/simple", "https://files.example"))
+    registries = found(host, settings=settings)
+    assert registries.indexes == ("https://own.example:8443/simple",)
+    assert hosts(registries) == {"own.example:8443": True, "files.example:443": True}
+    assert registries.ca_file == "/mirror.pem"
+    assert registries.source == "registries.python"
+
+
+def test_mirror_of_pip_replaces_the_public_registry(host: Path) -> None:
+    (host / "etc/pip.conf").write_text("[global]\nindex-url = https://etc.example/simple\n")
+    (host / "home/.config/pip/pip.conf").write_text("[global]\nindex_url = https://user.example/simple\n")
+    assert hosts(found(host)) == {"user.example:443": True}
+    registries = found(host, PIP_INDEX_URL="http://variable.example:3141/simple", PIP_CERT="/ca.pem")
+    assert (hosts(registries), registries.ca_file) == ({"variable.example:3141": True}, "/ca.pem")
+    assert registries.source == "PIP_INDEX_URL"
+
+
+def test_further_index_of_pip_is_beside_the_public_one(host: Path) -> None:
+    (host / "etc/pip.conf").write_text("[global]\nextra-index-url = file:///srv/simple\n https://more.example/simple\n")
+    registries = found(host)
+    assert registries.indexes == ("https://pypi.org/simple", "https://more.example/simple")
+    assert hosts(registries) == {
+        "pypi.org:443": False,
+        "more.example:443": True,
+        "files.pythonhosted.org:443": False,
+    }
+
+
+def test_public_index_in_the_settings_of_pip_may_not_be_internal(host: Path) -> None:
+    assert set(hosts(found(host, PIP_INDEX_URL="https://pypi.org/simple/")).values()) == {False}
+
+
+def test_folders_of_the_host_and_broken_files_say_nothing(host: Path) -> None:
+    (host / "etc/pip.conf").write_text("[global]\nextra-index-url = file:///srv/simple\n")
+    (host / "home/.config/pip/pip.conf").write_bytes(b"no section\n\xff")
+    assert found(host).source == "the public registry"
+
+
+def test_settings_of_pip_can_be_switched_off(host: Path) -> None:
+    (host / "etc/pip.conf").write_text("[global]\nindex-url = https://etc.example/simple\n")
+    assert found(host, PIP_CONFIG_FILE="/dev/null").source == "the public registry"
+
+
+def test_mirror_of_npm_replaces_the_public_registry(host: Path) -> None:
+    (host / "home/.npmrc").write_text('; a comment\nregistry = "https://npm.example/"\ncafile=/npm.pem\n')
+    registries = found(host, "node")
+    assert (hosts(registries), registries.ca_file) == ({"npm.example:443": True}, "/npm.pem")
+    assert hosts(found(host, "node", npm_config_registry="https://v.example")) == {"v.example:443": True}
+
+
+@pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])
+def test_url_that_cannot_be_used_is_named_without_its_secret(host: Path, url: str) -> None:
+    with pytest.raises(SandboxError) as raised:
+        found(host, settings=RegistrySettings(python=(url,)))
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+    assert "a.example" in raised.value.brief
+    assert "registries.python" in raised.value.details
+    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}"

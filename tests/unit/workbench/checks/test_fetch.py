@@ -1,0 +1,93 @@
+"""What leads package managers out of a guest that fetches, whatever its image and the policy say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.config import RegistrySettings
+from sandbox.egress.registries import PUBLIC, find_registries
+from sandbox.engine.create_options import CA_FILE_TARGET, is_protected_variable
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun, EgressAccess, EgressRefusal, Verdict
+from sandbox.workbench.checks.fetch import Fetched, build_environment
+
+ROOT = Path(__file__).parents[4]
+OFFLINE = {
+    "python": {"PIP_NO_INDEX", "PIP_RETRIES", "UV_OFFLINE"},
+    "node": {"npm_config_offline"},
+    "rust": {"CARGO_NET_OFFLINE"},
+    "go": {"GOPROXY"},
+}
+"""Variables of the container policy that keep a package manager offline."""
+
+
+def environment(which: Any) -> dict[str, str]:
+    return build_environment(which, find_registries(which, RegistrySettings(), {}, Path("/nonexistent")))
+
+
+@pytest.mark.parametrize("which", PUBLIC)
+def test_package_manager_is_led_to_proxy_index_and_certificates(which: Any) -> None:
+    env = environment(which)
+    assert {env[name] for name in ("HTTPS_PROXY", "https_proxy", "http_proxy")} == {"http://127.0.0.1:3128"}
+    assert env["SSL_CERT_FILE"] == CA_FILE_TARGET
+    assert PUBLIC[which][0] in env.values() or which == "rust"  # cargo's own default
+    assert [name for name in env if is_protected_variable(name)] == []
+
+
+@pytest.mark.parametrize("which", PUBLIC)
+def test_offline_setting_of_the_policy_is_switched_off(which: Any) -> None:
+    policy = tomllib.loads((ROOT / "policies" / "container.toml").read_text())["env"]
+    env = environment(which)
+    for name in OFFLINE[which]:
+        assert env[name] != policy[name]
+
+
+def test_every_offline_setting_of_the_policy_is_known_here() -> None:
+    policy = tomllib.loads((ROOT / "policies" / "container.toml").read_text())["env"]
+    offline = {name for name in policy if any(word in name.lower() for word in ("offline", "no_index", "goproxy"))}
+    assert offline <= set().union(*OFFLINE.values())
+
+
+def ended(verdict: Verdict, stderr: str = "") -> CheckRun:
+    """A run of which only this matters."""
+    known: dict[str, Any] = {"verdict": verdict, "stderr_tail": stderr}
+    return CheckRun.model_construct(**known)
+
+
+def access(why: EgressRefusal | None, host: str = "a.example") -> EgressAccess:
+    return EgressAccess(host=host, port=443 if host else 0, refused=why)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "code", "brief"),
+    [
+        ([None, EgressRefusal.NOT_ALLOWED], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443, asked by"),
+        ([EgressRefusal.CONNECT_FAILED], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
+        ([EgressRefusal.IDLE, EgressRefusal.NOT_TLS], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443"),
+        ([None], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
+    ],
+    ids=["refused", "no answer", "both", "neither"],
+)
+def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None], code: ErrorCode, brief: str) -> None:
+    run = ended(Verdict.FAILED, "ERROR: no matching distribution")
+    with pytest.raises(SandboxError) as raised:
+        Fetched(run, Path(), tuple(map(access, accesses))).require_success("python")
+    assert raised.value.code is code
+    assert brief in raised.value.brief
+    assert "no matching distribution" in raised.value.details
+    assert all(why.value in raised.value.details for why in accesses if why)
+
+
+def test_malformed_request_is_refused_without_a_host() -> None:
+    run = ended(Verdict.FAILED)
+    with pytest.raises(SandboxError, match="a request that names no host"):
+        Fetched(run, Path(), (access(EgressRefusal.BAD_REQUEST, ""),)).require_success("python")
+
+
+def test_passed_fetch_raises_nothing_whatever_was_refused() -> None:
+    run = ended(Verdict.PASSED)
+    Fetched(run, Path(), (access(EgressRefusal.NOT_ALLOWED),)).require_success("python")

@@ -1,0 +1,249 @@
+"""`gc` and what is kept of finished work: limits by number, size and age, and never the only copy of anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.git import maintenance
+from sandbox.git.process import Git
+from sandbox.models import Leftover, LeftoverAction, Task
+from sandbox.store.home import Home, write_json
+from sandbox.store.records import save_task
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream, refused
+
+KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "clone objects", "clone"}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Workbench]]:
+    """A workbench on one home, with these `keep.*` settings."""
+    benches: list[Workbench] = []
+
+    def make(**keep: Any) -> Workbench:
+        environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+        benches.append(Workbench(tmp_path / "home", environ=environ, settings={"keep": keep}, allow_file=True))
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.__exit__(None, None, None)
+
+
+@pytest.fixture
+def repo_id(opened: Callable[..., Workbench], upstream: Upstream) -> str:
+    upstream.write("f", b"one\n")
+    upstream.commit()
+    return opened().clone(str(upstream.root)).repository.id
+
+
+def found(bench: Workbench, *, dry_run: bool = False) -> list[Leftover]:
+    return [left for left in bench.collect(dry_run=dry_run).leftovers if left.kind in KINDS]
+
+
+def names(bench: Workbench, **options: bool) -> list[tuple[str, str, LeftoverAction]]:
+    return [(left.kind, left.name, left.action) for left in found(bench, **options)]
+
+
+def save_runs(folder: Path, count: int, size: int = 10) -> list[str]:
+    """Runs with logs, oldest first; `gc` reads names and times only."""
+    folder.mkdir(exist_ok=True)
+    ids = [f"run-{number:032x}" for number in range(count)]
+    for number, name in enumerate(ids):
+        (folder / f"{name}.stdout").write_bytes(b"x" * size)
+        write_json(folder / f"{name}.json", {})
+        os.utime(folder / f"{name}.json", (1000 + number, 1000 + number))
+    return ids
+
+
+def close_long_ago(bench: Workbench, task: Task, *, delete: bool = True) -> None:
+    closed = bench.close_task(task.id, delete_worktree=delete, discard=delete)
+    before = datetime.now(UTC) - timedelta(days=100)
+    save_task(Home(bench.home), closed.model_copy(update={"closed_at": before}))
+
+
+def test_a_home_with_the_default_settings_has_nothing_to_remove(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened()
+    bench.close_task(bench.create_task(repo_id).id, delete_worktree=True, discard=True)
+    save_runs(Home(bench.home).logs(repo_id), 3)
+    assert found(bench) == []
+
+
+def test_the_oldest_runs_go_first_and_a_log_without_a_record_stays(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    bench = opened(runs=2)
+    folder = Home(bench.home).logs(repo_id)
+    ids = save_runs(folder, 5)
+    (folder / f"run-{'f' * 32}.stdout").write_bytes(b"of a run that goes on")
+    assert names(bench, dry_run=True) == [("runs", repo_id, LeftoverAction.REMOVED)]
+    assert len(list(folder.iterdir())) == 11
+    assert names(bench) == [("runs", repo_id, LeftoverAction.REMOVED)]
+    assert {p.stem for p in folder.iterdir()} == {*ids[3:], f"run-{'f' * 32}"}
+    assert found(bench) == []
+
+
+def test_the_oldest_logs_go_first_and_their_records_stay(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(logs_bytes=250)
+    folder = Home(bench.home).logs(repo_id)
+    ids = save_runs(folder, 5, size=100)
+    assert names(bench) == [("logs", repo_id, LeftoverAction.REMOVED)]
+    assert {p.stem for p in folder.glob("*.stdout")} == {*ids[3:]}
+    assert {p.stem for p in folder.glob("*.json")} == {*ids}
+    assert found(bench) == []
+
+
+def test_the_oldest_verdicts_go_first(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(verdicts=2)
+    folder = Home(bench.home).verdict("any").parent
+    folder.mkdir()
+    for number in range(4):
+        write_json(folder / f"{number:064x}.json", {})
+        os.utime(folder / f"{number:064x}.json", (1000 + number, 1000 + number))
+    assert names(bench) == [("verdicts", "2 of 4", LeftoverAction.REMOVED)]
+    assert sorted(p.stem for p in folder.iterdir()) == [f"{2:064x}", f"{3:064x}"]
+
+
+def test_a_large_journal_is_named_and_never_cut(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(journal_bytes=10)
+    task = bench.create_task(repo_id)
+    before = Home(bench.home).journal(task.id).read_bytes()
+    assert ("journal", task.id, LeftoverAction.KEPT) in names(bench)
+    assert Home(bench.home).journal(task.id).read_bytes() == before
+    assert bench.audit_verify().intact
+
+
+def test_a_closed_task_goes_with_its_refs_and_logs_and_leaves_its_journal(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    bench = opened(closed_tasks_days=30)
+    home = Home(bench.home)
+    task, recent, live = (bench.create_task(repo_id) for _ in range(3))
+    save_runs(home.logs(task.id), 1)
+    close_long_ago(bench, task)
+    bench.close_task(recent.id, delete_worktree=True, discard=True)
+    assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
+    with refused(ErrorCode.NOT_FOUND):
+        bench.task(task.id)
+    left = [p.relative_to(home.root) for p in home.root.rglob(f"*{task.id}*")]
+    assert left == [home.journal(task.id).relative_to(home.root)]
+    assert {t.id for t in bench.tasks()} == {recent.id, live.id}
+    assert bench.audit_verify().intact
+    assert found(bench) == []
+
+
+def test_a_closed_task_with_work_that_exists_only_here_is_kept(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(closed_tasks_days=30)
+    committed, snapshot, uncommitted = (bench.create_task(repo_id, name) for name in "abc")
+    for task in (committed, snapshot, uncommitted):
+        bench.write_file(task.id, "new", task.id.encode(), None)
+    bench.commit(committed.id, "work")
+    bench.snapshot(snapshot.id)
+    for task in (committed, snapshot):
+        close_long_ago(bench, task)
+    close_long_ago(bench, uncommitted, delete=False)
+    assert found(bench) == []
+    assert len(bench.tasks()) == 3
+    assert bench.snapshots(snapshot.id)
+
+
+def test_a_pushed_closed_task_is_no_longer_needed(
+    opened: Callable[..., Workbench], repo_id: str, upstream: Upstream
+) -> None:
+    bench = opened(closed_tasks_days=30)
+    task = bench.create_task(repo_id)
+    bench.write_file(task.id, "new", b"x", None)
+    bench.snapshot(task.id, "before the commit")
+    bench.commit(task.id, "work")
+    clone = Home(bench.home).clone(repo_id)
+    upstream.git("fetch", "--quiet", str(clone), f"refs/heads/{bench.task(task.id).branch}:refs/heads/theirs")
+    bench.clone(str(upstream.root))
+    close_long_ago(bench, task)
+    assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
+
+
+def test_a_closed_task_is_kept_while_its_clone_cannot_be_read_and_goes_with_its_repository(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    bench = opened(closed_tasks_days=30)
+    task = bench.create_task(repo_id)
+    close_long_ago(bench, task)
+    clone = Home(bench.home).clone(repo_id)
+    aside = clone.rename(clone.with_name("away"))
+    assert ("closed task", task.id, LeftoverAction.REMOVED) not in names(bench)
+    aside.rename(clone)
+    (clone / "HEAD").write_text("damaged")
+    assert ("closed task", task.id, LeftoverAction.REMOVED) not in names(bench)
+    (clone / "HEAD").write_text("ref: refs/heads/none\n")
+    bench.remove_repository(repo_id, discard=True)
+    assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
+
+
+def test_with_zero_nothing_is_removed(opened: Callable[..., Workbench], repo_id: str) -> None:
+    zero = {"closed_tasks_days": 0, "runs": 0, "logs_bytes": 0, "verdicts": 0, "journal_bytes": 0, "repack_days": 0}
+    bench = opened(**zero, quarantine_days=0)
+    close_long_ago(bench, bench.create_task(repo_id))
+    save_runs(Home(bench.home).logs(repo_id), 5)
+    assert found(bench) == []
+
+
+def test_a_clone_that_was_set_aside_goes_when_the_new_one_has_all_its_commits(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    bench = opened(quarantine_days=30)
+    clone = Home(bench.home).clone(repo_id)
+    aside = [clone.with_name(f".{repo_id}.corrupt-{number}") for number in (1, 2)]
+    for path in aside:
+        os.system(f"cp -r '{clone}' '{path}'")  # noqa: S605 - paths of this test
+    task = bench.create_task(repo_id)
+    bench.write_file(task.id, "new", b"x", None)
+    lost = bench.commit(task.id, "only in the old clone").commit
+    os.system(f"cp -r '{clone}/objects' '{aside[1]}'")  # noqa: S605 - as above
+    (aside[1] / "refs/heads/lost").write_text(f"{lost}\n")
+    (aside[0] / "refs/heads/known").write_text(f"{bench.task(task.id).base_commit}\n")
+    bench.close_task(task.id, delete_worktree=True, discard=True)
+    Git(clone).run("update-ref", "-d", f"refs/heads/{task.branch}")
+    assert names(bench) == [
+        ("clone", aside[0].name, LeftoverAction.REMOVED),
+        ("clone", aside[1].name, LeftoverAction.KEPT),
+    ]
+    assert [path.exists() for path in aside] == [False, True]
+
+
+def test_gc_packs_a_clone_and_says_how_small_it_is(
+    opened: Callable[..., Workbench], repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = opened()
+    monkeypatch.setattr(maintenance, "MANY_PACKS", 0)
+    (left,) = found(bench)
+    assert (left.kind, left.action, left.note.startswith("packed: ")) == ("clone objects", LeftoverAction.REMOVED, True)
+    assert bench.create_task(repo_id).head_commit
+
+
+def test_gc_does_not_pack_on_a_full_disk_and_does_not_fail(
+    opened: Callable[..., Workbench], repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = opened()
+    monkeypatch.setattr(maintenance, "MANY_PACKS", 0)
+    config = bench.home / "config.toml"
+    config.write_text(f"[disk]\nreserve_bytes = {1 << 60}\n")
+    (left,) = found(opened())
+    assert (left.kind, left.action) == ("clone objects", LeftoverAction.KEPT)
+    assert "disk" in left.note
+    config.unlink()
+
+
+def test_a_dry_run_removes_nothing(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(closed_tasks_days=30)
+    task = bench.create_task(repo_id)
+    close_long_ago(bench, task)
+    assert names(bench, dry_run=True) == [("closed task", task.id, LeftoverAction.REMOVED)]
+    assert json.loads(Home(bench.home).task(task.id).read_bytes())["id"] == task.id

@@ -1,0 +1,104 @@
+"""`profiles detect` names every profile that a commit matches, its evidence, and what would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.command import Command
+from sandbox.errors import ErrorCode
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream, refused
+
+LINT = b'[[check]]\nid = "lint"\nlabel = "look at it"\nargv = ["true"]\n'
+
+
+@pytest.fixture
+def workbench(upstream: Upstream, tmp_path: Path) -> Iterator[Workbench]:
+    upstream.write("go.mod", b"module x\n")
+    upstream.write("Makefile", b"test:\n\tgo test ./...\n")
+    upstream.commit()
+    settings = {"profiles": {"go": {"image": "our-go"}}}
+    with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, settings=settings, allow_file=True) as bench:
+        yield bench
+
+
+def test_candidates_come_with_evidence_and_the_one_in_use_first(workbench: Workbench, upstream: Upstream) -> None:
+    found = workbench.detect_profiles(str(upstream.root))
+    assert [(c.name, c.weight, c.why, c.image) for c in found.candidates] == [
+        ("go", 50, ("go.mod",), "our-go"),
+        ("make", 20, ("Makefile: test:",), "build"),
+    ]
+    assert found.commit == upstream.oid("HEAD")
+    assert [check.id for check in found.candidates[0].checks] == ["build", "test"]
+    assert workbench.repository(found.repo_id).profile == "go"
+
+
+def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upstream) -> None:
+    upstream.git("checkout", "-q", "-b", "bare")
+    upstream.git("rm", "-q", "go.mod", "Makefile")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    (only,) = workbench.detect_profiles(str(upstream.root), "bare").candidates
+    assert (only.name, only.weight, only.why, only.checks) == ("generic", 0, (), ())
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.detect_profiles(str(upstream.root), "no-such-branch")
+
+
+def test_a_partial_clone_fetches_what_it_reads(workbench: Workbench, upstream: Upstream) -> None:
+    upstream.git("config", "uploadpack.allowFilter", "true")
+    upstream.git("checkout", "-q", "-b", "crate")
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("Cargo.toml", b"[package]\n")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    workbench.clone(str(upstream.root), partial=True)
+    used, _ = workbench.detect_profiles(str(upstream.root), "crate").candidates
+    assert used.name == "rust"
+
+
+def test_uncommitted_files_are_no_evidence(workbench: Workbench, upstream: Upstream) -> None:
+    upstream.write("Cargo.toml", b"[package]\n")
+    assert {c.name for c in workbench.detect_profiles(str(upstream.root)).candidates} == {"go", "make"}
+
+
+def test_trusted_suggestions_are_part_of_what_would_run(workbench: Workbench, upstream: Upstream) -> None:
+    upstream.write(".sandbox/checks.toml", LINT)
+    upstream.commit()
+    found = workbench.detect_profiles(str(upstream.root))
+    assert [check.id for check in found.candidates[0].checks] == ["build", "test"]
+    suggestion = workbench.suggestion(found.repo_id)
+    assert suggestion.sha256 is not None
+    workbench.trust(found.repo_id, suggestion.sha256, by="a person")
+    used, other = workbench.detect_profiles(str(upstream.root)).candidates
+    assert [check.id for check in used.checks] == ["build", "test", "lint"]
+    assert [check.id for check in other.checks] == ["build", "test"]
+
+
+def test_a_broken_profile_is_named_with_its_problem(workbench: Workbench, upstream: Upstream) -> None:
+    folder = workbench.home / "profiles"
+    folder.mkdir()
+    (folder / "ours.toml").write_text('priority = 99\nsurprise = 1\n[[detect.any]]\nfile = "extra"\n')
+    upstream.git("checkout", "-q", "-b", "extra")
+    upstream.write("extra", b"")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    with Workbench(workbench.home, environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as again:
+        used, *others = again.detect_profiles(str(upstream.root), "extra").candidates
+    assert (used.name, bool(used.problem)) == ("ours", True)
+    assert [c.name for c in others] == ["go", "make"]
+
+
+def test_the_command_prints_what_would_run_and_why(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.write("CMakeLists.txt", b"enable_testing()\n")
+    upstream.write("setup.py", b"ext_modules = []\n")
+    upstream.commit()
+    done = Command(tmp_path / "home")("profiles", "detect", str(upstream.root))
+    assert done.stdout.splitlines()[1:4] == [
+        "cmake: used, weight 34",
+        "  found  CMakeLists.txt: enable_testing",
+        "  image  build",
+    ]
+    assert "python: also matches, weight 25" in done.stdout
