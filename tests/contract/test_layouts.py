@@ -432,14 +432,14 @@ def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: 
 
 def test_a_file_that_vanishes_while_we_look_is_no_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.root / "new").write_bytes(b"x")
-    real = WorktreeFiles.read_with_stat
+    real = WorktreeFiles.open_chunks
 
-    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
+    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> object:
         if path == "new":
             (bench.root / "new").unlink()
         return real(self, path, cap)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(WorktreeFiles, "read_with_stat", racing)
+    monkeypatch.setattr(WorktreeFiles, "open_chunks", racing)
     found = bench.changes()
     assert (found.shown, found.rejected) == ((), ("new",))
 
@@ -524,13 +524,13 @@ def test_what_was_read_before_is_not_read_again(bench: Bench, monkeypatch: pytes
         unavailable("times of this file system prove nothing")
     bench.warm_up()
     read: list[object] = []
-    real = WorktreeFiles.read_with_stat
+    real = WorktreeFiles.open_chunks
 
-    def counting(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
+    def counting(self: WorktreeFiles, path: object, cap: int = 0) -> object:
         read.append(path)
         return real(self, path, cap)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(WorktreeFiles, "read_with_stat", counting)
+    monkeypatch.setattr(WorktreeFiles, "open_chunks", counting)
     (bench.root / "d" / "e" / "x").write_bytes(b"y\n")
     assert [c.path for c in bench.changes().shown] == ["d/e/x"]
     assert read == ["d/e/x"]
