@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sandbox.edits.hash_gate import EditOutcome, HashGate
+from sandbox.edits.hash_gate import GATED_BYTES, EditOutcome, HashGate
 from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
 from sandbox.edits.replace import replace_file, replace_text
@@ -13,6 +13,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
+from sandbox.git.process import LOCAL_DEADLINE_S
+from sandbox.memory import PROCESS_BUDGET
 from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
@@ -59,7 +61,12 @@ def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, pa
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:
-    with lock_task(services, task_id) as task, open_files(services.home, services.policies, task) as files:
+    """Contents are in memory, so edits share the budget of all threads: six at once, and each takes milliseconds."""
+    with (
+        lock_task(services, task_id) as task,
+        open_files(services.home, services.policies, task) as files,
+        PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_DEADLINE_S),
+    ):
         owner = locate_worktree(services.home, services.policies, task.repo_id, task.id).owner
         allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
