@@ -114,6 +114,20 @@ class RegistrySettings(_SettingsSection):
     ca_file: str = ""
 
 
+class LayerSettings(_SettingsSection):
+    """Dependencies of repositories (docs/dependencies.md).
+
+    `fetch`: `auto`: packages that a repository's manifests ask for are fetched before its checks run, when a person or
+    a program asks for them; agents use layers that are there. `never`: only layers that are there are used.
+    `max_bytes`: of all layers together; more: `gc` removes those that were used least recently.
+    `keep_days`: how long a layer is kept after its last use.
+    """
+
+    fetch: Literal["auto", "never"] = "auto"
+    max_bytes: PositiveInt = 20 * 1024**3
+    keep_days: NonNegativeFloat = 30.0
+
+
 class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
@@ -266,6 +280,7 @@ class Settings(_SettingsSection):
     engine: EngineSettings = EngineSettings()
     images: ImageSettings = ImageSettings()
     registries: RegistrySettings = RegistrySettings()
+    layers: LayerSettings = LayerSettings()
     profiles: dict[str, ProfileSettings] = Field(default_factory=dict)
     repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
+from sandbox.models.layers import LayerRule
 from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
@@ -91,6 +92,7 @@ class Profile(_ProfileModel):
     artifacts: tuple[str, ...] = ()
     detect: DetectionRules = DetectionRules()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     problem: str = ""
     source: str = Field(default="", exclude=True)
 
@@ -206,8 +208,8 @@ def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixP
         ids = [c.id for c in (*profile.checks, *added)]
         if taken := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-        kept = {name: value for name, value in profile if name != "checks"}
-        return Profile.model_validate({**kept, "check": (*profile.checks, *added)})
+        kept = {name: value for name, value in profile if name not in {"checks", "layers"}}
+        return Profile.model_validate({**kept, "check": (*profile.checks, *added), "layer": profile.layers})
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -6,7 +6,7 @@ how it does that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
-from sandbox.engine.create_options import GuestAccount, Supervisor
+from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
 
 
@@ -39,6 +39,15 @@ class CheckDirectories:
 
 
 @dataclass(frozen=True)
+class GuestLayer:
+    """A layer of dependencies that a guest gets. `env`: variables of its checks, unless a check sets them itself."""
+
+    key: str
+    mount: LayerMount
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class GuestSettings:
     """The settings of a guest: the same for every check of a profile."""
 
@@ -49,6 +58,7 @@ class GuestSettings:
     instance: str
     cpus: int  # of the engine's host
     supervisor: Supervisor
+    layers: tuple[GuestLayer, ...] = ()
     cgroup_parent: str = ""  # of all guests of the host
 
 
@@ -189,6 +199,7 @@ class Recorder:
             cached=False,
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
+            layers=tuple(layer.key for layer in self.guest.layers),
             report=report,
             failures=list_failures(report),
         )

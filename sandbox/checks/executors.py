@@ -74,7 +74,7 @@ class TaskContainer:
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        work = _build_check(self.policy, check, directories, streams, stop_condition)
+        work = _build_check(self.policy, with_layers(check, self.guest), directories, streams, stop_condition)
         work = replace(work, max_left_bytes=self.keep_bytes)
         if not self.keep:
             self.engine.remove_container(name)  # a container from before the setting was changed may exist
@@ -100,7 +100,7 @@ class FreshContainer:
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
-        work = _build_check(self.policy, check, directories, streams, stop_condition)
+        work = _build_check(self.policy, with_layers(check, self.guest), directories, streams, stop_condition)
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
@@ -164,8 +164,15 @@ def _build_spec(
         hosts=guest.hosts,
         account_files=directories.account.files,
         supervisor=guest.supervisor,
+        layers=tuple(layer.mount for layer in guest.layers),
         cgroup_parent=guest.cgroup_parent,
     )
+
+
+def with_layers(check: Check, guest: GuestSettings) -> Check:
+    """The check with the variables of the guest's layers. Pure."""
+    variables = {name: value for layer in guest.layers for name, value in layer.env.items()}
+    return check.model_copy(update={"env": {**variables, **check.env}}) if variables else check
 
 
 def _build_check(

@@ -56,6 +56,7 @@ _COMMANDS = {
     "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
     "pr": ("sandbox.cli.pr:pr", "Open and watch pull requests."),
     "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
+    "layers": ("sandbox.cli.layers:layers", "List, show and remove the packages that checks get."),
     "profiles": ("sandbox.cli.profiles:profiles", "List, show and detect profiles."),
     "policy": ("sandbox.cli.policy:policy", "Show the policy rules in force and where each is set."),
     "trust": ("sandbox.cli.trust:trust", "Show or trust the checks that a repository suggests."),

@@ -31,11 +31,12 @@ def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
         raise click.UsageError("Give either --dry-run or --forget.")
     with invocation.workbench() as workbench:
         found = workbench.forget_kept(refs) if refs else workbench.collect(dry_run=dry_run)
-    invocation.emit(found, lambda: _show(found))
+    invocation.emit(found, lambda: show_leftovers(found))
     return 5 if any(left.action is LeftoverAction.FAILED for left in found.leftovers) else 0
 
 
-def _show(found: Reconciliation) -> None:
+def show_leftovers(found: Reconciliation) -> None:
+    """Print one line for each leftover."""
     for left in found.leftovers:
         click.echo(_line(left, dry_run=found.dry_run))
     actions = {left.action for left in found.leftovers}

@@ -176,6 +176,14 @@ class EgressMounts:
 
 
 @dataclass(frozen=True)
+class LayerMount:
+    """A tree of packages, read-only at `target` in the guest (docs/dependencies.md)."""
+
+    tree: Path
+    target: PurePosixPath
+
+
+@dataclass(frozen=True)
 class ContainerSpec:
     """One container to create. Host paths are absolute; no value comes from a repository.
 
@@ -203,6 +211,7 @@ class ContainerSpec:
     cgroup_parent: str = ""  # the control group of all guests (guest_group.py); "": the engine's own
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
+    layers: tuple[LayerMount, ...] = ()  # read-only
 
 
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
@@ -380,6 +389,7 @@ def _file_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict
         *((path, target, True) for path, target in _account_mounts(spec.account_files)),
         (spec.supervisor.binary if spec.supervisor else None, SUPERVISOR_TARGET, True),
         *((path, target, True) for path, target in (spec.egress.binds if spec.egress else ())),
+        *((layer.tree, str(layer.target), True) for layer in spec.layers),
     )
     return {
         "Binds": [],
@@ -438,7 +448,8 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     if spec.egress is not None and spec.git_mask is not None:
         raise _violation("A guest with a way out must not have a worktree")
     egress = (path for path, _ in spec.egress.binds) if spec.egress else ()
-    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress):
+    layers = (layer.tree for layer in spec.layers)
+    for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress, *layers):
         if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
 

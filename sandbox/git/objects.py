@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sandbox.git.memory_limits import LARGE
 from sandbox.git.process import Git, GitResult
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
+_COMMITTER = re.compile(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
 _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
 MAX_REF_LENGTH = 244
 
@@ -182,6 +184,22 @@ def find_blob(git: Git, tree: str, path: bytes) -> str | None:
         if name == path and mode in {REGULAR, EXECUTABLE}:
             return oid
     return None
+
+
+def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[TreeEntry]:
+    """The entries at these paths, with sizes; absent ones are left out. Reads only the trees along the paths."""
+    records = git.run("ls-tree", "-l", "-z", "--full-tree", tree, "--", *map(os.fsdecode, paths)).split(b"\0")
+    entries = [_parse_tree_entry(record) for record in records[:-1]]
+    return [entry for entry in entries if entry.path in paths]
+
+
+def commit_time(git: Git, commit: str) -> int:
+    """When a commit was made, in seconds since 1970, as its committer says: at most now. Raises: `not_found`."""
+    result = git.attempt("cat-file", "commit", commit) if is_object_id(commit) else None
+    found = _COMMITTER.search(result.stdout.partition(b"\n\n")[0]) if result and result.code == 0 else None
+    if found is None:
+        raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
+    return min(int(found[1]), int(time.time()))
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:

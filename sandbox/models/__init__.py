@@ -18,11 +18,28 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, Limits, Risk, Suggestion
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
+    from sandbox.models.dependencies import (
+        LockedPackage,
+        Manifest,
+        RefusalReason,
+        RefusedEntry,
+        Requirement,
+        RequirementRole,
+    )
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
+    from sandbox.models.layers import (
+        Layer,
+        LayerDetails,
+        LayerPackage,
+        LayerRule,
+        LayerSummary,
+        RemovedLayers,
+        Resolution,
+    )
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
     from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
@@ -107,12 +124,19 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
+    "Layer",
+    "LayerDetails",
+    "LayerPackage",
+    "LayerRule",
+    "LayerSummary",
     "Leftover",
     "LeftoverAction",
     "Limits",
+    "LockedPackage",
     "LogLines",
     "LogMatch",
     "LogQuery",
+    "Manifest",
     "Model",
     "ObjectId",
     "PatchResult",
@@ -131,11 +155,17 @@ __all__ = [
     "PushResult",
     "Readme",
     "Reconciliation",
+    "RefusalReason",
+    "RefusedEntry",
     "RemoveResult",
+    "RemovedLayers",
     "RepoId",
     "RepoMap",
     "Report",
     "Repository",
+    "Requirement",
+    "RequirementRole",
+    "Resolution",
     "RestoreResult",
     "Risk",
     "RunLog",
@@ -177,11 +207,13 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check Limits Risk Suggestion",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
+    "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
+    "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogQuery RunLog StreamName",
     "model": "Model SparseModel",

@@ -115,7 +115,7 @@ class CheckRun(Model):
     `cause`: None if it passed, and in records of older versions. `failures`: failed tests of its report, at most 50.
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
-    if the controller was not root, None in records of older versions.
+    if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
     """
 
     run_id: str
@@ -141,6 +141,7 @@ class CheckRun(Model):
     cached: bool
     image_digest: str
     runtime: str
+    layers: tuple[str, ...] = ()
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 

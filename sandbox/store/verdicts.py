@@ -32,9 +32,9 @@ class Binding(Model):
     """All that a verdict depends on. If any field differs, the verdict is not valid.
 
     `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets, and of the range
-    of its user ids. `user`: uid and gid that the guest shared with others, None if it had a uid of its own. `after`:
-    key of the previous check in the same room, which in turn binds the checks before it; '' for the first. Their output
-    is the input of this check.
+    of its user ids. `layers`: keys of the dependency layers. `user`: uid and gid that the guest shared with others,
+    None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
+    before it; '' for the first. Their output is the input of this check.
     """
 
     version: int = KEY_VERSION
@@ -44,6 +44,7 @@ class Binding(Model):
     policy: str
     runtime: str
     platform: str
+    layers: tuple[str, ...] = ()
     user: tuple[int, int] | None
     after: str = ""
 
@@ -135,5 +136,6 @@ def _ended_at(run: CheckRun) -> datetime:
 
 
 def _has_binding(run: CheckRun, binding: Binding) -> bool:
-    actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.clean_room, run.cached)
-    return actual == (binding.tree, binding.image_digest, binding.check.id, binding.runtime, True, False)
+    actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.layers, run.clean_room, run.cached)
+    expected = (binding.tree, binding.image_digest, binding.check.id, binding.runtime, binding.layers, True, False)
+    return actual == expected

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         FileContent,
         ImageInfo,
         JournalEntry,
+        LayerDetails,
+        LayerSummary,
         LogLines,
         LogQuery,
         PatchResult,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        RemovedLayers,
         RemoveResult,
         RepoMap,
         Repository,
@@ -830,6 +833,25 @@ class Workbench:
         site = self._services.image_build_context
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+
+    def layers(self) -> tuple[LayerSummary, ...]:
+        """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
+        return use.layer_list.list_layers(self._services)
+
+    def layer(self, key: str) -> LayerDetails:
+        """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
+        return use.layer_list.show_layer(self._services, key)
+
+    def remove_layer(self, key: str) -> RemovedLayers:
+        """Remove a layer; it is built again when it is needed. Raises: `not_found`; `conflict` while checks use it."""
+        return home_operations.remove_layer(self._services, key)
+
+    def collect_layers(self, *, dry_run: bool = False) -> Reconciliation:
+        """Remove layers past `layers.keep_days` and `layers.max_bytes`; with `dry_run` only report them.
+
+        Raises: `conflict` when another reconciliation takes longer than a minute.
+        """
+        return home_operations.collect_layers(self._services, dry_run=dry_run)
 
     def collect(self, *, dry_run: bool = False) -> Reconciliation:
         """Remove what killed controllers left, and finished work beyond `keep.*`; with `dry_run` only report it.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         Probe,
         ProfileCandidates,
         Reconciliation,
+        RemovedLayers,
         RemoveResult,
         Repository,
         RunSummary,
@@ -141,6 +142,22 @@ def collect(services: Services, *, dry_run: bool) -> Reconciliation:
         result = use.reconciling.collect(services)
         operation.note(**_describe_leftovers(result))
     return result
+
+
+def collect_layers(services: Services, *, dry_run: bool) -> Reconciliation:
+    """As `reconciling.collect_layers`. A dry run has no effect and is not journaled."""
+    if dry_run:
+        return use.reconciling.collect_layers(services, dry_run=True)
+    with record_home_operation(services, "layers-gc", {}) as operation:
+        result = use.reconciling.collect_layers(services)
+        operation.note(**_describe_leftovers(result))
+    return result
+
+
+def remove_layer(services: Services, key: str) -> RemovedLayers:
+    """As `layer_list.remove`."""
+    with record_home_operation(services, "layers-remove", {"key": key}, names=[clip_text(key)]):
+        return use.layer_list.remove(services, key)
 
 
 def forget(services: Services, refs: Sequence[str]) -> Reconciliation:

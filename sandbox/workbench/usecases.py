@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import history as history
+    from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
@@ -40,7 +41,7 @@ else:
     _ROOMS = {
         "": ("reconciling",),
         "approvals": ("requests",),
-        "checks": ("background", "history", "log_lines", "stop", "task_checks", "verify"),
+        "checks": ("background", "history", "layer_list", "log_lines", "stop", "task_checks", "verify"),
         "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),

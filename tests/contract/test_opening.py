@@ -18,6 +18,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import Task
 from sandbox.profiles import Profile
 from sandbox.workbench.checks import gate
+from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push as delivery
 from tests.unit.conftest import refused
@@ -68,9 +69,9 @@ def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.M
     asked = list[str]()
     real = gate.find_tree_verdicts
 
-    def known(services: Services, profile: Profile, tree: str) -> gate.TreeVerdicts:
-        asked.append(tree)
-        return real(services, profile, tree)
+    def known(services: Services, profile: Profile, source: TreeOfCommit) -> gate.TreeVerdicts:
+        asked.append(source.tree)
+        return real(services, profile, source)
 
     monkeypatch.setattr(gate, "find_tree_verdicts", known)
     assert bench.workbench.open_pull_request(bench.task.id).created

@@ -24,6 +24,7 @@ from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.layers import TreeOfCommit, add_layers, hold_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -34,7 +35,7 @@ from sandbox.workspaces.layout import WorktreePaths
 
 @dataclass(frozen=True)
 class TreeSource:
-    """The tree to check and the repository with its objects.
+    """The tree to check, a commit that has it, and the repository with their objects.
 
     `similar_tree`: if a pristine checkout of it exists, the room is an overlay over it.
     """
@@ -42,6 +43,7 @@ class TreeSource:
     repo_id: str
     git: Git
     tree: str
+    commit: str
     similar_tree: str
 
 
@@ -64,15 +66,17 @@ def run_in_rooms(
     """Return the runs, chain by chain. A chain with cached verdicts needs no room. Stops at the first failure, unless
     `options.keep_going`. Rooms are removed in any case.
 
-    Raises: as `resolve_guest_setup` and `build_room_recorder`; `quota_exceeded` for a tree past the limits of a
-    checkout or a full disk.
+    Raises: as `resolve_guest_setup`, `add_layers` and `build_room_recorder`; `quota_exceeded` for a tree past the
+    limits of a checkout or a full disk.
     """
     setup = resolve_guest_setup(services, request.profile, watch.building)
+    setup = add_layers(services, setup, request.profile, TreeOfCommit(source.git, source.tree, source.commit), watch)
     runner = _ChainRunner(services, source, request, setup, options)
     chains = split_into_chains(request.checks)
-    if options.jobs > 1 and len(chains) > 1:
-        return _run_in_parallel(chains, runner.run_chain, watch, options)
-    return _run_one_by_one(chains, runner.run_chain, watch, options)
+    with hold_layers(services, setup):
+        if options.jobs > 1 and len(chains) > 1:
+            return _run_in_parallel(chains, runner.run_chain, watch, options)
+        return _run_one_by_one(chains, runner.run_chain, watch, options)
 
 
 RunChain = Callable[[Chain, Watch], tuple[CheckRun, ...]]

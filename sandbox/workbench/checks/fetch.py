@@ -39,7 +39,7 @@ _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
 
-_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """git's id of a tree without files: a fetch sees no file of a repository."""
 
 
@@ -117,9 +117,9 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
     with lease_account(services, run_id) as account:
         try:
             directories = CheckDirectories(
-                room / "files", room / "report", account, _EMPTY_TREE, clean_room=True, task_id=None
+                room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
             )
-            _lay_out(room, directories, request.inputs)
+            lay_out(room, directories, request.inputs)
             (room / "ca.pem").write_bytes(ca)
             (room / "ca.pem").chmod(0o444)
             proxy = EgressProxy(
@@ -139,7 +139,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
             check = request.check.model_copy(update={"env": env})
             recorder = replace(recorder, executor=executor, logs=room / "logs")
             with proxy:
-                run = _run(services, recorder, (run_id, check, directories), watch, request.layer)
+                run = run_step(services, recorder, (run_id, check, directories), watch, request.layer)
             yield Fetched(run, directories.workspace, proxy.accesses)
         finally:
             remove_tree(room)
@@ -163,6 +163,8 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "PIP_CERT": CA_FILE_TARGET,
             "PIP_INDEX_URL": registries.indexes[0],
             "PIP_EXTRA_INDEX_URL": " ".join(registries.indexes[1:]),
+            "UV_DEFAULT_INDEX": registries.indexes[0],
+            "UV_INDEX": " ".join(registries.indexes[1:]),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_NO_CACHE_DIR": "1",
         },
@@ -183,7 +185,7 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
     return common | own[ecosystem]
 
 
-def _run(
+def run_step(
     services: Services,
     recorder: Recorder,
     which: tuple[str, Check, CheckDirectories],
@@ -202,7 +204,7 @@ def _run(
                 return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
 
 
-def _lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
+def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
     """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room. The room
     belongs to its uid, so that the uid is known to be in use.
     """

@@ -18,6 +18,7 @@ from sandbox.store.verdicts import find_last_run
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -35,6 +36,10 @@ class TreeGate:
         """The tree of the last commit."""
         return tree_of(self.services.repositories.open(self.task.repo_id)[1], self.task.head_commit)
 
+    @property
+    def _tree_of_commit(self) -> TreeOfCommit:
+        return TreeOfCommit(self.services.repositories.open(self.task.repo_id)[1], self.tree, self.task.head_commit)
+
     @cached_property
     def profile(self) -> Profile:
         """The profile of the task, with its checks."""
@@ -43,7 +48,7 @@ class TreeGate:
     @cached_property
     def verdicts(self) -> TreeVerdicts:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
-        return find_tree_verdicts(self.services, self.profile, self.tree)
+        return find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -132,12 +137,13 @@ class TreeVerdicts:
         return None if self.unknown else bool(self.runs) and not self.missing
 
 
-def find_tree_verdicts(services: Services, profile: Profile, tree: str) -> TreeVerdicts:
+def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommit) -> TreeVerdicts:
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})
-    setup = resolve_guest_setup(services, profile)
+    setup = add_known_layers(services, resolve_guest_setup(services, profile), profile, source)
     policy = services.policies.container.container
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks], policy))
-    asked = {name: b for chain in chains for name, b in build_bindings(services.policies, setup, tree, chain).items()}
+    bound = [build_bindings(services.policies, setup, source.tree, chain) for chain in chains]
+    asked = {name: binding for bindings in bound for name, binding in bindings.items()}
     return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setup=setup)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox import images
+from sandbox.checks.execute import GuestLayer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import SUPERVISOR, has_recipe, resolve_image
 from sandbox.profiles import Profile
@@ -16,10 +17,11 @@ from sandbox.workbench.controller.services import Services
 
 @dataclass(frozen=True)
 class GuestSetup:
-    """Image and runtime of a profile's guests."""
+    """Image and runtime of a profile's guests, and the layers of dependencies of one tree."""
 
     image_digest: str
     runtime: str
+    layers: tuple[GuestLayer, ...] = ()
 
 
 Building = Callable[[str], None]

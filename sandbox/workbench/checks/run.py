@@ -21,7 +21,7 @@ from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import Building, GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
@@ -116,13 +116,13 @@ def build_room_recorder(services: Services, setup: GuestSetup, owner: str) -> Re
     )
 
 
-def build_task_recorder(services: Services, profile: Profile, task_id: str, building: Building) -> Recorder:
-    """For checks in a task's own worktree: their guest is kept. `building`: see `resolve_guest_setup`.
+def build_task_recorder(services: Services, setup: GuestSetup, task_id: str) -> Recorder:
+    """For checks in a task's own worktree: their guest is kept.
 
     Raises: as `build_room_recorder`.
     """
     _require_ready(services)
-    guest = _build_guest(services, resolve_guest_setup(services, profile, building))
+    guest = _build_guest(services, setup)
     kept = services.settings.container
     executor = TaskContainer(
         services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
@@ -151,6 +151,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         cpus=os.cpu_count() or 1,
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
+        layers=setup.layers,
     )
 
 

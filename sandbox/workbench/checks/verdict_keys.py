@@ -32,6 +32,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             policy=policy,
             runtime=setup.runtime,
             platform=PLATFORM,
+            layers=tuple(layer.key for layer in setup.layers),
             user=None if policies.pristine_owner else (os.geteuid(), os.getegid()),
             after=after,
         )

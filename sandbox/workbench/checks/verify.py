@@ -42,7 +42,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     policy = services.policies.container.container
     checks = run.order_checks(profile, [c.id for c in profile.checks], policy)
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
-    source = TreeSource(task.repo_id, git, tree, base_tree)
+    source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
     differences = explain_disagreements(services, task, runs)
     return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
@@ -73,7 +73,7 @@ def run_url(
     )
     policy = services.policies.container.container
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
-    source = TreeSource(repository.id, git, tree, tree)
+    source = TreeSource(repository.id, git, tree, commit, tree)
     uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(

@@ -49,6 +49,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_temporary_files,
     find_unfinished_objects,
 )
+from sandbox.workbench.reconciling.unused_layers import find_unused_layers
 from sandbox.workbench.reconciling.unused_users import find_unused_users, record_moved_users
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ ALL: tuple[Finder, ...] = (
     find_dead_rooms,
     find_probes,
     find_old_images,
+    find_unused_layers,
     find_temporary_files,
     find_courier_folders,
     find_disk_templates,
@@ -110,6 +112,13 @@ def collect(services: Services, *, dry_run: bool = False) -> Reconciliation:
     """
     with services.home.locked(_LOCK, WAIT_S):
         reconciler = _run_finders(Reconciler(services, dry_run), ALL)
+    return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
+
+
+def collect_layers(services: Services, *, dry_run: bool = False) -> Reconciliation:
+    """As `collect`, for layers of dependencies only."""
+    with services.home.locked(_LOCK, WAIT_S):
+        reconciler = _run_finders(Reconciler(services, dry_run), [find_unused_layers])
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 

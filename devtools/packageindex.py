@@ -1,0 +1,102 @@
+"""A package index of a test's own on loopback, in the simple protocol of PyPI, and wheels of any content."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+
+def make_wheel(name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
+    """Name and bytes of a pure wheel. `files`: further files, by any path, or others instead of its own."""
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
+    content = {
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **files,
+    }
+    lines = [f"{path},sha256={_encode(text)},{len(text.encode())}\n" for path, text in content.items()]
+    content[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"])
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as stream:
+        for path, text in content.items():
+            stream.writestr(zipfile.ZipInfo(path), text)  # without the time, so that equal content gives equal bytes
+    return f"{name}-{version}-py3-none-any.whl", archive.getvalue()
+
+
+def _encode(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+@dataclass
+class PackageIndex:
+    """What is served. `asked`: paths of all requests."""
+
+    port: int
+    wheels: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}/simple"
+
+    def add(self, name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> str:
+        """Publish a wheel; returns its sha256."""
+        file, content = make_wheel(name, version, files, requires)
+        self.wheels[file] = content
+        return hashlib.sha256(content).hexdigest()
+
+    def answer(self, path: str) -> bytes | None:
+        """The page of a project, or a file."""
+        self.asked.append(path)
+        parts = path.strip("/").split("/")
+        if parts[0] == "files":
+            return self.wheels.get(parts[-1])
+        names = [name for name in self.wheels if name.split("-")[0].replace("_", "-") == parts[-1]]
+        digests = {name: hashlib.sha256(self.wheels[name]).hexdigest() for name in names}
+        links = (f'<a href="/files/{name}#sha256={digest}">{name}</a>\n' for name, digest in digests.items())
+        return f"<!DOCTYPE html><html><body>\n{''.join(links)}</body></html>".encode() if names else None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, index: PackageIndex, *args: object) -> None:
+        self.index = index
+        super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
+
+    def do_GET(self) -> None:
+        content = self.index.answer(self.path)
+        self.send_response(404 if content is None else 200)
+        self.send_header("Content-Type", "application/octet-stream" if "/files/" in self.path else "text/html")
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content or b"")
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serve_packages() -> Iterator[PackageIndex]:
+    """Serve an index on loopback."""
+    index = PackageIndex(0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, index)) as server:
+        index.port = server.server_address[1]
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield index
+        finally:
+            server.shutdown()
+            thread.join()

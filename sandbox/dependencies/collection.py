@@ -1,0 +1,137 @@
+"""Collect what manifests declare, within limits: files are read through it, entries are added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+
+from sandbox.dependencies.requirement_text import parse_requirement, refuse
+from sandbox.models.dependencies import LockedPackage, Manifest, RefusalReason, RefusedEntry, Requirement
+from sandbox.models.dependencies import RequirementRole as Role
+from sandbox.policy import untrusted_toml
+
+FILE_BYTES = 256 * 1024  # of a manifest
+LOCK_BYTES = 2 * 1024**2  # of a lock file
+MAX_FILES = 64
+MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
+
+ReadFile = Callable[[str], bytes | None]
+"""Reads a regular file of the tree by its repository-relative path; None if there is none, also for links."""
+
+
+@dataclass
+class Collection:
+    """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
+    by normalized name. `wanted_extras`: those that some file selects.
+    """
+
+    read: ReadFile
+    project: str = ""
+    requires_python: str = ""
+    files: dict[str, str | None] = field(default_factory=dict)
+    extras: dict[str, tuple[object, str]] = field(default_factory=dict)
+    wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
+    requirements: list[Requirement] = field(default_factory=list)
+    locked: list[LockedPackage] = field(default_factory=list)
+    refused: list[RefusedEntry] = field(default_factory=list)
+
+    def load_text(self, path: str, limit: int = FILE_BYTES) -> str:
+        """Content of a manifest; '' when it is absent or refused, which is recorded."""
+        if path not in self.files:
+            self.files[path] = self._read_once(path, limit)
+        return self.files[path] or ""
+
+    def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:
+        """A TOML manifest; empty when it is absent or refused, which is recorded."""
+        try:
+            return untrusted_toml.loads(self.load_text(path, limit))
+        except ValueError:
+            self.refuse(path, RefusalReason.SYNTAX, path)
+            return {}
+
+    def add(self, texts: object, role: Role, origin: str) -> None:
+        """Add a list of requirement texts; anything else in its place is refused."""
+        if not isinstance(texts, list):
+            return self.refuse(str(type(texts).__name__), RefusalReason.SYNTAX, origin)
+        for text in texts:
+            if isinstance(text, str):
+                self.add_text(text, role, origin)
+            else:
+                self.refuse(str(type(text).__name__), RefusalReason.SYNTAX, origin)
+        return None
+
+    def add_text(self, text: str, role: Role, origin: str, hashes: Iterable[str] = ()) -> None:
+        """Add one requirement, or record why it is refused."""
+        if len(self.requirements) + len(self.refused) >= MAX_ENTRIES:  # parsing takes time, so it ends here
+            return self._refuse_rest(origin)
+        found = parse_requirement(text, role, origin, tuple(hashes))
+        if isinstance(found, RefusedEntry):
+            self.refused.append(found)
+        else:
+            self.requirements.append(found)
+        return None
+
+    def want_extras(self, names: Iterable[str], role: Role) -> None:
+        """Select extras of the project itself; `expand_extras` adds their lists."""
+        self.wanted_extras += [(canonicalize_name(name.strip()), role) for name in names if name.strip()]
+
+    def expand_extras(self) -> None:
+        """Add the lists of the selected extras, and of those that they name: `dev = ["name[test]"]`."""
+        done: set[tuple[str, Role]] = set()
+        while True:
+            own = [r for r in self.requirements if self.project and r.name == self.project]
+            pending = {*self.wanted_extras, *((extra, r.role) for r in own for extra in r.extras)} - done
+            if not pending:
+                break
+            for name, role in sorted(pending):
+                if name in self.extras:
+                    self.add(self.extras[name][0], role, self.extras[name][1])
+            done |= pending
+        self.requirements = [r for r in self.requirements if r not in own]
+
+    def add_locked(self, package: LockedPackage) -> None:
+        """Add one package of a lock file."""
+        if len(self.locked) >= MAX_ENTRIES:
+            return self._refuse_rest(package.origin)
+        return self.locked.append(package)
+
+    def refuse(self, text: str, reason: RefusalReason, origin: str) -> None:
+        """Record an entry that is not used."""
+        if len(self.refused) >= MAX_ENTRIES:
+            return self._refuse_rest(origin)
+        return self.refused.append(refuse(text, reason, origin))
+
+    def to_manifest(self) -> Manifest:
+        """What was found, without repetitions."""
+        return Manifest(
+            project=self.project,
+            requires_python=self.requires_python,
+            files=tuple(path for path, text in self.files.items() if text is not None),
+            requirements=tuple(dict.fromkeys(self.requirements)),
+            locked=tuple(dict.fromkeys(self.locked)),
+            refused=tuple(dict.fromkeys(self.refused)),
+        )
+
+    def _refuse_rest(self, origin: str) -> None:
+        """Record that entries were not read; one record says so for all of them."""
+        rest = refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin)
+        if self.refused[-1:] != [rest]:
+            self.refused.append(rest)
+
+    def _read_once(self, path: str, limit: int) -> str | None:
+        if sum(text is not None for text in self.files.values()) >= MAX_FILES:
+            self.refuse(path, RefusalReason.LIMIT, path)
+            return None
+        content = self.read(path)
+        if content is None:
+            return None
+        if len(content) > limit:
+            self.refuse(f"{len(content)} bytes", RefusalReason.LIMIT, path)
+            return None
+        try:
+            return content.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            self.refuse("not UTF-8", RefusalReason.SYNTAX, path)
+            return None

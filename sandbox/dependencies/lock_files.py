@@ -1,0 +1,87 @@
+"""Read uv.lock, poetry.lock and pylock.toml: names, versions and hashes. Addresses in them are never used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from sandbox.dependencies.collection import LOCK_BYTES, Collection
+from sandbox.dependencies.requirement_text import RefusedTextError, require_strong_hash
+from sandbox.models.dependencies import LockedPackage, RefusalReason
+
+LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock")
+_NAME_CHARS = 100
+_SOURCES = {
+    "git": RefusalReason.VERSION_CONTROL,
+    "vcs": RefusalReason.VERSION_CONTROL,
+    "hg": RefusalReason.VERSION_CONTROL,
+    "url": RefusalReason.URL,
+    "archive": RefusalReason.URL,
+    "path": RefusalReason.PATH,
+    "file": RefusalReason.PATH,
+    "directory": RefusalReason.PATH,
+}
+_THE_PROJECT = frozenset({"editable", "virtual"})  # uv.lock lists the project, and its workspace, among the packages
+
+
+def read_lock_files(collection: Collection) -> None:
+    """Add the packages of the first lock file that is there."""
+    for path in LOCK_FILES:
+        if not collection.load_text(path, LOCK_BYTES):
+            continue
+        document = collection.load_toml(path, LOCK_BYTES)
+        packages = document.get("packages" if path == "pylock.toml" else "package")
+        for package in packages if isinstance(packages, list) else ():
+            _add_package(collection, package if isinstance(package, dict) else {}, path)
+        return
+
+
+def _add_package(collection: Collection, package: dict[str, Any], path: str) -> None:
+    name, version = package.get("name"), package.get("version")
+    source = package.get("source", {})
+    kinds = _list_kinds(package, source if isinstance(source, dict) else {})
+    if kinds & _THE_PROJECT:
+        return None
+    shown = str(name)
+    if reason := next((_SOURCES[kind] for kind in _SOURCES if kind in kinds), None):
+        return collection.refuse(shown, reason, path)
+    if not isinstance(name, str) or not isinstance(version, str):
+        return collection.refuse(shown, RefusalReason.SYNTAX, path)
+    try:
+        plain = _require_name(name), str(Version(version))
+        hashes = tuple(sorted({require_strong_hash(value) for value in _list_hashes(package)}))
+    except InvalidVersion:
+        return collection.refuse(f"{shown} {version}", RefusalReason.VERSION, path)
+    except RefusedTextError as refused:
+        return collection.refuse(shown, refused.reason, path)
+    return collection.add_locked(LockedPackage(name=plain[0], version=plain[1], hashes=hashes, origin=path))
+
+
+def _list_kinds(package: dict[str, Any], source: dict[str, Any]) -> set[str]:
+    """Words that say where a package is from: poetry.lock has a `type`, the others have tables of these names."""
+    tables = set(source) if "type" not in source else {str(source["type"])}
+    return tables | ({"vcs", "directory", "archive"} & set(package))
+
+
+def _require_name(name: str) -> str:
+    plain = canonicalize_name(name)
+    if len(plain) > _NAME_CHARS or not plain.isascii() or not plain.replace("-", "").isalnum() or plain[0] == "-":
+        raise RefusedTextError(RefusalReason.NAME)
+    return plain
+
+
+def _list_hashes(package: dict[str, Any]) -> list[str]:
+    """The hashes of all archives, as `ALGORITHM:HEX`, in the three formats."""
+    archives: list[Any] = [package.get("sdist")]
+    for key in ("wheels", "files"):
+        listed = package.get(key)
+        archives += listed if isinstance(listed, list) else []
+    found: list[str] = []
+    for archive in archives:
+        if isinstance(archive, dict) and isinstance(archive.get("hash"), str):
+            found.append(archive["hash"])
+        elif isinstance(archive, dict) and isinstance(archive.get("hashes"), dict):
+            found += [f"{algorithm}:{value}" for algorithm, value in archive["hashes"].items()]
+    return found

@@ -1,0 +1,124 @@
+"""Read pyproject.toml: PEP 621, PEP 735 groups, and the tables of Poetry, PDM, Hatch and uv. Tables of indexes and
+sources (`tool.uv.index`, `tool.poetry.source`) are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.poetry_constraints import convert_constraint
+from sandbox.models.dependencies import RefusalReason
+from sandbox.models.dependencies import RequirementRole as Role
+
+FILE = "pyproject.toml"
+TEST_NAMES = frozenset(
+    {"test", "tests", "testing", "test-dependencies", "pytest", "unittest", "unittests", "hatch-test"}
+)
+DEVELOPMENT_NAMES = frozenset({"dev", "devel", "develop", "development"})
+
+
+def classify_list(name: str) -> Role | None:
+    """What an extra, a group or an environment of this name is for; None for others, such as `docs`."""
+    plain = canonicalize_name(name)
+    if plain in TEST_NAMES:
+        return Role.TEST
+    return Role.DEVELOPMENT if plain in DEVELOPMENT_NAMES else None
+
+
+def read_pyproject(collection: Collection) -> None:
+    """Add what pyproject.toml declares."""
+    document = collection.load_toml(FILE)
+    project = _table(document, "project")
+    poetry = _table(document, "tool", "poetry")
+    name = project.get("name") or poetry.get("name")
+    collection.project = canonicalize_name(name) if isinstance(name, str) else ""
+    wanted = project.get("requires-python")
+    collection.requires_python = wanted if isinstance(wanted, str) and len(wanted) <= 100 else ""
+    if "dependencies" in project:
+        collection.add(project["dependencies"], Role.RUNTIME, f"{FILE}: project.dependencies")
+    _read_extras(collection, _table(project, "optional-dependencies"))
+    _read_groups(collection, _table(document, "dependency-groups"))
+    if "requires" in (build := _table(document, "build-system")):
+        collection.add(build["requires"], Role.BUILD, f"{FILE}: build-system.requires")
+    _read_tools(collection, _table(document, "tool"))
+
+
+def _read_extras(collection: Collection, extras: Mapping[str, Any]) -> None:
+    for name, texts in extras.items():
+        add_extra(collection, name, texts, f"{FILE}: extra {name}")
+
+
+def add_extra(collection: Collection, name: str, texts: object, origin: str) -> None:
+    """Remember the list of an extra; select it if its name says that it is for tests or development."""
+    collection.extras.setdefault(canonicalize_name(name), (texts, origin))
+    if role := classify_list(name):
+        collection.want_extras([name], role)
+
+
+def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
+    by_name: dict[str, Any] = {canonicalize_name(name): entries for name, entries in groups.items()}
+    for name in by_name:
+        if role := classify_list(name):
+            texts = _expand_group(by_name, name)
+            collection.add(texts, role, f"{FILE}: dependency group {name}")
+
+
+def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
+    """The entries of a group and of the groups that it includes, each group once."""
+    texts: list[object] = []
+    names = [name]
+    for current in names:  # grows meanwhile
+        entries = groups.get(current)
+        for entry in entries if isinstance(entries, list) else [entries]:
+            included = entry.get("include-group") if isinstance(entry, dict) else None
+            if not isinstance(included, str):
+                texts.append(entry)
+            elif canonicalize_name(included) not in names:
+                names.append(canonicalize_name(included))
+    return texts
+
+
+def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
+    poetry = _table(tool, "poetry")
+    _read_poetry(collection, _table(poetry, "dependencies"), Role.RUNTIME, "tool.poetry.dependencies")
+    _read_poetry(collection, _table(poetry, "dev-dependencies"), Role.DEVELOPMENT, "tool.poetry.dev-dependencies")
+    for name, group in _table(poetry, "group").items():
+        if role := classify_list(name):
+            _read_poetry(collection, _table(group, "dependencies"), role, f"tool.poetry.group.{name}")
+    for name, texts in _table(tool, "pdm", "dev-dependencies").items():
+        if role := classify_list(name):
+            collection.add(texts, role, f"{FILE}: tool.pdm.dev-dependencies.{name}")
+    if "dev-dependencies" in (uv := _table(tool, "uv")):
+        collection.add(uv["dev-dependencies"], Role.DEVELOPMENT, f"{FILE}: tool.uv.dev-dependencies")
+    for name, environment in _table(tool, "hatch", "envs").items():
+        role = Role.DEVELOPMENT if name == "default" else classify_list(name)
+        for key in ("dependencies", "extra-dependencies"):
+            if role and key in (table := _table(environment)):
+                collection.add(table[key], role, f"{FILE}: tool.hatch.envs.{name}.{key}")
+        features = _table(environment).get("features")
+        if role and isinstance(features, list):
+            collection.want_extras(filter(lambda feature: isinstance(feature, str), features), role)
+
+
+def _read_poetry(collection: Collection, entries: Mapping[str, Any], role: Role, place: str) -> None:
+    origin = f"{FILE}: {place}"
+    for name, entry in entries.items():
+        if canonicalize_name(name) == "python" and isinstance(entry, str):
+            continue
+        for constraint in entry if isinstance(entry, list) else [entry]:
+            converted = convert_constraint(name, constraint)
+            if isinstance(converted, RefusalReason):
+                collection.refuse(f"{name} = {constraint}", converted, origin)
+            elif converted:
+                collection.add_text(converted, role, origin)
+
+
+def _table(document: Any, *keys: str) -> Mapping[str, Any]:
+    """A nested table; empty if there is none."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}

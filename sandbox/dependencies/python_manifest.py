@@ -1,0 +1,69 @@
+"""Read all manifests of a Python project at the root of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Paths
+
+from sandbox.dependencies.collection import Collection, ReadFile
+from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
+from sandbox.dependencies.pyproject import FILE, read_pyproject
+from sandbox.dependencies.requirement_files import read_requirement_file
+from sandbox.dependencies.setup_files import read_noxfile, read_pkg_info, read_setup_cfg, read_setup_py, read_tox
+from sandbox.models.dependencies import Manifest
+from sandbox.models.dependencies import RequirementRole as Role
+
+_REQUIREMENT_FILES = {
+    "requirements.txt": Role.RUNTIME,
+    "requirements/default.txt": Role.RUNTIME,
+    "requirements/base.txt": Role.RUNTIME,
+    **{
+        f"{folder}{name}.txt": role
+        for folder in ("", "requirements/")
+        for role, names in {
+            Role.TEST: ("requirements-test", "requirements-tests", "requirements-testing", "requirements_test",
+                        "test-requirements", "test_requirements", "test", "tests", "testing"),
+            Role.DEVELOPMENT: ("requirements-dev", "requirements_dev", "dev-requirements", "dev_requirements", "dev"),
+        }.items()
+        for name in names
+        if folder or "requirements" in name
+    },
+    "tests/requirements.txt": Role.TEST,
+    "test/requirements.txt": Role.TEST,
+}  # fmt: skip
+MANIFESTS = (FILE, "setup.cfg", "setup.py", "tox.ini", "noxfile.py", "PKG-INFO", *LOCK_FILES, *_REQUIREMENT_FILES)
+"""The files that are looked at; those that they include are read too."""
+
+
+def read_python_manifest(read: ReadFile) -> Manifest:
+    """What the project at the root of a tree declares, as data. Runs no code of it and opens no network. Never raises
+    for what a repository holds: entries that cannot be used are in `refused`.
+    """
+    collection = Collection(read)
+    read_pyproject(collection)
+    read_setup_cfg(collection)
+    read_setup_py(collection)
+    if not any(found.role is Role.RUNTIME for found in collection.requirements):
+        read_pkg_info(collection)
+    for path, role in _REQUIREMENT_FILES.items():
+        if path not in collection.files:
+            read_requirement_file(collection, path, role)
+    read_tox(collection)
+    read_noxfile(collection)
+    read_lock_files(collection)
+    collection.expand_extras()
+    return collection.to_manifest()
+
+
+def select_requirements(manifest: Manifest) -> Manifest:
+    """The manifest with the requirements that a check needs: those of the project, and those of its tests. Lists for
+    development are used where it has none for tests.
+    """
+    roles = {requirement.role for requirement in manifest.requirements}
+    tests = Role.TEST if Role.TEST in roles else Role.DEVELOPMENT
+    wanted = {Role.RUNTIME, Role.BUILD, tests}
+    return manifest.model_copy(update={"requirements": tuple(r for r in manifest.requirements if r.role in wanted)})
+
+
+def names_manifest(paths: Paths[str]) -> bool:
+    """Whether one of these paths is a manifest of a Python project."""
+    return not set(MANIFESTS).isdisjoint(paths)

@@ -1,0 +1,61 @@
+"""Read `requirements*.txt`: requirements, hashes, and includes of other files of the tree. Other options are refused.
+
+`-e .` and `.` mean the project itself, which a check installs anyway, and its extras.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from sandbox.dependencies.collection import Collection
+from sandbox.models.dependencies import RefusalReason
+from sandbox.models.dependencies import RequirementRole as Role
+
+MAX_DEPTH = 8  # of files that include files
+PATH_CHARS = 300  # of an included file
+
+_COMMENT = re.compile(r"(?:^|\s)#.*$")
+_HASH = re.compile(r"\s--hash[= ](\S+)")
+_INCLUDE = re.compile(r"^(?:-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
+_ITSELF = re.compile(r"^(?:(?:-e|--editable)[ =]?\s*)?(?:file:)?\.(?:/)?(?:\[([A-Za-z0-9._, -]*)\])?$")
+
+
+def read_requirement_file(collection: Collection, path: str, role: Role, depth: int = 0) -> None:
+    """Add what a requirements file and those that it includes declare. Constraint files are skipped."""
+    for line in _join_lines(collection.load_text(path)):
+        if add_itself(collection, line, role):
+            continue
+        if include := _INCLUDE.fullmatch(line):
+            _follow(collection, path, include[1], role, depth, is_constraint=line.startswith(("-c", "--c")))
+        else:
+            hashes = _HASH.findall(line)
+            collection.add_text(_HASH.sub("", line), role, path, hashes)
+
+
+def _join_lines(text: str) -> list[str]:
+    """The logical lines, without comments and empty ones."""
+    lines = (_COMMENT.sub("", line).strip() for line in text.replace("\\\n", " ").split("\n"))
+    return [line for line in lines if line]
+
+
+def add_itself(collection: Collection, line: str, role: Role) -> bool:
+    """Whether a line means the project itself: `.`, `-e .[test]`; then its extras are selected."""
+    found = _ITSELF.fullmatch(line)
+    if found is not None:
+        collection.want_extras((found[1] or "").split(","), role)
+    return found is not None
+
+
+def _follow(collection: Collection, path: str, target: str, role: Role, depth: int, *, is_constraint: bool) -> None:
+    if "://" in target:
+        return collection.refuse(target, RefusalReason.URL, path)
+    inner = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    is_plain = inner.isprintable() and len(inner) <= PATH_CHARS
+    if not is_plain or posixpath.isabs(inner) or inner.startswith(("..", "~")) or "$" in inner:
+        return collection.refuse(target, RefusalReason.PATH, path)
+    if depth >= MAX_DEPTH:
+        return collection.refuse(target, RefusalReason.LIMIT, path)
+    if is_constraint or inner in collection.files:  # read already, or a circle
+        return None
+    return read_requirement_file(collection, inner, role, depth + 1)

@@ -1,0 +1,89 @@
+"""Dependency layers: read-only directories of packages that checks get, addressed by what they were made from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from sandbox.models.dependencies import RefusedEntry
+from sandbox.models.egress import EgressAccess
+from sandbox.models.model import Model
+
+
+class LayerRule(Model):
+    """`[[layer]]` of a profile: how the dependencies of its repositories are found, fetched and installed.
+
+    `ecosystem` chooses the steps. `needs`: requirements of the profile's own checks, added to those of the project.
+    """
+
+    ecosystem: Literal["python"]
+    needs: tuple[str, ...] = ()
+
+
+class LayerPackage(Model):
+    """One package of a layer. `sha256`: of its archive, in hex."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+
+
+class Layer(Model):
+    """One layer of this home. `key`: sha256, in hex, over packages with hashes, image, platform and runtime.
+
+    `folder`: its name on disk. `bytes`, `files`: of its content.
+    """
+
+    key: str
+    ecosystem: Literal["python"]
+    packages: tuple[LayerPackage, ...]
+    image_digest: str
+    platform: str
+    runtime: str
+    folder: str
+    bytes: int
+    files: int
+    built_at: datetime
+    wall_time_s: float
+
+
+class Resolution(Model):
+    """Which layer a set of manifests led to, and how. It is reused until the manifests, the image or the registries
+    change, so the same manifests give the same packages.
+
+    `selection`: which requirements were used, after which constraints. `accesses`: connections of the fetch.
+    """
+
+    request: str
+    layer: str
+    selection: str
+    refused: tuple[RefusedEntry, ...]
+    accesses: tuple[EgressAccess, ...]
+    resolved_at: datetime
+
+
+class LayerDetails(Model):
+    """The answer of `layers show`. `used_at`: its last use by a check."""
+
+    layer: Layer
+    resolutions: tuple[Resolution, ...]
+    used_at: datetime
+
+
+class LayerSummary(Model):
+    """One row of `layers list`."""
+
+    key: str
+    ecosystem: str
+    packages: int
+    bytes: int
+    used_at: datetime
+
+
+class RemovedLayers(Model):
+    """The answer of `layers remove` and `layers gc`: keys of removed layers, and of those that checks use."""
+
+    removed: tuple[str, ...]
+    in_use: tuple[str, ...] = ()
+    freed_bytes: int

@@ -1,0 +1,165 @@
+"""The layers of a home: trees of packages, their records, and which manifests led to which layer.
+
+dependencies/layers/KEY.json       the record of a layer; a tree without one is a leftover
+dependencies/trees/FOLDER/         its content; FOLDER differs each time it is built, so that a container which has
+                                   an older one mounted is not taken for one with the new one
+dependencies/trees/FOLDER.lock     locked (shared) by each controller with checks that use the tree; mtime: last use
+dependencies/resolutions/DIGEST    which layer a set of manifests led to, by its digest
+dependencies/sources/DIGEST        the manifests of a tree, by tree and setup, so that they are read once
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Model
+from sandbox.models.layers import Layer, Resolution
+from sandbox.store.home import Home, read_json, write_json
+
+_LEFTOVER_S = 3600.0  # a tree is moved into place a moment before its record is written
+
+_Record = TypeVar("_Record", bound=Model)
+
+
+class LayerSource(Model):
+    """What the manifests of a tree ask for. `request`: their digest; '' if they need no layer."""
+
+    request: str
+
+
+@dataclass(frozen=True)
+class LayerStore:
+    """The layers of a home."""
+
+    home: Home
+
+    @property
+    def _root(self) -> Path:
+        return self.home.repositories / "dependencies"
+
+    def tree(self, layer: Layer) -> Path:
+        """The directory of a layer's content."""
+        return self._root / "trees" / layer.folder
+
+    def find(self, key: str) -> Layer | None:
+        """The layer with this key; None if it is not there, or damaged."""
+        layer = _read(self._root / f"layers/{key}.json", Layer)
+        return layer if layer is not None and layer.key == key and self.tree(layer).is_dir() else None
+
+    def find_resolution(self, request: str) -> Resolution | None:
+        """What this request led to, if its layer is still there."""
+        found = _read(self._root / f"resolutions/{request}.json", Resolution)
+        return found if found is not None and self.find(found.layer) else None
+
+    def find_source(self, digest: str) -> LayerSource | None:
+        """What a tree asks for, if its manifests were read before."""
+        return _read(self._root / f"sources/{digest}.json", LayerSource)
+
+    def save_source(self, digest: str, source: LayerSource) -> None:
+        """Remember what a tree asks for. It can be computed again at any time."""
+        self._write("sources", digest, source, synced=False)
+
+    def save_resolution(self, resolution: Resolution) -> None:
+        """Remember which layer a request led to."""
+        self._write("resolutions", resolution.request, resolution)
+
+    def publish(self, layer: Layer, built: Path) -> None:
+        """Move a complete tree into place, then write its record: a layer is there as a whole or not at all."""
+        target = self.tree(layer)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _lock_path(target).touch(mode=0o600)
+        built.rename(target)
+        self._write("layers", layer.key, layer)
+
+    def list_layers(self) -> list[Layer]:
+        """All layers, the one used last first."""
+        keys = [path.stem for path in (self._root / "layers").glob("*.json")]
+        found = [layer for key in keys if (layer := self.find(key))]
+        return sorted(found, key=self.find_last_use, reverse=True)
+
+    def list_resolutions(self, key: str) -> list[Resolution]:
+        """The requests that led to a layer."""
+        found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
+        return [resolution for resolution in found if resolution is not None and resolution.layer == key]
+
+    def find_last_use(self, layer: Layer) -> datetime:
+        """When a check last began to use a layer."""
+        try:
+            return datetime.fromtimestamp(_lock_path(self.tree(layer)).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return layer.built_at
+
+    @contextmanager
+    def use(self, layer: Layer) -> Iterator[Path]:
+        """Keep a layer from being removed; yields its tree. Raises: `not_found` if it has just been removed."""
+        tree = self.tree(layer)
+        with suppress(FileNotFoundError), _open_lock(tree, fcntl.LOCK_SH):
+            if tree.is_dir():
+                os.utime(_lock_path(tree))
+                yield tree
+                return
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The layer {layer.key[:12]} has just been removed",
+            hint="Run the command again: the layer is built again.",
+        )
+
+    def remove(self, layer: Layer) -> Path | None:
+        """Remove the record of a layer; returns its tree, to be deleted. None if checks use the layer."""
+        tree = self.tree(layer)
+        try:
+            with _open_lock(tree, fcntl.LOCK_EX):
+                (self._root / f"layers/{layer.key}.json").unlink(missing_ok=True)
+                aside = tree.with_name(f"{tree.name}.removed-{secrets.token_hex(4)}")
+                tree.rename(aside)
+                _lock_path(tree).unlink()
+                return aside
+        except BlockingIOError:
+            return None
+
+    def list_leftovers(self) -> list[Path]:
+        """Trees without a record: of a build that was cut off, or of a removal."""
+        known = {layer.folder for layer in self.list_layers()}
+        trees = [path for path in (self._root / "trees").glob("*") if path.is_dir() and path.name not in known]
+        return [path for path in trees if time.time() - path.lstat().st_ctime > _LEFTOVER_S or ".removed-" in path.name]
+
+    def _write(self, folder: str, name: str, record: Model, *, synced: bool = True) -> None:
+        path = self._root / folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(path, record.model_dump(mode="json"), synced=synced)
+
+
+def _lock_path(tree: Path) -> Path:
+    return tree.with_name(f"{tree.name}.lock")
+
+
+@contextmanager
+def _open_lock(tree: Path, kind: int) -> Iterator[None]:
+    """Hold a layer's lock. Raises: FileNotFoundError; BlockingIOError while the other kind is held."""
+    fd = os.open(_lock_path(tree), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path, model: type[_Record]) -> _Record | None:
+    """A record; None if it is not there or damaged: all of them can be computed again."""
+    try:
+        document = read_json(path)
+        return None if document is None else model.model_validate(document)
+    except (SandboxError, ValidationError):
+        return None

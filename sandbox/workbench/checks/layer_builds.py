@@ -1,0 +1,214 @@
+"""Build a layer: fetch its archives, look at them on the host, install them without a network, seal and publish."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sandbox.checks.execute import CheckDirectories
+from sandbox.dependencies import python_steps as steps
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.sealing import seal_tree
+from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.models.dependencies import Manifest
+from sandbox.models.egress import EgressAccess
+from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
+from sandbox.store.home import GIT_MASK
+from sandbox.store.layers import LayerStore
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.fetch import EMPTY_TREE, FetchRequest, fetch, lay_out, run_step
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.run import build_room_recorder, new_run_id
+from sandbox.workbench.controller.guest_accounts import lease_account
+from sandbox.workbench.controller.services import Services
+
+FETCH_S, INSTALL_S = 900.0, 600.0
+MAX_ARCHIVES = 1_000
+ARCHIVE_BYTES = 1024**3
+_RELEASED = Limits(tmp_bytes=1024**3)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """A layer to build. `as_of`: no package that is newer is chosen, as long as that is possible."""
+
+    rule: LayerRule
+    request: str
+    manifest: Manifest
+    setup: GuestSetup
+    as_of: datetime
+    version: int
+    platform: str
+
+
+@dataclass(frozen=True)
+class _Archives:
+    """What a fetch brought: verified archives in `folder`, which is ours."""
+
+    folder: Path
+    packages: tuple[LayerPackage, ...]
+    selection: str
+    accesses: tuple[EgressAccess, ...]
+
+
+def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Layer:
+    """Build and publish the layer of a request, or find that its packages are one that is there. A build that is cut
+    off leaves only a room, which reconciliation removes.
+
+    Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file or are not
+    wheels; `internal` when they cannot be installed; as `fetch`.
+    """
+    store = LayerStore(services.home)
+    began = time.monotonic()
+    staging = services.home.clean_room(new_run_id(services.presence))
+    staging.mkdir(mode=0o700)
+    try:
+        watch.building(f"Fetching the {request.rule.ecosystem} packages that the project asks for")
+        archives = _fetch_archives(services, request, watch, staging)
+        key = compute_key(request, archives.packages)
+        layer = store.find(key)
+        if layer is None:
+            watch.building(f"Installing {len(archives.packages)} packages into the layer {key[:12]}")
+            layer = _install(services, request, archives, watch, (key, began))
+    finally:
+        remove_tree(staging)
+    store.save_resolution(
+        Resolution(
+            request=request.request,
+            layer=key,
+            selection=archives.selection,
+            refused=request.manifest.refused,
+            accesses=archives.accesses,
+            resolved_at=datetime.now(UTC),
+        )
+    )
+    return layer
+
+
+def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> str:
+    """The key of a layer: equal keys mean equal archives, installed by the same steps in the same image. Pure."""
+    setup = request.setup
+    parts = [request.version, request.rule.ecosystem, setup.image_digest, request.platform, setup.runtime]
+    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, staging: Path) -> _Archives:
+    as_of = request.as_of.strftime("%Y-%m-%dT%H:%M:%SZ")
+    check = _step(services, "fetch", ("sh", "-c", steps.FETCH_SCRIPT, "sh", as_of), FETCH_S, steps.FETCH_ENV)
+    inputs = steps.write_fetch_files(request.manifest, request.rule.needs)
+    setup = replace(request.setup, layers=())
+    wanted = FetchRequest(request.rule.ecosystem, request.rule.ecosystem, check, setup, inputs)
+    with fetch(services, wanted, watch) as fetched:
+        fetched.require_success(request.rule.ecosystem)
+        packages = tuple(_take_archives(fetched.folder / steps.WHEELS, staging))
+        selection = _read_selection(fetched.folder / steps.SELECTION)
+    if wrong := steps.find_mismatches(packages, request.manifest.locked):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"An archive has another hash than the lock file says: {wrong[0]}",
+            details="\n".join(wrong[:20]),
+            hint="The registry serves other files than those that were locked. None of them was used.",
+        )
+    return _Archives(staging, packages, selection, fetched.accesses)
+
+
+def _take_archives(folder: Path, target: Path) -> list[LayerPackage]:
+    """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    if not names or len(names) > MAX_ARCHIVES:
+        raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
+    return [_take_archive(folder / name, target / name) for name in names]
+
+
+def _take_archive(source: Path, target: Path) -> LayerPackage:
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as stream, target.open("xb") as copy:
+        if os.fstat(fd).st_size > ARCHIVE_BYTES:
+            raise _unusable(f"an archive of more than {ARCHIVE_BYTES} bytes")
+        shutil.copyfileobj(stream, copy, 1 << 20)
+    target.chmod(0o444)
+    with target.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        return steps.describe_wheel(target.name, digest)
+    except ValueError as error:
+        raise _unusable(str(error)) from error
+
+
+def _read_selection(path: Path) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as stream:
+        return ascii(stream.read(200).decode("ascii", "replace").strip())[1:-1]
+
+
+def _install(
+    services: Services, request: BuildRequest, archives: _Archives, watch: Watch, key_and_start: tuple[str, float]
+) -> Layer:
+    """Install the archives in a guest without a way out, and publish what it wrote."""
+    key, began = key_and_start
+    recorder = build_room_recorder(services, replace(request.setup, layers=()), request.rule.ecosystem)
+    run_id = new_run_id(services.presence)
+    room = services.home.clean_room(run_id)
+    with lease_account(services, run_id) as account:
+        directories = CheckDirectories(
+            room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
+        )
+        try:
+            lay_out(room, directories, {".git": GIT_MASK})
+            archives.folder.rename(directories.workspace / steps.WHEELS)
+            (directories.workspace / steps.WHEELS).chmod(0o755)
+            check = _step(services, "install", ("sh", "-c", steps.INSTALL_SCRIPT), INSTALL_S, steps.INSTALL_ENV)
+            recorder = replace(recorder, logs=room / "logs")
+            run = run_step(services, recorder, (run_id, check, directories), watch, request.rule.ecosystem)
+            _require_installed(run)
+            built = directories.workspace / steps.ENVIRONMENT
+            size = seal_tree(built, (os.geteuid(), os.getegid()))
+            layer = Layer(
+                key=key,
+                ecosystem=request.rule.ecosystem,
+                packages=archives.packages,
+                image_digest=request.setup.image_digest,
+                platform=request.platform,
+                runtime=request.setup.runtime,
+                folder=f"{key[:32]}-{secrets.token_hex(6)}",
+                bytes=size.bytes,
+                files=size.files,
+                built_at=datetime.now(UTC),
+                wall_time_s=round(time.monotonic() - began, 3),
+            )
+            LayerStore(services.home).publish(layer, built)
+        finally:
+            remove_tree(room)
+    return layer
+
+
+def _require_installed(run: CheckRun) -> None:
+    if run.verdict is not Verdict.PASSED:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The packages of a layer could not be installed: {run.verdict.value}",
+            details=run.stderr_tail[-2000:],
+            hint="The last lines of the installer say why. layers.fetch = 'never' runs checks without the layer.",
+        )
+
+
+def _step(services: Services, name: str, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> Check:
+    limits = services.policies.container.container.within_ceiling(_RELEASED)
+    limits = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
+    return Check(id=name, label=name, argv=argv, env=dict(env), timeout_s=timeout_s, limits=limits)
+
+
+def _unusable(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION, f"The fetch brought {what}", hint="It was not used (docs/dependencies.md)."
+    )

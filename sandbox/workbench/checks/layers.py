@@ -1,0 +1,143 @@
+"""Give the checks of a tree the packages that its manifests ask for: find their layer, or build it.
+
+Manifests are read as data (sandbox/dependencies), packages are fetched by a guest with a way out that runs no foreign
+code (fetch.py), and installed by a guest without one (layer_builds.py). A layer that is known costs two small files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+
+from sandbox.checks.execute import GuestLayer
+from sandbox.dependencies.python_steps import TARGET, build_environment, needs_layer, write_fetch_files
+from sandbox.egress.registries import find_registries
+from sandbox.engine.create_options import PATH, LayerMount
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.objects import commit_time
+from sandbox.git.process import Git
+from sandbox.models import Actor
+from sandbox.models.dependencies import Manifest
+from sandbox.models.layers import Layer, LayerRule
+from sandbox.profiles import Profile
+from sandbox.store.layers import LayerSource, LayerStore
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_builds import BuildRequest, build_layer
+from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.checks.verdict_keys import PLATFORM
+from sandbox.workbench.controller.services import Services
+
+VERSION = 1
+"""Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
+
+_FALLBACKS = {ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, ErrorCode.TIMEOUT}
+
+
+@dataclass(frozen=True)
+class TreeOfCommit:
+    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen."""
+
+    git: Git
+    tree: str
+    commit: str
+
+
+def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
+    """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
+    return _add_layers(services, setup, profile, tree, lambda *_: None)
+
+
+def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch) -> GuestSetup:
+    """As `add_known_layers`, and builds a layer that is missing, if a person or a program asks and the setting
+    `layers.fetch` allows it.
+
+    When its packages cannot be fetched, the checks run without it and `watch.building` says why. Raises:
+    `policy_violation` for a package with another hash than the lock file's; as `build_layer`.
+    """
+    if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
+        return add_known_layers(services, setup, profile, tree)
+
+    def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
+        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
+            if resolution := LayerStore(services.home).find_resolution(request):
+                return LayerStore(services.home).find(resolution.layer)
+            try:
+                return build_layer(
+                    services, BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM), watch
+                )
+            except SandboxError as error:
+                if error.code not in _FALLBACKS:
+                    raise
+                watch.building(f"Without the packages that the project asks for: {error.brief}. {error.details[-500:]}")
+                return None
+
+    return _add_layers(services, setup, profile, tree, build)
+
+
+@contextmanager
+def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
+    """Keep the layers of a setup from being removed while checks use them. Raises: `not_found`."""
+    store = LayerStore(services.home)
+    with ExitStack() as stack:
+        for used in setup.layers:
+            if layer := store.find(used.key):
+                stack.enter_context(store.use(layer))
+        yield
+
+
+_Build = Callable[[LayerRule, str, Manifest], Layer | None]
+
+
+def _add_layers(
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build
+) -> GuestSetup:
+    store = LayerStore(services.home)
+    layers = []
+    for rule in profile.layers:
+        request, manifest = _find_request(services, store, setup, rule, tree)
+        if not request:
+            continue
+        known = store.find_resolution(request)
+        layer = (
+            store.find(known.layer) if known else build(rule, request, manifest or read_manifest(tree.git, tree.tree))
+        )
+        if layer:
+            layers.append(_mount(store, layer))
+    return replace(setup, layers=tuple(layers))
+
+
+def _find_request(
+    services: Services, store: LayerStore, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit
+) -> tuple[str, Manifest | None]:
+    """The digest of what a tree asks for, '' if it needs no layer; and its manifest, if it had to be read."""
+    registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
+    context = [VERSION, rule.model_dump(), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
+    source = _digest([tree.tree, *context])
+    if known := store.find_source(source):
+        return known.request, None
+    manifest = read_manifest(tree.git, tree.tree)
+    request = ""
+    if needs_layer(manifest):
+        files = {name: text.decode() for name, text in write_fetch_files(manifest, rule.needs).items()}
+        locked = sorted((p.name, p.version, p.hashes) for p in manifest.locked)
+        request = _digest([files, locked, *context])
+    store.save_source(source, LayerSource(request=request))
+    return request, manifest
+
+
+def _mount(store: LayerStore, layer: Layer) -> GuestLayer:
+    return GuestLayer(layer.key, LayerMount(store.tree(layer), PurePosixPath(TARGET)), build_environment(TARGET, PATH))
+
+
+def _date_of(tree: TreeOfCommit) -> datetime:
+    return datetime.fromtimestamp(commit_time(tree.git, tree.commit), UTC)
+
+
+def _digest(parts: list[object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

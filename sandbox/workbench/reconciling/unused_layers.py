@@ -1,0 +1,59 @@
+"""Layers of dependencies that are old, or too many, and trees that are no layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from sandbox.config import LayerSettings
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.models.layers import Layer
+from sandbox.store.layers import LayerStore
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
+
+
+def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
+    """Layers past `layers.keep_days` or `layers.max_bytes`; what builds and removals left. None that checks use."""
+    store = LayerStore(reconciler.services.home)
+    for layer, note in choose_unused(store, reconciler.services.settings.layers):
+        yield Finding("layer", layer.key[:12], partial(_remove, store, layer), note=note)
+    for tree in store.list_leftovers():
+        yield Finding("layer", tree.name, partial(_remove_leftover, tree), note="without a record")
+
+
+def choose_unused(store: LayerStore, settings: LayerSettings) -> Iterator[tuple[Layer, str]]:
+    """The layers to remove, and why. Those that were used last are kept first."""
+    oldest = datetime.now(UTC) - timedelta(days=settings.keep_days)
+    total = 0
+    for layer in store.list_layers():
+        total += layer.bytes
+        if store.find_last_use(layer) < oldest:
+            yield layer, f"not used for {settings.keep_days:g} days"
+        elif total > settings.max_bytes:
+            yield layer, "the layers have more than layers.max_bytes together"
+
+
+def remove_layer(store: LayerStore, layer: Layer) -> None:
+    """Remove a layer. Raises: `conflict` while checks use it."""
+    tree = store.remove(layer)
+    if tree is None:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"Checks use the layer {layer.key[:12]}",
+            hint="Try again when they have ended: `sandbox top` lists them.",
+        )
+    remove_tree(tree)
+
+
+def _remove(store: LayerStore, layer: Layer) -> str:
+    remove_layer(store, layer)
+    return ""
+
+
+def _remove_leftover(tree: Path) -> str:
+    remove_tree(tree)
+    tree.with_name(f"{tree.name}.lock").unlink(missing_ok=True)
+    return ""

@@ -1,0 +1,182 @@
+"""THREATS S19: hostile packages, and the layers that checks get. Real guests, and an index of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.guests import remove_guests_of
+from devtools.packageindex import PackageIndex, serve_packages
+from sandbox.engine.connection import DockerEngine
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Actor, RunSummary, Verdict
+from sandbox.workbench import Watch, Workbench
+from tests.unit.conftest import initialised
+
+pytestmark = [pytest.mark.must, pytest.mark.one_git]
+
+PROFILE = """
+label = "layers"
+image = "python"
+priority = 99
+[[detect.any]]
+file = "pyproject.toml"
+[[layer]]
+ecosystem = "python"
+[[check]]
+id = "use"
+label = "Use the package"
+argv = ["python", "use.py"]
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+"""
+PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
+REACH = """
+import os, socket
+def reach(places):
+    found = []
+    for place in places:
+        try:
+            kind = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+            with socket.socket(kind) as s:
+                s.settimeout(2)
+                s.connect(place)
+            found.append("reached")
+        except OSError:
+            pass
+    return found
+"""
+"""A module that tries to reach sockets and addresses."""
+
+
+class Bench:
+    """A home with a profile that has a layer, and an index that is its only registry."""
+
+    def __init__(self, root: Path, index: PackageIndex) -> None:
+        self.root, self.home, self.index = root, root / "home", index
+        (self.home / "profiles").mkdir(parents=True)
+        (self.home / "profiles/layers.toml").write_text(PROFILE)
+
+    def run(self, files: dict[str, str], name: str = "project", actor: Actor = Actor.PYTHON) -> RunSummary:
+        repository = initialised(self.root / name)
+        for path, text in files.items():
+            repository.write(path, text.encode())
+        repository.commit()
+        settings = {"registries": {"python": [self.index.url]}}
+        with Workbench(self.home, settings=settings, allow_file=True, actor=actor) as workbench:
+            return workbench.run(str(self.root / name), watch=Watch(building=print))
+
+    @property
+    def trees(self) -> list[Path]:
+        return [path for path in (self.home / "repositories/dependencies/trees").glob("*") if path.is_dir()]
+
+    @property
+    def rooms(self) -> list[Path]:
+        return list((self.home / "repositories/rooms").iterdir())
+
+
+@pytest.fixture
+def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
+    with serve_packages() as index:
+        made = Bench(tmp_path, index)
+        yield made
+        remove_guests_of(made.home)
+        assert made.rooms == []
+
+
+def test_s19_a_package_that_runs_while_it_is_installed_has_no_network_and_cannot_change_its_layer_later(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Controls: the same code on the host reaches the index; the layer that the check cannot change is really used."""
+    code = f"{REACH}\nPLACES = [('127.0.0.1', {bench.index.port}), ('127.0.0.1', 3128), '/sandbox-egress']\n"
+    start = "import evil, os; p = os.path.join(os.path.dirname(evil.__file__), 'proof');"
+    start += " os.path.exists(p) or open(p, 'w').write('ran ' + ' '.join(evil.reach(evil.PLACES)))"
+    bench.index.add("evil", "1", {"evil.py": code, "evil.pth": f"{start}\n"})
+    use = "import evil, os\nd = os.path.dirname(evil.__file__)\n"
+    use += "assert d.startswith('/sandbox-layers/'), d\nassert evil.reach(evil.PLACES) == []\n"
+    for change in ("open(d + '/evil.py', 'a')", "os.chmod(d, 0o777)", "os.remove(d + '/proof')"):
+        use += f"try:\n    {change}\nexcept OSError:\n    pass\nelse:\n    raise SystemExit(9)\n"
+
+    on_host = f"{code}\nprint(reach(PLACES[:1]))"
+    control = subprocess.run([sys.executable, "-c", on_host], capture_output=True, text=True, check=True)
+    assert control.stdout.strip() == "['reached']", "void"
+
+    summary = bench.run({"pyproject.toml": PROJECT, "use.py": use})
+    (run,) = summary.runs
+    assert run.verdict is Verdict.PASSED, run.stderr_tail
+    assert len(run.layers) == 1
+    (proof,) = bench.trees[0].glob("lib/*/site-packages/proof")
+    assert proof.read_text().strip() == "ran", "it ran without a network"
+    assert proof.stat().st_uid == os.geteuid()
+
+
+def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
+    """Control: with the archive's own hash the layer is built."""
+    digest = bench.index.add("evil", "1", {"evil.py": ""})
+    lock = '[[package]]\nname = "evil"\nversion = "1"\nsource = {registry = "https://elsewhere.invalid"}\n'
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\n"}
+
+    def locked(value: str) -> dict[str, str]:
+        return files | {
+            "uv.lock": f'{lock}wheels = [{{url = "https://elsewhere.invalid/x", hash = "sha256:{value}"}}]\n'
+        }
+
+    with pytest.raises(SandboxError) as raised:
+        bench.run(locked("0" * 64), "wrong")
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    assert bench.trees == []
+    assert bench.run(locked(digest), "right").verified, "void"
+
+
+def test_s19_a_file_of_an_archive_that_leaves_its_folder_is_not_installed(bench: Bench, tmp_path: Path) -> None:
+    """Control: who joins the names of the archive to a folder writes outside of it."""
+    outside = "../escaped"
+    folder = tmp_path / "careless/site-packages"
+    folder.mkdir(parents=True)
+    (folder / outside).write_text("x")
+    assert (tmp_path / "careless/escaped").exists(), "void"
+    (tmp_path / "careless/escaped").unlink()
+    bench.index.add("evil", "1", {"evil.py": "", outside: "x"})
+    assert bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"}).verified
+    assert [str(path) for path in tmp_path.rglob("escaped")] == []
+
+
+def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
+    """Control: the fetch of the same archive succeeds, so it is the install that fails."""
+    bench.index.add("evil", "1", {"evil": "a file", "evil/__init__.py": "within that file"})
+    with pytest.raises(SandboxError) as raised:
+        bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"})
+    assert raised.value.code is ErrorCode.INTERNAL, "void: " + raised.value.brief
+    assert bench.trees == bench.rooms == []
+
+
+def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -> None:
+    """The same packages are one layer, for two repositories; another archive under the same name is never that one.
+
+    An agent's run uses what is there, and fetches no packages. Control: a person's run of the same project does.
+    """
+    bench.index.add("evil", "1", {"evil.py": "value = 1\n"})
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\nassert evil.value == 1\n"}
+    first = bench.run(files, "one")
+    asked = len(bench.index.asked)
+    second = bench.run(files | {"more": "x"}, "two")
+    assert first.verified
+    assert second.verified
+    assert first.runs[0].layers == second.runs[0].layers
+    assert len(bench.index.asked) == asked, "a known layer asks no registry"
+
+    bench.index.add("evil", "1", {"evil.py": "value = 2\n"})
+    other = files | {"pyproject.toml": PROJECT.replace('"evil"', '"evil>=1"')}
+    by_agent = bench.run(
+        other | {"use.py": "try:\n    import evil\nexcept ImportError:\n    pass\n"}, "agent", Actor.AGENT
+    )
+    assert by_agent.runs[0].layers == ()
+    assert len(bench.index.asked) == asked
+    poisoned = bench.run(other, "three")
+    assert poisoned.runs[0].layers not in ((), first.runs[0].layers)
+    assert poisoned.runs[0].verdict is Verdict.FAILED
+    assert bench.run(files | {"again": "x"}, "four").verified, "the first layer is as it was"

@@ -1,0 +1,161 @@
+"""THREATS S19: manifests that smuggle options, addresses, paths or code into the package manager.
+
+The control of each: pip's own reader of the same text, which does as it says.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.dependencies.python_manifest import read_python_manifest
+from sandbox.dependencies.requirement_text import parse_requirement
+from sandbox.models.dependencies import Manifest, RefusalReason, RefusedEntry, Requirement, RequirementRole
+
+pytestmark = [pytest.mark.must]
+
+SECONDS = 10.0  # for the largest file that is read, on a slow machine
+
+SMUGGLED = {
+    "--index-url=https://evil.example/simple": RefusalReason.OPTION,
+    "--extra-index-url https://evil.example/simple": RefusalReason.OPTION,
+    "-f https://evil.example": RefusalReason.OPTION,
+    "-i https://evil.example/simple": RefusalReason.OPTION,
+    "a --global-option=--evil": RefusalReason.SYNTAX,
+    "a --config-settings=x=y": RefusalReason.SYNTAX,
+    "a @ https://evil.example/a.whl": RefusalReason.URL,
+    "https://evil.example/a.tar.gz": RefusalReason.PATH,
+    "a @ git+https://evil.example/a": RefusalReason.VERSION_CONTROL,
+    "git+ssh://git@evil.example/a.git#egg=a": RefusalReason.VERSION_CONTROL,
+    "git@evil.example:a.git": RefusalReason.VERSION_CONTROL,
+    "-e git+https://evil.example/a#egg=a": RefusalReason.OPTION,
+    "a @ file:///etc/passwd": RefusalReason.PATH,
+    "file:///etc/passwd": RefusalReason.PATH,
+    "../../etc/evil": RefusalReason.PATH,
+    "/etc/evil": RefusalReason.PATH,
+    "~/evil": RefusalReason.PATH,
+    "./evil": RefusalReason.PATH,
+    "vendor/evil": RefusalReason.PATH,
+    "C:\\evil": RefusalReason.PATH,
+    "evil.zip": RefusalReason.PATH,
+    "evil.tar.gz": RefusalReason.PATH,
+    "evil-1.0-py3-none-any.whl": RefusalReason.PATH,
+    "a===../evil": RefusalReason.VERSION,
+    "a===${HOME}": RefusalReason.VERSION,
+    "${HOME}": RefusalReason.NAME,
+    "_evil": RefusalReason.NAME,
+    "a; __import__('os').system('x')": RefusalReason.MARKER,
+    'a; python_version > "3" or os_name == " --global-option=x"': RefusalReason.MARKER,
+    'a; os_name == "--index-url=x"': RefusalReason.MARKER,
+    'a; os_name == "${HOME}"': RefusalReason.MARKER,
+    "a; " + "(" * 400: RefusalReason.LIMIT,
+    "a\n--index-url=https://evil.example": RefusalReason.SYNTAX,
+    "a\u2028b": RefusalReason.SYNTAX,
+    "\u0430bc": RefusalReason.SYNTAX,
+    "a" * 2_000: RefusalReason.LIMIT,
+}
+
+
+def _read(path: str, content: str | bytes) -> Manifest:
+    tree = {path: content.encode() if isinstance(content, str) else content}
+    return read_python_manifest(tree.get)
+
+
+@pytest.mark.parametrize("text", SMUGGLED, ids=lambda text: ascii(text[:50]))
+def test_s19_a_smuggled_requirement_is_refused_by_name(text: str) -> None:
+    refused = parse_requirement(text, RequirementRole.RUNTIME, "requirements.txt")
+    assert isinstance(refused, RefusedEntry)
+    assert refused.reason is SMUGGLED[text]
+    assert refused.text.isprintable()
+
+
+def test_s19_a_plain_requirement_is_not_refused() -> None:
+    """The control of the table: the reader refuses what is smuggled, not everything."""
+    for text in ("a", "A.b_c[x]>=1.0.post1,!=2.*; python_version < '3.12' and extra == 'x'", "a==1+local.1"):
+        assert isinstance(parse_requirement(text, RequirementRole.RUNTIME, "x"), Requirement)
+
+
+def test_s19_an_option_within_a_marker_reaches_an_ordinary_pip(tmp_path: Path) -> None:
+    """The control: pip splits such a line at the option, whatever quotes are around it."""
+    from pip._internal.req.req_file import break_args_options  # noqa: PLC0415  # pip's own reader
+
+    line = 'a; python_version > "3" or os_name == " --global-option=x"'
+    assert "--global-option" in break_args_options(line)[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("requirements.txt", "-r https://evil.example/list.txt\n"),
+        ("requirements.txt", "-r /etc/evil.txt\n"),
+        ("requirements.txt", "-r ../evil.txt\n"),
+        ("requirements.txt", "-r ${HOME}/evil.txt\n"),
+        ("requirements.txt", "a --hash=md5:00\n"),
+        ("tox.ini", "[testenv]\ndeps = -r../evil.txt\n"),
+        ("tox.ini", "[testenv]\ndeps = {env:HOME}\n"),
+        ("pyproject.toml", '[tool.poetry.dependencies]\na = {git = "https://evil.example/a"}\n'),
+        ("pyproject.toml", '[tool.poetry.dependencies]\na = {version = "1", source = "evil"}\n'),
+        ("pyproject.toml", '[project]\ndependencies = {evil = "1"}\n'),
+        ("pyproject.toml", '[project]\ndependencies = ["a @ file:///x"]\n'),
+        ("uv.lock", '[[package]]\nname = "a"\nversion = "1"\nsource = {git = "https://evil.example/a"}\n'),
+        ("uv.lock", '[[package]]\nname = "a"\nversion = "1; --evil"\n'),
+        ("uv.lock", '[[package]]\nname = "--evil"\nversion = "1"\n'),
+        ("poetry.lock", '[[package]]\nname = "a"\nversion = "1"\nsource = {type = "url", url = "https://evil"}\n'),
+        ("pylock.toml", '[[packages]]\nname = "a"\nversion = "1"\narchive = {url = "https://evil"}\n'),
+        ("setup.py", "setup(install_requires=__import__('os').listdir('/'))"),
+    ],
+)
+def test_s19_a_manifest_that_points_elsewhere_gives_no_requirement(path: str, content: str) -> None:
+    manifest = _read(path, content)
+    assert manifest.refused
+    assert (manifest.requirements, manifest.locked) == ((), ())
+
+
+def test_s19_an_index_of_the_repository_is_never_read() -> None:
+    manifest = _read(
+        "pyproject.toml",
+        '[project]\ndependencies = ["a"]\n[[tool.uv.index]]\nurl = "https://evil.example"\ndefault = true\n'
+        '[[tool.poetry.source]]\nname = "evil"\nurl = "https://evil.example"\n'
+        '[tool.uv.sources]\na = {git = "https://evil.example/a"}\n[tool.pip]\nindex-url = "https://evil.example"\n',
+    )
+    assert "evil" not in manifest.model_dump_json()
+    assert [found.name for found in manifest.requirements] == ["a"]  # the control: the list itself is read
+
+
+def _groups_that_include_others() -> str:
+    """8 to the power of 12 entries, unless each group is read once."""
+    lines = [f"test{n} = [" + f'{{include-group = "test{n + 1}"}}, ' * 8 + "]\n" for n in range(12)]
+    return "[dependency-groups]\n" + "".join(lines).replace("test0 ", "test ")
+
+
+BOMBS: dict[str, tuple[str, str | bytes]] = {
+    "a file that is too large": ("requirements.txt", b"a\n" * 200_000),
+    "dots of a key": ("pyproject.toml", "a." * 30_000 + "b = 1\n"),
+    "nested arrays": ("pyproject.toml", "a = \n" + "[\n" * 50_000),
+    "an unclosed array": ("uv.lock", "a = [\n" + "1,\n" * 300_000),
+    "a multi-line string": ("pyproject.toml", 'a = """' + '\\"' * 100_000),
+    "spaces of an .ini line": ("setup.cfg", "[a]\nb" + " " * 200_000 + "c\n"),
+    "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(20_000))),
+    "nested brackets of Python": ("setup.py", "setup(install_requires=" + "[" * 200_000),
+    "unary operators of Python": ("setup.py", "x = " + "-" * 200_000 + "1"),
+    "sums of Python": ("setup.py", "setup(install_requires=" + "+".join(["[]"] * 60_000) + ")"),
+    "attributes of Python": ("setup.py", "x" + ".a" * 100_000),
+    "a NUL byte": ("setup.py", "setup(\0)"),
+    "bytes that are no text": ("requirements.txt", b"\xff\xfe" * 1_000),
+    "too many requirements": ("requirements.txt", "".join(f"a{n}\n" for n in range(30_000))),
+    "markers": ("requirements.txt", ("a; " + "(" * 300 + "\n") * 500),
+    "lists that name themselves": ("setup.py", "a = a + a\nsetup(install_requires=a)"),
+    "groups that include others many times": ("pyproject.toml", _groups_that_include_others()),
+}
+UNREFUSED = {"sections of an .ini", "groups that include others many times"}  # they are valid, and cheap to read
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_s19_a_manifest_cannot_exhaust_its_reader(name: str) -> None:
+    begun = time.process_time()
+    manifest = _read(*BOMBS[name])
+    assert time.process_time() - begun < SECONDS
+    assert manifest.refused or name in UNREFUSED
+    assert len(manifest.requirements) <= 2_000

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pytest
+
+from sandbox.dependencies.python_manifest import read_python_manifest, select_requirements
+from sandbox.models.dependencies import RefusalReason, RequirementRole
+from tests.unit.dependencies.manifest_trees import names, read, reader
+
+RUNTIME, TEST, DEVELOPMENT, BUILD = RequirementRole
+
+PYPROJECT = """
+[build-system]
+requires = ["hatchling>=1"]
+[project]
+name = "My.Project"
+requires-python = ">=3.9"
+dependencies = ['Rich_Text[html] >= 2, < 3 ; python_version < "3.12"', "anyio"]
+[project.optional-dependencies]
+test = ["pytest>=8", "my-project[speed]"]
+speed = ["fastjson"]
+docs = ["sphinx"]
+[dependency-groups]
+dev = ["ruff", {include-group = "typing"}]
+typing = ["mypy"]
+"""
+
+
+def test_pep_621_and_groups_are_read_with_specifiers_extras_and_markers() -> None:
+    manifest = read(pyproject__toml=PYPROJECT)
+    rich = manifest.requirements[0]
+    assert (rich.name, rich.specifier, rich.extras, rich.marker) == (
+        "rich-text",
+        "<3,>=2",
+        ("html",),
+        'python_version < "3.12"',
+    )
+    assert rich.origin == "pyproject.toml: project.dependencies"
+    assert (manifest.project, manifest.requires_python) == ("my-project", ">=3.9")
+    assert names(manifest, RUNTIME) == ["rich-text", "anyio"]
+    assert names(manifest, BUILD) == ["hatchling"]
+    assert names(manifest, DEVELOPMENT) == ["ruff", "mypy"]
+
+
+def test_an_extra_that_names_an_extra_of_its_own_project_is_expanded() -> None:
+    assert names(read(pyproject__toml=PYPROJECT), TEST) == ["pytest", "fastjson"]
+
+
+def test_extras_that_name_each_other_end() -> None:
+    circle = '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["a[dev]"]\ndev = ["a[test]", "x"]\n'
+    assert set(names(read(pyproject__toml=circle), TEST)) == {"x"}
+
+
+def test_lists_for_development_are_selected_only_without_lists_for_tests() -> None:
+    with_tests = select_requirements(read(pyproject__toml=PYPROJECT))
+    without = select_requirements(read(pyproject__toml='[dependency-groups]\ndev = ["ruff"]\n'))
+    assert "ruff" not in [found.name for found in with_tests.requirements]
+    assert [found.name for found in without.requirements] == ["ruff"]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "specifier"),
+    [
+        ('"^1.2.3"', "<2,>=1.2.3"),
+        ('"^0.2.3"', "<0.3,>=0.2.3"),
+        ('"~1.2"', "<1.3,>=1.2"),
+        ('"1.2"', "==1.2"),
+        ('">=1,<2"', "<2,>=1"),
+        ('"*"', ""),
+        ('{version = "^2", extras = ["a"]}', "<3,>=2"),
+    ],
+)
+def test_constraints_of_poetry_become_pep_440(constraint: str, specifier: str) -> None:
+    manifest = read(pyproject__toml=f'[tool.poetry.dependencies]\npython = "^3.9"\nrich = {constraint}\n')
+    assert [(found.name, found.specifier) for found in manifest.requirements] == [("rich", specifier)]
+
+
+def test_setup_py_is_read_by_its_literals_and_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROOF", raising=False)
+    manifest = read(
+        setup__py="""
+import os
+os.environ["PROOF"] = "ran"
+needs = ["attrs>=20"]
+setup(name="p", install_requires=needs + ["six"], tests_require=open("x").read(), extras_require={"test": ["nose"]})
+"""
+    )
+    assert "PROOF" not in __import__("os").environ
+    assert (names(manifest, RUNTIME), names(manifest, TEST)) == (["attrs", "six"], ["nose"])
+    assert [(found.text, found.reason, found.origin) for found in manifest.refused] == [
+        ("computed", RefusalReason.SYNTAX, "setup.py: tests_require")
+    ]
+
+
+def test_what_setup_py_computes_is_taken_from_the_metadata_of_an_sdist() -> None:
+    manifest = read(
+        setup__py="setup(install_requires=read())",
+        **{"PKG-INFO": 'Name: p\nRequires-Dist: a>=1\nRequires-Dist: b; extra == "test"\n\nRequires-Dist: body\n'},
+    )
+    assert (names(manifest, RUNTIME), names(manifest, TEST)) == (["a"], ["b"])
+
+
+def test_setup_cfg_and_tox_and_nox_are_read() -> None:
+    manifest = read(
+        setup__cfg="[metadata]\nname = p\n[options]\ninstall_requires =\n  a>1\n  b  # why\n"
+        "[options.extras_require]\ntests = c\n",
+        tox__ini="[testenv]\ndeps =\n  d\n  py37: old\n  .[fast]\n[testenv:lint]\ndeps = linter\n",
+        noxfile__py="def tests(session):\n  session.install('-e', '.', 'e')\n"
+        "def lint(session):\n  session.install('f')\n",
+    )
+    assert names(manifest, RUNTIME) == ["a", "b"]
+    assert names(manifest, TEST) == ["d", "e", "c"]
+
+
+def test_requirement_files_hold_hashes_continuations_includes_and_comments() -> None:
+    digest = "ab" * 32
+    tree: dict[str, str | bytes] = {
+        "requirements.txt": f"-r requirements/base.txt\na==1 \\\n    --hash=sha256:{digest} # why\n\n# -r other.txt\n",
+        "requirements/base.txt": "-r ../requirements.txt\n-c limits.txt\nb\n",
+    }
+    manifest = read_python_manifest(reader(tree))
+    assert [(found.name, found.hashes) for found in manifest.requirements] == [
+        ("b", ()),
+        ("a", (f"sha256:{digest}",)),
+    ]
+    assert manifest.refused == ()
+
+
+LOCKS = {
+    "uv.lock": f"""
+[[package]]
+name = "Rich"
+version = "13.0"
+source = {{ registry = "https://elsewhere.example/simple" }}
+sdist = {{ url = "https://elsewhere.example/rich.tar.gz", hash = "sha256:{"a" * 64}" }}
+wheels = [{{ url = "https://elsewhere.example/rich.whl", hash = "sha256:{"b" * 64}" }}]
+[[package]]
+name = "me"
+version = "1"
+source = {{ editable = "." }}
+""",
+    "poetry.lock": f"""
+[[package]]
+name = "rich"
+version = "13.0"
+files = [{{file = "a", hash = "sha256:{"a" * 64}"}}, {{file = "b", hash = "sha256:{"b" * 64}"}}]
+[package.source]
+type = "legacy"
+url = "https://elsewhere.example/simple"
+""",
+    "pylock.toml": f"""
+[[packages]]
+name = "rich"
+version = "13.0"
+index = "https://elsewhere.example/simple"
+wheels = [{{url = "https://x", hashes = {{sha256 = "{"b" * 64}"}}}}, {{hashes = {{sha256 = "{"a" * 64}"}}}}]
+""",
+}
+
+
+@pytest.mark.parametrize("path", LOCKS)
+def test_lock_files_give_names_versions_and_hashes_and_no_address(path: str) -> None:
+    manifest = read_python_manifest(reader({path: LOCKS[path]}))
+    assert [(found.name, found.version, found.hashes) for found in manifest.locked] == [
+        ("rich", "13.0", (f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"))
+    ]
+    assert "elsewhere" not in manifest.model_dump_json()
+
+
+def test_a_tree_without_manifests_declares_none() -> None:
+    assert read_python_manifest(reader({})).model_dump(exclude_defaults=True) == {}

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandbox.config import LayerSettings
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.layers import Layer, Resolution
+from sandbox.store.home import Home
+from sandbox.store.layers import LayerStore
+from sandbox.workbench.reconciling.unused_layers import choose_unused, remove_layer
+
+KEY = "a" * 64
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LayerStore:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    return LayerStore(home)
+
+
+def publish(store: LayerStore, key: str = KEY, folder: str = "one") -> Layer:
+    built = store.home.repositories / f"rooms/{folder}"
+    built.mkdir()
+    (built / "file").write_text("x")
+    layer = Layer(
+        key=key, ecosystem="python", packages=(), image_digest="sha256:1", platform="linux", runtime="runc",
+        folder=folder, bytes=10, files=1, built_at=datetime.now(UTC), wall_time_s=1.0,
+    )  # fmt: skip
+    store.publish(layer, built)
+    return layer
+
+
+def resolve(store: LayerStore) -> None:
+    store.save_resolution(
+        Resolution(request="r", layer=KEY, selection="all", refused=(), accesses=(), resolved_at=datetime.now(UTC))
+    )
+
+
+def test_a_layer_is_found_by_its_key_and_by_its_request(store: LayerStore) -> None:
+    layer = publish(store)
+    resolve(store)
+    assert store.find(KEY) == layer
+    assert (store.tree(layer) / "file").read_text() == "x"
+    found = store.find_resolution("r")
+    assert found is not None
+    assert found.layer == KEY
+
+
+def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:
+    layer = publish(store)
+    resolve(store)
+    remove_layer(store, layer)
+    assert store.find(KEY) is None
+    assert store.find_resolution("r") is None
+    assert [path for path in (store.home.repositories / "dependencies/trees").iterdir()] == []
+
+
+def test_a_layer_that_is_used_is_not_removed(store: LayerStore) -> None:
+    layer = publish(store)
+    with store.use(layer), pytest.raises(SandboxError) as raised:
+        remove_layer(store, layer)
+    assert raised.value.code is ErrorCode.CONFLICT
+    remove_layer(store, layer)
+    with pytest.raises(SandboxError), store.use(layer):
+        pass
+
+
+def test_a_tree_without_a_record_is_a_leftover_and_no_layer(store: LayerStore) -> None:
+    layer = publish(store)
+    (store.home.repositories / f"dependencies/layers/{KEY}.json").unlink()
+    assert store.find(KEY) is None
+    assert store.list_leftovers() == []  # a build may be about to write its record
+    aside = store.tree(layer).with_name("one.removed-1")
+    store.tree(layer).rename(aside)
+    assert store.list_leftovers() == [aside]
+
+
+def test_a_damaged_record_is_no_layer(store: LayerStore) -> None:
+    publish(store)
+    (store.home.repositories / f"dependencies/layers/{KEY}.json").write_text("{")
+    assert store.find(KEY) is None
+
+
+def test_the_layers_that_were_used_least_recently_are_removed_first(store: LayerStore) -> None:
+    for age, name in enumerate("abc"):
+        layer = publish(store, name * 64, name)
+        at = time.time() - age * 86_400
+        os.utime(store.tree(layer).with_name(f"{name}.lock"), (at, at))
+    assert [layer.folder for layer, _ in choose_unused(store, LayerSettings(max_bytes=20))] == ["c"]
+    assert [layer.folder for layer, _ in choose_unused(store, LayerSettings(keep_days=0.5))] == ["b", "c"]
+    assert list(choose_unused(store, LayerSettings())) == []
