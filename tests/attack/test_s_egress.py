@@ -28,6 +28,7 @@ from devtools.egresspeers import (
     connected,
     network_to,
     read_head,
+    read_rest,
     send_request,
     serving,
     tunnel,
@@ -206,7 +207,7 @@ def test_s19_a_tunnel_carries_nothing_but_tls(tmp_path: Path, first: bytes) -> N
                 client.sendall(connect_request(f"{NAME}:443"))
                 read_head(client)
                 client.sendall(first)
-                client.recv(100)
+                read_rest(client)
 
         proxy = assert_stopped(tmp_path, network_to(victim), victim, attack)
         assert [access.refused for access in proxy.accesses] == [EgressRefusal.NOT_TLS]
