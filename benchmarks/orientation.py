@@ -22,7 +22,8 @@ from benchmarks._harness import Rounds, compare
 from benchmarks._repositories import make, source
 from sandbox import Workbench
 from sandbox.context import build_envelope
-from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.git.blobs import read_blobs
+from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
 
 CALLERS = 100

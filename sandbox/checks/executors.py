@@ -122,7 +122,7 @@ class FetchContainer:
     ) -> ContainerExit:
         """Raises: the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, "space.sandbox.run": run_id, "space.sandbox.fetch": check.id}
+        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.fetch": check.id}
         identity = _ContainerIdentity(name, labels, choose_cpus(check.limits.cpus, self.guest.cpus))
         spec = _build_spec(self.policy, self.guest, check, directories, identity)
         options = create_options(replace(spec, git_mask=None, egress=self.egress), self.policy)

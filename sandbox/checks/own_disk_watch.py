@@ -1,4 +1,4 @@
-"""Watch a check whose files have a disk of their own (docs/adr/0049). The kernel enforces the size: the guest gets
+"""Watch a check with a disk of its own for its files (docs/adr/0049). The kernel enforces the size: the guest gets
 ENOSPC. What is left to watch is two system calls: a limit smaller than the disk, a full disk, and the host's floor.
 """
 

@@ -11,7 +11,9 @@ cgroup-v2.rst in the kernel tree; systemd.resource-control(5). Seen: cgroupfs on
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -68,10 +70,16 @@ class GuestGroup:
 
 
 def run_systemctl(arguments: Sequence[str]) -> None:
-    """Raises: OSError, with what systemctl said."""
+    """Raises: OSError, with what systemctl said. Only root: systemd would ask other users for a password."""
+    if os.geteuid() != 0:
+        raise PermissionError(errno.EPERM, "only root may change slices of systemd")
     try:
         done = subprocess.run(  # noqa: S603 - a constant program; names come from the policy
-            [SYSTEMCTL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SYSTEMCTL_S, check=False
+            [SYSTEMCTL, "--no-ask-password", *arguments],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_SYSTEMCTL_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"systemctl did not answer within {_SYSTEMCTL_S:g} s") from error
@@ -161,13 +169,11 @@ def _slice_path(name: str) -> str:
 
 
 def _is_as_wanted(host: GroupHost, folders: Mapping[str, Path], limits: GroupLimits) -> bool:
-    wanted = _wanted_files(host, folders, limits)
+    wanted = _list_files(host, folders, limits)
     return all(_read(path) in {value, _whole_pages(value)} for path, value, must in wanted if must or path.exists())
 
 
-def _wanted_files(
-    host: GroupHost, folders: Mapping[str, Path], limits: GroupLimits
-) -> Iterator[tuple[Path, str, bool]]:
+def _list_files(host: GroupHost, folders: Mapping[str, Path], limits: GroupLimits) -> Iterator[tuple[Path, str, bool]]:
     """Files of the group with the values to write, and whether the kernel must have the file."""
     memory, shares = str(limits.memory_bytes), min(max(limits.cpu_shares, 2), _MAX_SHARES)
     if host.version > 1:
@@ -206,7 +212,7 @@ def _apply_limits(host: GroupHost, name: str, folders: Mapping[str, Path], limit
         folder.mkdir(mode=0o755, exist_ok=True)
     with suppress(OSError):  # kernels before 5.11: without it the limit would not hold below; later ones have no choice
         (folders["memory"] / "memory.use_hierarchy").write_text("1", encoding="ascii")
-    files = [(path, value) for path, value, must in _wanted_files(host, folders, limits) if must or path.exists()]
+    files = [(path, value) for path, value, must in _list_files(host, folders, limits) if must or path.exists()]
     first, second, *rest = files
     if host.version == 1 and (_read_limit(folders["memory"], 1) or _UNLIMITED) < limits.memory_bytes:
         first, second = second, first  # memory may not exceed memory and swap, which are raised first

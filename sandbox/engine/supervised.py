@@ -2,8 +2,8 @@
 keep it for the next check or remove it.
 
 A guest is kept only if it is certainly clean: PID 1 reported that no other process is left, the kernel killed no
-process for lack of memory, and the check was not stopped; and if it holds little memory, which nobody else could use
-while it waits. In every other case (no report, an interrupt, an engine error) the container is removed.
+process for lack of memory, and the check was not stopped; and if it holds little memory, which no other guest could
+use while it waits. In every other case (no report, an interrupt, an engine error) the container is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import docker.errors
 
 from sandbox.engine.attached_stream import attach
-from sandbox.engine.cgroups import Counters, find_cgroups, read_held_memory
+from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.direct_requests import inspect_directly
@@ -49,10 +49,10 @@ _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
 
 @dataclass(frozen=True)
 class _VerifiedGuest:
-    """A verified guest with an open session. `is_first`: no check ran in it before."""
+    """A verified guest with an open session. `groups`: those of this host. `is_first`: no check ran in it before."""
 
     container_id: str
-    pid: int
+    groups: CgroupPaths | None
     env: list[str]
     session: Session
     is_first: bool = False
@@ -126,10 +126,12 @@ def _verify_guest(
     require_posture(posture, options)
     require_writable_folders(posture, options)
     pid = int(inspected["State"]["Pid"])
+    groups = None
     if engine.is_local:
+        groups = find_cgroups(pid)
         require_mounts(pid, options)
-        require_in_group(find_cgroups(pid), options["HostConfig"]["CgroupParent"])
-    return _VerifiedGuest(inspected["Id"], pid, inspected["Config"]["Env"], session)
+        require_in_group(groups, options["HostConfig"]["CgroupParent"])
+    return _VerifiedGuest(inspected["Id"], groups, inspected["Config"]["Env"], session)
 
 
 def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
@@ -150,9 +152,8 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     """Run the check. Returns how it ended, and whether the guest is clean and may be kept."""
     command = check.build_command(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
-    groups = find_cgroups(guest.pid) if engine.is_local else None
-    with KillOrigin(groups) as origin:
-        with Meter(groups, is_first=guest.is_first) as meter:
+    with KillOrigin(guest.groups) as origin:
+        with Meter(guest.groups, is_first=guest.is_first) as meter:
             outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
         is_host_short = origin.is_host_short()
     wall_time_s = time.monotonic() - started
@@ -160,7 +161,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
         ending = _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s)
         ending = replace(ending, pressure=meter.pressure, host_out_of_memory=ending.oom_killed and is_host_short)
         return ending, False
-    left_bytes = read_held_memory(groups) if groups else None
+    left_bytes = read_held_memory(guest.groups) if guest.groups else None
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
     ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure)
     _explain_failed_start(outcome.report, command, check.streams)

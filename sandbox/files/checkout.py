@@ -28,9 +28,10 @@ One time for all: with the order of our writing, make would rebuild generated fi
 and archive formats that begin in 1980 can hold it.
 """
 
-FileSpec = tuple[bytes, str, bytes]
-"""(path, git mode, content); for mode 120000 the content is the link's target."""
+FileSpec = tuple[bytes, str, bytes | Iterable[bytes]]
+"""(path, git mode, content, whole or in chunks); for mode 120000 the content is the link's target."""
 
+_TARGET_BYTES = 4096  # PATH_MAX
 _IMPOSSIBLE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors that occur in a new directory of ours only if the tree itself cannot exist on disk."""
 
@@ -69,14 +70,25 @@ def _write_all(base: bytes, files: Iterable[FileSpec], owner: tuple[int, int] | 
     return count
 
 
-def _write_one(target: bytes, mode: str, content: bytes, owner: tuple[int, int] | None) -> None:
+def _write_one(target: bytes, mode: str, content: bytes | Iterable[bytes], owner: tuple[int, int] | None) -> None:
+    chunks = [content] if isinstance(content, bytes) else content
     if mode == "120000":
-        os.symlink(content, target)
+        os.symlink(_join_target(chunks), target)
         if owner is not None:
             os.chown(target, *owner, follow_symlinks=False)
         os.utime(target, ns=(FILE_TIME_NS, FILE_TIME_NS), follow_symlinks=False)
     else:
-        _write_file(target, content, 0o755 if mode == "100755" else 0o644, owner)
+        _write_file(target, chunks, 0o755 if mode == "100755" else 0o644, owner)
+
+
+def _join_target(chunks: Iterable[bytes]) -> bytes:
+    """The target of a link. Raises: OSError for one that no file system accepts."""
+    target = b""
+    for chunk in chunks:
+        target += chunk
+        if len(target) > _TARGET_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    return target
 
 
 def _require_safe_components(path: bytes) -> None:
@@ -105,12 +117,13 @@ def _make_parents(base: bytes, folder: bytes, made: set[bytes], owner: tuple[int
     made.add(folder)
 
 
-def _write_file(target: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+def _write_file(target: bytes, chunks: Iterable[bytes], mode: int, owner: tuple[int, int] | None) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
+        for chunk in chunks:
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(fd, view) :]
         if owner is not None:
             os.fchown(fd, *owner)
         os.fchmod(fd, mode)

@@ -142,7 +142,7 @@ def _repair(image: Path) -> None:
 
 
 def trim_disk(place: Path) -> None:
-    """Give the space of deleted files back to the host. Where the host cannot take it, nothing happens."""
+    """Give the space of deleted files back to the host. Where the host cannot take it, the call has no effect."""
     with suppress(OSError):
         folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,8 +1,8 @@
-"""Loop devices: a block device whose content is a regular file. Source: loop(4); needs Linux 5.8 and root.
+"""Loop devices: a block device with the content of a regular file. Source: loop(4); needs Linux 5.8 and root.
 
 Theory. Two devices over one file are two caches that do not know each other, and two mounts through them destroy the
 file system. So a file that already has a device gets no second one: `attach_image` searches for it first, under a lock
-on the file. Every device clears itself when its last user is gone (`AUTOCLEAR`): nothing has to detach it, not even
+on the file. Every device clears itself when its last user is gone (`AUTOCLEAR`): no program has to detach it, not even
 after a kill.
 """
 
@@ -22,7 +22,7 @@ _INFO = struct.Struct("=5Q4I160x2Q")  # struct loop_info64; the third group: num
 _CONFIG_TAIL = 64
 _BLOCK_BYTES = 4096
 _CONTROL = Path("/dev/loop-control")
-_ATTEMPTS = 64  # other programs may take the free device that we were told
+_ATTEMPTS = 64  # other programs may take the free device that the kernel named
 
 
 @contextmanager

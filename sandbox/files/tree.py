@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import attrgetter
@@ -84,6 +84,17 @@ class WorktreeFiles:
         with _translate_errors(path), self._open_regular(path_bytes(path)) as (fd, info):
             return b"".join(_read_chunks(fd, cap, path)), info
 
+    @contextmanager
+    def open_chunks(
+        self, path: RepoPath, cap: int = STREAM_CAP
+    ) -> Iterator[tuple[os.stat_result, Generator[bytes, None, None]]]:
+        """The stat of a regular file, and the content of the same inode in chunks. It may change while it is read.
+
+        Raises: as `read`.
+        """
+        with _translate_errors(path), self._open_regular(path_bytes(path)) as (fd, info):
+            yield info, _read_chunks(fd, cap, path)
+
     def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Generator[bytes, None, None]:
         """A regular file in chunks, all from one descriptor. Close the generator if you do not read it to the end.
         Raises: as `read`, at the first chunk, or later if the file grows past `cap`.
@@ -136,21 +147,22 @@ class WorktreeFiles:
     def write(
         self,
         path: RepoPath,
-        content: bytes,
+        content: bytes | Iterable[bytes],
         *,
         executable: bool,
         owner: tuple[int, int] | None,
         replace_link: bool = False,
     ) -> None:
-        """Create or replace a regular file, durably. Missing directories are created.
+        """Create or replace a regular file, durably. Missing directories are created. `content`: whole or in chunks.
 
         A link at the end of the path is refused, or with `replace_link` replaced; it is never followed. A link on
         the way is refused (`unsafe_path`). A hard link is replaced, never written through. A hard link of another
         owner's file is refused.
         """
         mode = 0o755 if executable else 0o644
+        chunks = [content] if isinstance(content, bytes) else content
         self._publish(
-            path, lambda folder, name: _create_file(folder, name, content, mode, owner), owner, links=replace_link
+            path, lambda folder, name: _create_file(folder, name, chunks, mode, owner), owner, links=replace_link
         )
 
     def write_link(self, path: RepoPath, target: bytes, *, owner: tuple[int, int] | None) -> None:
@@ -335,7 +347,15 @@ def sha256_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _read_chunks(fd: int, cap: int, path: str) -> Iterator[bytes]:
+def sha256_of_chunks(chunks: Iterable[bytes]) -> str:
+    """As `sha256_of`, for a file that is read in chunks."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _read_chunks(fd: int, cap: int, path: str) -> Generator[bytes, None, None]:
     if os.fstat(fd).st_size > cap:  # a guest can create a huge sparse file for free
         raise _too_large_error(path, cap)
     total = 0
@@ -354,11 +374,11 @@ def _too_large_error(path: str, cap: int) -> SandboxError:
     )
 
 
-def _create_file(folder: int, name: bytes, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+def _create_file(folder: int, name: bytes, chunks: Iterable[bytes], mode: int, owner: tuple[int, int] | None) -> None:
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb", closefd=False) as stream:
-            stream.write(content)
+            stream.writelines(chunks)
         if owner is not None:
             os.fchown(fd, *owner)
         os.fchmod(fd, mode)

@@ -6,14 +6,19 @@ large is bounded before git reads it: `plan_diff` decides from object sizes whic
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import RawChange
 from sandbox.git.process import Git
 
 _FIXED_OPTIONS = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NULL_OID_DIGITS = {"0"}
+_ALL_PARTS = ("--raw", "--numstat", "-p")
+_SIDE_BYTES = 8 * 1024**2  # a larger file that exists on one side only is not given to git
+_NAMES_BYTES = 64 * 1024  # of such files, as arguments of git
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,54 @@ def compare_trees(
     oids = {oid for c in outline.changes for oid in (c.old_oid, c.new_oid) if oid is not None}
     sizes = {**outline.sizes, **blob_sizes(git, oids - outline.sizes.keys())}
     chosen = plan_diff(outline.changes, sizes, limits)
-    renamed, counts, text = _parse_diff(_run_diff(git, before, after, chosen, limits))
+    trees = (before, after)
+    if any(_is_large_side(change, sizes) for change in outline.changes):
+        renamed, counts, text = _compare_with_large_sides(git, trees, sizes, chosen, limits)
+    else:
+        renamed, counts, text = _parse_diff(_run_diff(git, trees, chosen, limits, _ALL_PARTS))
     shown = cut_at_line_end(text, limits.text_bytes)
     return TreeDiff(tuple(renamed), counts, shown, complete=chosen.complete and len(shown) == len(text))
+
+
+def _is_large_side(change: RawChange, sizes: Mapping[str, int]) -> bool:
+    """Whether git would read a large file whole to say that it is binary: it does unless both sides are files."""
+    one_sided = change.status != "M" and change.old_path is None
+    return one_sided and max(sizes.get(oid, 0) for oid in (change.old_oid or "", change.new_oid or "")) > _SIDE_BYTES
+
+
+def _compare_with_large_sides(
+    git: Git, trees: tuple[str, str], sizes: Mapping[str, int], chosen: DiffPlan, limits: DiffLimits
+) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:
+    """As one run, but git compares the large files that exist on one side only by name; their text is written here."""
+    renamed, counts, _ = _parse_diff(_run_diff(git, trees, chosen, limits, _ALL_PARTS[:-1]))
+    large = [change for change in renamed if _is_large_side(change, sizes)]
+    if sum(len(change.path) for change in large) > _NAMES_BYTES:
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The difference has {len(large)} new or deleted large files")
+    left_out = [f":(exclude,literal){os.fsdecode(change.path)}" for change in large]
+    text = _run_diff(git, trees, chosen, limits, _ALL_PARTS[-1:], ["--", *left_out] if left_out else [])
+    return renamed, counts, text + b"".join(map(_describe_binary, large))
+
+
+def _describe_binary(change: RawChange) -> bytes:
+    """git's text for a binary file that exists on one side only, or changed its type."""
+    null = b"0" * len(change.new_oid or change.old_oid or "")
+    old, new = (quote_path(side + change.path) for side in (b"a/", b"b/"))
+    modes = {
+        "A": f"new file mode {change.new_mode}",
+        "D": f"deleted file mode {change.old_mode}",
+    }.get(change.status, f"old mode {change.old_mode}\nnew mode {change.new_mode}")
+    oids = tuple(oid.encode() if oid else null for oid in (change.old_oid, change.new_oid))
+    left, right = old if change.old_oid else b"/dev/null", new if change.new_oid else b"/dev/null"
+    head = b"diff --git %s %s\n%s\nindex %s..%s\n" % (old, new, modes.encode(), *oids)
+    return head + b"Binary files %s and %s differ\n" % (left, right)
+
+
+def quote_path(path: bytes) -> bytes:
+    """A path as git prints it: in quotes and with octal escapes if it has other than plain characters. Pure."""
+    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in path):
+        return path
+    escaped = (bytes([b]) if 0x20 <= b < 0x7F and b not in b'"\\' else b"\\%03o" % b for b in path)
+    return b'"' + b"".join(escaped) + b'"'
 
 
 def plan_diff(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> DiffPlan:
@@ -142,16 +192,24 @@ def blob_sizes(git: Git, oids: Iterable[str]) -> dict[str, int]:
     return {oid: size for oid, size in sizes.items() if size is not None}
 
 
-def _run_diff(git: Git, before: str, after: str, chosen: DiffPlan, limits: DiffLimits) -> bytes:
+def _run_diff(
+    git: Git,
+    trees: tuple[str, str],
+    chosen: DiffPlan,
+    limits: DiffLimits,
+    parts: Sequence[str],
+    paths: Sequence[str] = (),
+) -> bytes:
     """Run git for leaves, line counts and the unified diff. The output is bounded by the plan, not yet cut.
 
     Binary files are named, never encoded. `-z` leaves names in the first two parts unquoted. In the text git quotes
     them, so that a line break in a name cannot pass for lines of the diff.
     """
+    env = {**_threshold_environment(chosen), **({"GIT_LITERAL_PATHSPECS": "0"} if paths else {})}
     return git.run(
-        "diff-tree", "--raw", "--numstat", "-p", "-z", "--no-abbrev", *_FIXED_OPTIONS, *_rename_options(chosen, limits),
-        "--no-color", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", before, after,
-        env=_threshold_environment(chosen), deadline_s=limits.deadline_s,
+        "diff-tree", *parts, "-z", "--no-abbrev", *_FIXED_OPTIONS, *_rename_options(chosen, limits),
+        "--no-color", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", *trees, *paths,
+        env=env, deadline_s=limits.deadline_s,
     )  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TreeEntry:
     """One leaf of a tree. `size` is None for a gitlink, or if sizes were not requested."""
 
@@ -17,16 +18,33 @@ class TreeEntry:
     size: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file's bytes, which need not be in memory. `read` returns them in chunks, as often as it is called.
+
+    `is_stored`: the repository has this blob.
+    """
+
+    oid: str
+    size: int
+    read: Callable[[], Iterator[bytes]] = field(compare=False, repr=False)
+    is_stored: bool = False
+
+    def start(self, most: int) -> bytes:
+        """The first `most` bytes, or fewer: at least those of the first chunk."""
+        return next(self.read(), b"")[:most]
+
+
+@dataclass(frozen=True, slots=True)
 class TreeChange:
     """One change to make: write `content` with `mode` at `path`, or delete the path if `content` is None."""
 
     path: bytes
     mode: str
-    content: bytes | None
+    content: Content | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RawChange:
     """One line of `diff-tree --raw`. If a side does not exist, its mode is '000000' and its oid is None."""
 

@@ -155,6 +155,10 @@ class GitFailure(SandboxError):
         self.transient = transient
 
 
+class OutOfMemory(GitFailure):
+    """`quota_exceeded`: a local git command was refused memory. It may succeed with more."""
+
+
 def classify(command: str, code: int, stderr: str) -> GitFailure:
     """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
@@ -167,14 +171,19 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
-def memory_error(command: str, stderr: str) -> GitFailure | None:
+def memory_error(command: str, stderr: str) -> OutOfMemory | None:
     """`quota_exceeded` if a local git command was refused memory, else None. Pure."""
     if not re.search(_NO_MEMORY, stderr, re.IGNORECASE | re.MULTILINE):
         return None
-    return GitFailure(
+    return out_of_memory_error(command, scrub(stderr)[:4000])
+
+
+def out_of_memory_error(command: str, details: str) -> OutOfMemory:
+    """The error for a local git command that needs more memory than it may use."""
+    return OutOfMemory(
         ErrorCode.QUOTA_EXCEEDED,
         f"git {command} needs more memory than it may use",
-        details=scrub(stderr)[:4000],
+        details=details,
         hint="The repository stores a file, or one that it is a difference of, that is too large to read. Such files "
         "belong outside git's objects, for example in Git LFS.",
     )

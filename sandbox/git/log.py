@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import missing_object_error
+from sandbox.git.blobs import missing_object_error
 from sandbox.git.process import Git
 
 MAX_COMMITS = 2000

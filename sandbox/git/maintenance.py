@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.partial import is_partial
+from sandbox.git.partial import has_partial_mark
 from sandbox.git.process import Git
 
 DAY_S = 86_400.0
@@ -64,7 +64,7 @@ def is_repack_due(git_dir: Path, now: float, repack_s: float) -> bool:
     """Whether a clone should be packed: it has many files, or a cruft pack of yesterday, or changed in `repack_s` since
     it was packed last. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. Never for a partial clone.
     """
-    if is_partial(Git(git_dir)):
+    if has_partial_mark(git_dir):
         return False
     files = ObjectFiles.of(git_dir)
     if len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS:

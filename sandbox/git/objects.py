@@ -9,16 +9,18 @@ import hashlib
 import os
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
+from sandbox.git.blobs import missing_object_error, too_large_error
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, REGULAR, RawChange, TreeChange, TreeEntry
-from sandbox.git.failures import classify
+from sandbox.git.failures import OutOfMemory, classify
+from sandbox.git.memory_limits import LARGE
 from sandbox.git.process import Git, GitResult
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
@@ -26,6 +28,7 @@ _COMMITTER = re.compile(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILI
 _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
 MAX_REF_LENGTH = 244
 
+_STREAMING = {"core.bigFileThreshold": "1m"}  # larger files are compressed in pieces, not in memory
 _LOOSE_OBJECTS = 100
 """With more objects fast-import keeps a pack. git's own default."""
 
@@ -72,10 +75,25 @@ def blob_id(content: bytes, oid_length: int = 40) -> str:
 
 
 def _hash_object(kind: bytes, content: bytes, oid_length: int) -> str:
-    algorithm = hashlib.sha1(usedforsecurity=False) if oid_length == 40 else hashlib.sha256()
-    algorithm.update(b"%s %d\0" % (kind, len(content)))
+    algorithm = _start_hash(kind, len(content), oid_length)
     algorithm.update(content)
     return algorithm.hexdigest()
+
+
+def _start_hash(kind: bytes, size: int, oid_length: int) -> hashlib._Hash:
+    algorithm = hashlib.sha1(usedforsecurity=False) if oid_length == 40 else hashlib.sha256()
+    algorithm.update(b"%s %d\0" % (kind, size))
+    return algorithm
+
+
+def hash_chunks(chunks: Iterable[bytes], size: int, oid_length: int = 40) -> str | None:
+    """The object id of a blob that is read in chunks. None if it does not have `size` bytes: it changed meanwhile."""
+    algorithm = _start_hash(b"blob", size, oid_length)
+    left = size
+    for chunk in chunks:
+        left -= len(chunk)
+        algorithm.update(chunk)
+    return None if left else algorithm.hexdigest()
 
 
 def resolve_ref(git: Git, full_name: str) -> str | None:
@@ -114,16 +132,6 @@ def tree_of(git: Git, commit: str) -> str:
     return tree
 
 
-def missing_object_error(brief: str, details: str = "") -> SandboxError:
-    """`not_found` for an object that a complete cache clone contains."""
-    return SandboxError(
-        ErrorCode.NOT_FOUND,
-        brief,
-        details=details[:2000],
-        hint="Run `sandbox repo clone URL`: it fetches new commits and repairs a damaged clone.",
-    )
-
-
 def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: bool = True) -> list[TreeEntry]:
     """All leaves of a tree in git's order. Raises: `quota_exceeded` as soon as the budget is exceeded.
 
@@ -137,11 +145,11 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
             entry = _parse_tree_entry(record)
             total += entry.size or 0
             if len(entries) >= budget.files or total > budget.total_bytes:
-                raise _budget_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
+                raise too_large_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
             if (entry.size or 0) > budget.blob_bytes:
-                raise _budget_error(f"a file of {entry.size} bytes")
+                raise too_large_error(f"a file of {entry.size} bytes")
             if entry.path.count(b"/") >= budget.depth:
-                raise _budget_error(f"directories deeper than {budget.depth}")
+                raise too_large_error(f"directories deeper than {budget.depth}")
             entries.append(entry)
     if process.code != 0:
         raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
@@ -165,11 +173,6 @@ def _parse_tree_entry(record: bytes) -> TreeEntry:
             hint="If it is a partial clone: `sandbox repo materialize` fetches all missing objects.",
         )
     return TreeEntry(path, mode.decode(), oid.decode(), None if size == b"-" else int(size))
-
-
-def _budget_error(what: str) -> SandboxError:
-    brief = f"This tree is too large to check out: {what}"
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="No file was written.")
 
 
 def find_blob(git: Git, tree: str, path: bytes) -> str | None:
@@ -199,31 +202,6 @@ def commit_time(git: Git, commit: str) -> int:
     return min(int(found[1]), int(time.time()))
 
 
-def read_blobs(git: Git, oids: Sequence[str], *, limit: int = 512 * 1024**2) -> Iterator[bytes]:
-    """Contents in the order of `oids`, from one process. Raises: `not_found` for a missing object."""
-    if not oids:
-        return
-    with tempfile.TemporaryFile() as spool:
-        spool.write("".join(f"{oid}\n" for oid in oids).encode())
-        spool.seek(0)
-        with git.stream("cat-file", "--batch", stdin=spool, deadline_s=600) as process:
-            for oid in oids:
-                yield _read_batch_content(process.stdout, oid, limit)
-
-
-def _read_batch_content(stream: IO[bytes], oid: str, limit: int) -> bytes:
-    header = stream.readline(200).split()
-    if len(header) != 3 or header[0].decode() != oid or header[1] != b"blob":
-        raise missing_object_error(f"Object {oid[:12]} is not a blob of the cache clone")
-    size = int(header[2])
-    if size > limit:
-        raise _budget_error(f"an object of {size} bytes")
-    content = stream.read(size)
-    if len(content) != size or stream.read(1) != b"\n":  # read apart: to cut it off would copy the content
-        raise SandboxError(ErrorCode.INTERNAL, f"git stopped while object {oid[:12]} was read")
-    return content
-
-
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:
     """Write the tree of `base_commit` with `changes` applied; costs what changed. Returns the tree id.
 
@@ -233,7 +211,7 @@ def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str
     intended = list(changes)
     tree = build_uncompared_tree(git, base_commit, intended)
     if intended:
-        require_intended_changes(diff_trees(git, base_commit, tree), intended, len(tree))
+        require_intended_changes(diff_trees(git, base_commit, tree), intended)
     return tree
 
 
@@ -259,7 +237,7 @@ def build_commit(
     ):
         raise SandboxError(ErrorCode.INTERNAL, "git stored a different commit than requested", details=commit)
     found = diff_trees(git, parent, commit)
-    require_intended_changes(found, changes, len(tree))
+    require_intended_changes(found, changes)
     git.cache.store_difference(tree_of(git, parent), tree, found)
     git.cache.trees.store({commit: tree})
     return stored
@@ -284,19 +262,44 @@ def _commit_text(message: str, identity: Mapping[str, str]) -> _CommitText:
 
 def _run_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> StoredCommit:
     """Run fast-import. No ref points to the stored objects."""
+    try:
+        answer = _feed_fast_import(git, base, changes, text)
+    except OutOfMemory:
+        answer = _feed_fast_import(git.with_memory(LARGE), base, changes, text)
+    _, _, tree, *_, commit = answer.decode().split()
+    git.cache.sizes.store({c.content.oid: c.content.size for c in changes if c.content is not None})
+    return StoredCommit(commit, tree)
+
+
+def _feed_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: _CommitText) -> bytes:
+    """Write the stream into a pipe: on disk the contents would need their space twice. Returns what git printed."""
     ref = f"refs/sandbox/building/{secrets.token_hex(8)}"
-    with tempfile.TemporaryFile() as spool:
-        spool.writelines(_import_stream(ref, base, changes, text))
-        spool.seek(0)
-        env = fast_import_settings(changes) if git.new_objects is None else _SCRATCH_SETTINGS
-        with git.stream("fast-import", "--quiet", "--done", stdin=spool, env=env, deadline_s=600) as process:
-            answer = process.read_all(1 << 20)
+    env = fast_import_settings(changes) if git.new_objects is None else _SCRATCH_SETTINGS
+    reads, writes = os.pipe()
+    with (
+        os.fdopen(reads, "rb") as stdin,
+        _closing_pipe(writes) as pipe,
+        git.stream("fast-import", "--quiet", "--done", stdin=stdin, env=env, deadline_s=600) as process,
+    ):
+        stdin.close()  # else a write after the end of git would wait for ever
+        with suppress(BrokenPipeError):  # git ended early; its exit code and stderr say why
+            pipe.writelines(_import_stream(ref, base, changes, text))
+            pipe.close()
+        answer = process.read_all(1 << 20)
     if process.code != 0:
         raise _storage_error(process.code, process.stderr)
-    _, _, tree, *_, commit = answer.decode().split()
-    contents = [c.content for c in changes if c.content is not None]
-    git.cache.sizes.store({blob_id(content, len(tree)): len(content) for content in contents})
-    return StoredCommit(commit, tree)
+    return answer
+
+
+@contextmanager
+def _closing_pipe(fd: int) -> Iterator[IO[bytes]]:
+    """The end of a pipe to write to. Unlike a plain `with`, without an error for text that nobody reads any more."""
+    pipe = os.fdopen(fd, "wb")
+    try:
+        yield pipe
+    finally:
+        with suppress(BrokenPipeError):
+            pipe.close()
 
 
 def _storage_error(code: int, stderr: str) -> SandboxError:
@@ -312,7 +315,7 @@ def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     The loose files are as durable as those of any git command. A pack that is kept is synced. Pure.
     """
     most = 2 + sum(1 + change.path.count(b"/") for change in changes)  # commit and root; each blob and its directories
-    config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS)}
+    config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS), **_STREAMING}
     if most < _LOOSE_OBJECTS:
         config["core.fsync"] = "-pack"
     return _as_environment(config)
@@ -325,15 +328,15 @@ def _as_environment(config: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-_SCRATCH_SETTINGS = _as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none"})
+_SCRATCH_SETTINGS = _as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none", **_STREAMING})
 """For objects that are deleted soon (`scratch_objects`): leave them in their pack, which saves a process, unsynced."""
 
 
 def _import_stream(ref: str, base: str, changes: Sequence[TreeChange], text: _CommitText) -> Iterator[bytes]:
     for mark, change in enumerate(changes, 1):
-        if change.content is not None:
-            yield b"blob\nmark :%d\ndata %d\n" % (mark, len(change.content))
-            yield change.content
+        if change.content is not None and not change.content.is_stored:
+            yield b"blob\nmark :%d\ndata %d\n" % (mark, change.content.size)
+            yield from change.content.read()
             yield b"\n"
     ours = len(changes) + 1
     yield b"commit %s\nmark :%d\n%sdata %d\n" % (ref.encode(), ours, text.header, len(text.message))
@@ -343,7 +346,8 @@ def _import_stream(ref: str, base: str, changes: Sequence[TreeChange], text: _Co
             yield b"D " + _quote_path(change.path) + b"\n"
     for mark, change in enumerate(changes, 1):
         if change.content is not None:
-            yield b"M %s :%d %s\n" % (change.mode.encode(), mark, _quote_path(change.path))
+            blob = change.content.oid if change.content.is_stored else f":{mark}"
+            yield b"M %s %s %s\n" % (change.mode.encode(), blob.encode(), _quote_path(change.path))
     yield b'ls ""\n\nget-mark :%d\n' % ours
     # Reset the branch before fast-import writes it: then no ref is left to delete, also after a crash.
     yield f"reset {ref}\nfrom {'0' * len(base)}\n\ndone\n".encode()
@@ -354,7 +358,7 @@ def _quote_path(path: bytes) -> bytes:
     return b'"' + b"".join(bytes([b]) if b in plain else b"\\%03o" % b for b in path) + b'"'
 
 
-def require_intended_changes(found: Iterable[RawChange], changes: Iterable[TreeChange], oid_length: int) -> None:
+def require_intended_changes(found: Iterable[RawChange], changes: Iterable[TreeChange]) -> None:
     """Compare the leaves in which a new tree differs from its base with the requested changes.
 
     Raises: `internal` if they differ.
@@ -362,7 +366,7 @@ def require_intended_changes(found: Iterable[RawChange], changes: Iterable[TreeC
     done = {c.path: (c.new_mode, c.new_oid) for c in found}
     for change in changes:
         if change.content is not None:
-            wanted = (change.mode, blob_id(change.content, oid_length))
+            wanted = (change.mode, change.content.oid)
             if done.pop(change.path, wanted) != wanted:
                 raise _unintended_error(change.path)
         elif done.pop(change.path, ("000000", None)) != ("000000", None):

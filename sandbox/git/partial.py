@@ -35,7 +35,12 @@ _IGNORED = "warning: filtering not recognized by server"
 
 def is_partial(git: Git) -> bool:
     """Whether blobs may be missing from this clone without an error."""
-    return (git.git_dir / _MARKER).exists()
+    return has_partial_mark(git.git_dir)
+
+
+def has_partial_mark(git_dir: Path) -> bool:
+    """As `is_partial`, for the directory of a clone."""
+    return (git_dir / _MARKER).exists()
 
 
 def mark_partial(git_dir: Path) -> None:

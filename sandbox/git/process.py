@@ -12,30 +12,28 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.executable import require_safe_program
-from sandbox.git.failures import classify, memory_error
+from sandbox.git.failures import OutOfMemory, classify, memory_error, out_of_memory_error
+from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
+from sandbox.memory import PROCESS_BUDGET, MemoryBudget
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
 OUTPUT_LIMIT = 256 * 1024**2
-READ_MEMORY_BYTES = 768 * 1024**2  # the largest file that is checked out (512 MiB), and git's own needs
-WALK_MEMORY_BYTES = 4 * 1024**3  # a record for each object of the history; two versions of a file that is stored
-_WALKING = frozenset({"fast-import", "fsck", "merge-base", "repack", "rev-list"})
 _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _UMASK = 0o022  # of git, so that modes in the clones do not depend on the caller's
@@ -106,6 +104,8 @@ _HARDENING = (
     "fetch.writeCommitGraph=false",
     "pack.windowMemory=256m",
 )
+# Of a local command. Bases of differences are cached up to 96 MiB by default, more than most commands may use.
+_LOCAL = ("core.deltaBaseCacheLimit=8m",)
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,8 @@ class Git:
     cache: ObjectCache = field(default_factory=ObjectCache, compare=False, repr=False)
     working_directory: str = "/"  # working directory: git discovers no repository there. Never a worktree
     new_objects: Path | None = None  # new objects are stored here instead of in the git directory (`scratch_objects`)
+    memory: GitMemory = field(default=SMALL, compare=False)  # of a local command
+    budget: MemoryBudget = field(default=PROCESS_BUDGET, compare=False, repr=False)
 
     def run(
         self,
@@ -189,13 +191,26 @@ class Git:
         deadline_s: float = LOCAL_DEADLINE_S,
         output_limit: int = OUTPUT_LIMIT,
     ) -> GitResult:
-        """Like `run`, for commands with a meaningful exit code. Raises: `quota_exceeded` for output; as `stream`."""
-        with (
-            spool_input(stdin) as spool,
-            self.stream(*args, stdin=spool, env=env, network=network, deadline_s=deadline_s) as p,
-        ):
-            stdout = p.read_all(output_limit)
-        return GitResult(p.code, stdout, p.stderr)
+        """Like `run`, for commands with a meaningful exit code. Raises: `quota_exceeded` for output; as `stream`.
+
+        A reading command that has too little memory is repeated once with more.
+        """
+        with_more = (self.with_memory(LARGE),) if network is None and is_repeatable(args) else ()
+        for git in (self, *with_more):
+            try:
+                with (
+                    spool_input(stdin) as spool,
+                    git.stream(*args, stdin=spool, env=env, network=network, deadline_s=deadline_s) as p,
+                ):
+                    stdout = p.read_all(output_limit)
+                return GitResult(p.code, stdout, p.stderr)
+            except OutOfMemory as error:
+                refused = error
+        raise refused
+
+    def with_memory(self, memory: GitMemory) -> Git:
+        """The same with another amount of memory for each local command."""
+        return replace(self, memory=memory)
 
     @contextmanager
     def stream(
@@ -208,25 +223,26 @@ class Git:
     ) -> Iterator[GitProcess]:
         """Run with stdout as a stream. On exit the whole process group has ended and `code` is set.
 
-        Raises: `timeout`; `quota_exceeded` if a local command failed because it may not use more memory.
+        A local command first reserves its memory, for as long as it runs. Raises: `timeout`; `OutOfMemory`, which is
+        `quota_exceeded`, if a local command failed because it may not use more memory.
         """
+        memory = choose_memory(args, self.memory) if network is None else None
         env = {**build_object_environment(self.git_dir, self.new_objects), **(env or {})}
         argv = build_command_line(self.git_dir, args, env, network, self.executable)
-        popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
-        process = GitProcess(popen, args[0], deadline_s, network)
-        try:
-            if network is None:
-                _limit_memory(popen.pid, WALK_MEMORY_BYTES if args[0] in _WALKING else READ_MEMORY_BYTES)
-            with process.stop_on_shutdown():
-                yield process
-                process.finish()
-        except SandboxError:  # a reader's error about a stream that the deadline or the limit on memory cut
-            process.close()
-            process.raise_if_stopped()
-            process.raise_if_out_of_memory()
-            raise
-        finally:
-            process.close()
+        with self.budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
+            popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
+            process = GitProcess(popen, args[0], deadline_s, network)
+            try:
+                if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
+                    raise out_of_memory_error(args[0], f"it used more than {memory.limit_bytes} bytes")
+                with process.stop_on_shutdown():
+                    yield process
+                    process.finish()
+            except SandboxError:  # a reader's error about a stream that the deadline or the limit on memory cut
+                process.raise_if_cut()
+                raise
+            finally:
+                process.close()
 
 
 def build_object_environment(git_dir: Path, new_objects: Path | None) -> dict[str, str]:
@@ -245,7 +261,7 @@ def build_command_line(
 ) -> list[str]:
     """Build the full argv. Starts no process, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
-    config = list(_HARDENING)
+    config = [*_HARDENING, *(_LOCAL if network is None else ())]
     if network is not None:
         variables |= {"GIT_ALLOW_PROTOCOL": network.protocol, **network.env}
         config += [f"protocol.{network.protocol}.allow=always", *network.config]
@@ -331,6 +347,12 @@ class GitProcess:
         if error is not None:
             raise error
 
+    def raise_if_cut(self) -> None:
+        """End the process. Raises: the error that says why its output was cut, if the deadline or a limit did it."""
+        self.close()
+        self.raise_if_stopped()
+        self.raise_if_out_of_memory()
+
     def close(self) -> None:
         """Kill what is left of the process group. Safe to call twice."""
         self._timer.cancel()
@@ -396,18 +418,6 @@ def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...
     popen = handle.proc
     handle.proc = None  # else GitPython terminates the process in __del__
     return popen
-
-
-def _limit_memory(pid: int, most: int) -> None:
-    """Limit the data of a process that was just started; mapped packs do not count.
-
-    The process may have allocated before, but never more than the limit afterwards: the kernel checks each allocation.
-    Costs a system call, a `prlimit` before git would cost one more program (ADR 47).
-    """
-    with suppress(ProcessLookupError):
-        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.prlimit(pid, resource.RLIMIT_DATA, (allowed, allowed))
 
 
 @contextmanager

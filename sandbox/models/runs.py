@@ -147,7 +147,7 @@ class CheckRun(Model):
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:
-        """Where it ran. A room whose uid other programs have is fresh, but not clean: they share its kernel limits."""
+        """Where it ran. A room is fresh, not clean, if other programs have its uid: they share its kernel limits."""
         if not self.clean_room:
             return "task"
         return "fresh room" if self.guest_user == "shared" else "clean room"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,9 +15,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import parse_repo_path
 
 EVERYTHING = "."
-_BINARY_BYTES = 8000  # git searches this many bytes for NUL to detect a binary file
+START_BYTES = 8000  # git searches this many bytes for NUL to detect a binary file
 _NAMED = 20
 _HEX = re.compile(r"([0-9a-fA-F]{2})+")
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A new file. `start`: its first `START_BYTES` bytes."""
+
+    path: str
+    size: int
+    start: bytes
 
 
 class CommitPolicy(BaseModel):
@@ -29,21 +39,21 @@ class CommitPolicy(BaseModel):
     folders: frozenset[str] = frozenset()
     magic: dict[str, str] = {}
 
-    def find_suspicion(self, path: str, content: bytes, max_bytes: int) -> str | None:
+    def find_suspicion(self, file: AddedFile, max_bytes: int) -> str | None:
         """Return why this new file should not be committed without an explicit option, or None. Pure."""
-        *folders, name = path.lower().split("/")
-        if len(content) > max_bytes:
-            return f"{len(content)} bytes, more than commit.max_file_bytes ({max_bytes})"
+        *folders, name = file.path.lower().split("/")
+        if file.size > max_bytes:
+            return f"{file.size} bytes, more than commit.max_file_bytes ({max_bytes})"
         if found := next((folder for folder in folders if folder in self.folders), None):
             return f"inside {found}/"
         if name in self.names or name.endswith(self.suffixes):
             return "named like a build product"
-        return self._match_magic(content)
+        return self._match_magic(file.start)
 
-    def _match_magic(self, content: bytes) -> str | None:
-        if b"\0" not in content[:_BINARY_BYTES]:
+    def _match_magic(self, first: bytes) -> str | None:
+        if b"\0" not in first:
             return None
-        return next((what for what, start in self.magic.items() if content.startswith(bytes.fromhex(start))), None)
+        return next((what for what, start in self.magic.items() if first.startswith(bytes.fromhex(start))), None)
 
 
 def load_commit_policy(folder: Path) -> CommitPolicy:
@@ -117,9 +127,7 @@ def _invalid_policy_error(path: Path, details: str) -> SandboxError:
     )
 
 
-def require_sources(
-    added: Iterable[tuple[str, bytes]], allow: Sequence[str], policy: CommitPolicy, max_bytes: int
-) -> None:
+def require_sources(added: Iterable[AddedFile], allow: Sequence[str], policy: CommitPolicy, max_bytes: int) -> None:
     """Check the files that a commit would add. `allow`: paths, folders, or `.` for all of them.
 
     Raises: `policy_violation`, with the files that look like build products or are too large, `unsafe_path` for an
@@ -129,10 +137,10 @@ def require_sources(
     if EVERYTHING in allowed:
         return
     refused = [
-        f"{path}: {why}"
-        for path, content in added
-        if not any(path == entry or path.startswith(f"{entry}/") for entry in allowed)
-        and (why := policy.find_suspicion(path, content, max_bytes)) is not None
+        f"{file.path}: {why}"
+        for file in added
+        if not any(file.path == entry or file.path.startswith(f"{entry}/") for entry in allowed)
+        and (why := policy.find_suspicion(file, max_bytes)) is not None
     ]
     if refused:
         more = [f"... and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIB = 1024**2
-_NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-m(\d{1,9})-([a-z0-9][a-z0-9._-]{0,199})")
+_NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-(?:m(\d{1,9})-)?([a-z0-9][a-z0-9._-]{0,199})")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def parse_ticket(name: str) -> Ticket | None:
     if found is None:
         return None
     state, round_, number, nonce, memory, owner = found.groups()
-    return Ticket(state == "r", int(round_), int(number), nonce, owner, int(memory))
+    return Ticket(state == "r", int(round_), int(number), nonce, owner, int(memory or 0))
 
 
 def waiting_in_order(tickets: Sequence[Ticket]) -> list[Ticket]:

@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
-from sandbox.git.objects import read_blobs
 from sandbox.git.process import Git
 from sandbox.models import Model, ObjectId
 from sandbox.policy.paths import path_bytes, show_path

@@ -11,9 +11,10 @@ from itertools import dropwhile
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.stamps import stamp_of
-from sandbox.files.tree import WorktreeFiles, sha256_of
+from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
+from sandbox.git.contents import ContentSpool, content_of
 from sandbox.git.diff import DiffOutline
-from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange, TreeChange, TreeEntry
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Content, RawChange, TreeChange, TreeEntry
 from sandbox.git.objects import blob_id
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
@@ -33,20 +34,16 @@ class Changes:
     before: Mapping[bytes, TreeEntry] = field(default_factory=dict, compare=False)
     """Leaves of the tree at the changed paths."""
 
-    def outline(self, oid_length: int) -> DiffOutline:
+    def outline(self) -> DiffOutline:
         """The same changes as the expected difference of two trees."""
-        changes = tuple(_as_raw_change(change, self.before.get(change.path), oid_length) for change in self.tree)
+        changes = tuple(_as_raw_change(change, self.before.get(change.path)) for change in self.tree)
         sizes = {e.oid: e.size for e in self.before.values() if e.size is not None}
-        new = {
-            c.new_oid: len(t.content)
-            for c, t in zip(changes, self.tree, strict=True)
-            if c.new_oid and t.content is not None
-        }
+        new = {change.content.oid: change.content.size for change in self.tree if change.content is not None}
         return DiffOutline(changes, {**sizes, **new})
 
 
-def _as_raw_change(change: TreeChange, before: TreeEntry | None, oid_length: int) -> RawChange:
-    new_oid = None if change.content is None else blob_id(change.content, oid_length)
+def _as_raw_change(change: TreeChange, before: TreeEntry | None) -> RawChange:
+    new_oid = None if change.content is None else change.content.oid
     old_mode, old_oid = (before.mode, before.oid) if before else ("000000", None)
     status = "A" if before is None else "D" if new_oid is None else "M"
     return RawChange(change.path, old_mode, change.mode, old_oid, new_oid, status)
@@ -56,12 +53,19 @@ class Comparison:
     """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content.
 
     `head`: entries of the tree by path, at least those that the walk can meet. `gitlinks`: its paths of submodules.
+    `spool`: holds the contents of the changed files.
     """
 
     def __init__(
-        self, files: WorktreeFiles, head: Mapping[bytes, TreeEntry], gitlinks: Collection[bytes], oid_length: int
+        self,
+        files: WorktreeFiles,
+        head: Mapping[bytes, TreeEntry],
+        gitlinks: Collection[bytes],
+        oid_length: int,
+        spool: ContentSpool,
     ) -> None:
         self._files = files
+        self._spool = spool
         self._head = head
         self._gitlinks = set(gitlinks)
         self._oid_length = oid_length
@@ -91,15 +95,15 @@ class Comparison:
             self._compare(entry)
         return present
 
-    def add_file(self, entry: TreeEntry, content: bytes) -> None:
+    def add_file(self, entry: TreeEntry, content: Content, sha256: str) -> None:
         """Add a file that is present with the content of another tree's blob."""
-        self._add(TreeChange(entry.path, entry.mode, content), _kind(self._head.get(entry.path), entry.mode))
+        self._add(TreeChange(entry.path, entry.mode, content), _kind(self._head.get(entry.path), entry.mode), sha256)
 
     def add_deletions(self, paths: Iterable[bytes]) -> None:
         """Add paths of the tree that are not on disk. Submodules are skipped: they are never on disk."""
         for path in paths:
             if self._head[path].mode != GITLINK:
-                self._add(TreeChange(path, "000000", None), ChangeKind.DELETED)
+                self._add(TreeChange(path, "000000", None), ChangeKind.DELETED, None)
 
     def result(self) -> Changes:
         """All differences, sorted by path."""
@@ -110,35 +114,38 @@ class Comparison:
 
     def _compare(self, entry: WalkEntry) -> None:
         before = self._head.get(entry.path)
+        position = self._spool.position
         loaded = self._load(entry)
         if loaded is None:
             self._rejected.append(entry.path)
             return
         content, mode, stamp = loaded
-        if before and (before.mode, before.oid) == (mode, blob_id(content, self._oid_length)):
+        if before and (before.mode, before.oid) == (mode, content.oid):
             self.equal_files[entry.path] = stamp
+            self._spool.rewind(position)
             return
-        self._bytes += len(content)
+        self._bytes += content.size
         if self._bytes > CHANGED_BYTES:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
                 f"The changed files are larger than {CHANGED_BYTES} bytes",
                 hint="Remove build output from the worktree, or add it to the repository's ignore rules.",
             )
-        self._add(TreeChange(entry.path, mode, content), _kind(before, mode))
+        sha256 = sha256_of_chunks(content.read())
+        self._add(TreeChange(entry.path, mode, content), _kind(before, mode), sha256)
 
-    def _add(self, change: TreeChange, kind: ChangeKind) -> None:
-        sha256 = None if change.content is None else sha256_of(change.content)
+    def _add(self, change: TreeChange, kind: ChangeKind, sha256: str | None) -> None:
         self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
 
-    def _load(self, entry: WalkEntry) -> tuple[bytes, str, bytes] | None:
+    def _load(self, entry: WalkEntry) -> tuple[Content, str, bytes] | None:
         """Content, git mode and stamp. None for a link that leads out of the tree, or if the file is gone."""
         try:
             if entry.kind is EntryKind.SYMLINK:
                 target, info = self._files.read_link_with_stat(entry.path)
                 may_be = _stays_inside(entry.path, target) or self._is_unchanged_link(entry, target)
-                return (target, SYMLINK, stamp_of(info)) if may_be else None
-            content, info = self._files.read_with_stat(RepoPath(show_path(entry.path)), CHANGED_BYTES)
+                return (content_of(target, self._oid_length), SYMLINK, stamp_of(info)) if may_be else None
+            with self._files.open_chunks(RepoPath(show_path(entry.path)), CHANGED_BYTES) as (info, chunks):
+                content = self._spool.add(chunks, info.st_size, self._oid_length)
         except SandboxError as error:
             if error.code in {ErrorCode.UNSAFE_PATH, ErrorCode.NOT_FOUND}:
                 return None

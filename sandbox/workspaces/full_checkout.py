@@ -13,6 +13,7 @@ from sandbox.files.git_mask import write_mask
 from sandbox.files.names import EntryKind
 from sandbox.files.stamps import KnownFiles
 from sandbox.files.tree import WorktreeFiles
+from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
@@ -48,7 +49,9 @@ class PlainLayout:
         """See `Layout`."""
         return site.root.is_dir()
 
-    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
+    def find_changes(
+        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+    ) -> Changes:
         """See `Layout`. Cost: a stat of every file, and reading the changed ones. Build output is skipped."""
         horizon = site.stat_cache.trusted_before() if site.stat_cache else None
         index = load_or_build(git, head_tree, site.root, site.stat_cache)
@@ -57,7 +60,7 @@ class PlainLayout:
         with WorktreeFiles(site.root) as files:
             entries = list(files.walk(_prune(index.folders, base.rules), known=familiar))
             head = index.entries(leave_out=familiar.unchanged_folders)
-            comparison = Comparison(files, head, gitlinks, len(head_tree))
+            comparison = Comparison(files, head, gitlinks, len(head_tree), spool)
             present = comparison.compare_entries(entries, base.rules)
         comparison.add_deletions(head.keys() - present - familiar.unchanged_files)
         if horizon:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from sandbox.files.idmap import IdMapping
+from sandbox.git.contents import ContentSpool
 from sandbox.git.process import Git
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
@@ -85,8 +86,10 @@ class Layout(Protocol):
     def is_mounted(self, site: WorktreePaths) -> bool:
         """Whether the files of the worktree are visible in `root`."""
 
-    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
-        """The differences from the tree of the task's head."""
+    def find_changes(
+        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+    ) -> Changes:
+        """The differences from the tree of the task's head. `spool` holds the new contents."""
 
     def find_pristine(self, site: WorktreePaths) -> Path | None:
         """The immutable checkout of the base tree below the worktree, named by the tree's id; None if there is none."""

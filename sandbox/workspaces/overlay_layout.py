@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -26,10 +27,12 @@ from sandbox.files.overlay_mounts import (
     unmount_overlay,
     view_of,
 )
-from sandbox.files.tree import WorktreeFiles
+from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
+from sandbox.git.blobs import stream_blobs
+from sandbox.git.contents import ContentSpool
 from sandbox.git.diff import diff_trees
-from sandbox.git.entries import GITLINK, RawChange, TreeEntry
-from sandbox.git.objects import is_object_id, read_blobs
+from sandbox.git.entries import GITLINK, Content, RawChange, TreeEntry
+from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
@@ -105,16 +108,19 @@ class OverlayLayout:
         """See `Layout`."""
         return is_mount_point(site.root) and is_disk_mounted(site.layers)
 
-    def find_changes(self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str) -> Changes:
+    def find_changes(
+        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+    ) -> Changes:
         """See `Layout`."""
         below = base_of(site.layers)
         with open_upper(site.layers) as upper, WorktreeFiles(upper) as files:
             view = _View.of(git, upper, (below, head_tree), base.rules)
-            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree))
+            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree), spool)
             present = comparison.compare_entries(view.upper.entries, base.rules)
         through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
-        for entry, content in zip(through, read_blobs(git, [e.oid for e in through]), strict=True):
-            comparison.add_file(entry, content)
+        for entry, blob in zip(through, stream_blobs(git, [e.oid for e in through]), strict=True):
+            content = Content(entry.oid, blob.size, partial(_read_blob, git, entry.oid), is_stored=True)
+            comparison.add_file(entry, content, sha256_of_chunks(blob.chunks()))
         comparison.add_deletions(path for path in view.head.keys() - present if not view.shows_below(path))
         return comparison.result()
 
@@ -168,6 +174,11 @@ class _View:
     def shows_below(self, path: bytes) -> bool:
         """Whether the leaf of the tree below is visible at this path."""
         return not self.is_hidden(path) and (path in self.known or path in self.moved_from)
+
+
+def _read_blob(git: Git, oid: str) -> Iterator[bytes]:
+    for blob in stream_blobs(git, [oid]):
+        yield from blob.chunks()
 
 
 def _cached_difference(git: Git, below: str, other: str) -> Sequence[RawChange]:

@@ -9,17 +9,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sandbox.files.checkout import FileSpec, check_out, make_durable, remove_tree
+from sandbox.git.blobs import stream_blobs
 from sandbox.git.entries import GITLINK, TreeEntry
-from sandbox.git.objects import list_tree, read_blobs
+from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 
 
 def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
     """The files of a tree to write. Submodules are left out."""
     leaves = [e for e in entries if e.mode != GITLINK]
-    contents = read_blobs(git, [e.oid for e in leaves])
-    for entry, content in zip(leaves, contents, strict=True):
-        yield entry.path, entry.mode, content
+    blobs = stream_blobs(git, [e.oid for e in leaves])
+    for entry, blob in zip(leaves, blobs, strict=True):
+        yield entry.path, entry.mode, blob.chunks()
 
 
 def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, owner: tuple[int, int] | None) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.git.entries import SYMLINK, TreeChange
-from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import ARGUMENT_BYTES, find_files
 from sandbox.models import Change, ChangeKind
@@ -23,16 +22,14 @@ _Content = tuple[bool, str]
 def merge_exact_renames(git: Git, head: str, changes: Changes) -> tuple[Change, ...]:
     """The shown changes, with pairs of a deleted and an added file of equal content merged into renames."""
     gone = [c.path for c in changes.tree if c.content is None]
-    new = [c for c in changes.tree if c.content]  # an empty file has no origin
+    new = [c for c in changes.tree if c.content and c.content.size]  # an empty file has no origin
     if not gone or not new or sum(len(path) + 1 for path in gone) > ARGUMENT_BYTES:  # mass deletions: not paired
         return changes.shown
     origins = {path: (e.mode == SYMLINK, e.oid) for path, e in find_files(git, head, gone).items()}
-    return pair_up(changes.shown, new, origins, len(head))
+    return pair_up(changes.shown, new, origins)
 
 
-def pair_up(
-    shown: Sequence[Change], new: Sequence[TreeChange], gone: dict[bytes, _Content], oid_length: int
-) -> tuple[Change, ...]:
+def pair_up(shown: Sequence[Change], new: Sequence[TreeChange], gone: dict[bytes, _Content]) -> tuple[Change, ...]:
     """Merge renames. Each deleted path is the origin of at most one added path, the first in order. Pure."""
     origins: dict[_Content, list[str]] = {}
     for raw in sorted(gone, reverse=True):
@@ -41,7 +38,7 @@ def pair_up(
     renamed: dict[str, str] = {}
     for change in new:
         if (path := show_path(change.path)) in added and change.content is not None:
-            paths = origins.get((change.mode == SYMLINK, blob_id(change.content, oid_length)))
+            paths = origins.get((change.mode == SYMLINK, change.content.oid))
             if paths:
                 renamed[path] = paths.pop()
     return tuple(_as_rename(c, renamed) for c in shown if c.path not in set(renamed.values()))

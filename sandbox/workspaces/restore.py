@@ -7,6 +7,7 @@ are never followed; one that is in the way is removed itself, and put back if th
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +15,16 @@ from dataclasses import dataclass
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
+from sandbox.git.blobs import BlobReader, stream_blobs
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange
-from sandbox.git.objects import blob_id, read_blobs
+from sandbox.git.objects import blob_id, hash_chunks
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_files
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
 
+_CHANGES = "changes"  # in place of an object id: the file changed while it was read
+TARGET_BYTES = 4096  # PATH_MAX
 FILE_BYTES = 512 * 1024**2
 Owner = tuple[int, int] | None
 
@@ -55,12 +59,12 @@ def restore_tree(
     steps += _steps_under_links(git, after, links - {step.path for step in steps})
     done: list[_RestoreStep] = []
     try:
-        contents = read_blobs(git, [s.after.oid for s in steps if s.after.oid])
+        blobs = stream_blobs(git, [s.after.oid for s in steps if s.after.oid])
         for step in steps:
             done += _clear_links(files, step)
             current = _require_expected(files, step, links)
             done.append(_RestoreStep(step.path, current, step.after))
-            _write_state(files, step.path, step.after, next(contents) if step.after.oid else None, owner)
+            _write_state(files, step.path, step.after, next(blobs) if step.after.oid else None, owner)
     except BaseException:
         _revert(git, files, done, owner)
         raise
@@ -144,8 +148,9 @@ def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _
         target = files.read_link(path_bytes(path))
         return _PathState(SYMLINK, blob_id(target, length), target)
     if kind is EntryKind.FILE:
-        content, executable = files.read_with_mode(path, FILE_BYTES)
-        return _PathState(EXECUTABLE if executable else REGULAR, blob_id(content, length))
+        with files.open_chunks(path, FILE_BYTES) as (info, chunks):
+            oid = hash_chunks(chunks, info.st_size, length)
+        return _PathState(EXECUTABLE if info.st_mode & stat.S_IXUSR else REGULAR, oid or _CHANGES)
     raise SandboxError(
         ErrorCode.UNSAFE_PATH,
         f"{path} cannot be replaced: it is a directory or a special file",
@@ -153,21 +158,32 @@ def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _
     )
 
 
-def _write_state(files: WorktreeFiles, path: RepoPath, state: _PathState, content: bytes | None, owner: Owner) -> None:
+def _write_state(
+    files: WorktreeFiles, path: RepoPath, state: _PathState, content: BlobReader | bytes | None, owner: Owner
+) -> None:
+    """`content`: of the state; bytes for the target of a link."""
     if content is None:
         if files.kind(path) is not None:
             files.remove(path, link=True)
     elif state.mode == SYMLINK:
-        files.write_link(path, content, owner=owner)
+        files.write_link(path, content if isinstance(content, bytes) else _read_target(content), owner=owner)
     else:
-        files.write(path, content, executable=state.mode == EXECUTABLE, owner=owner, replace_link=True)
+        chunks = content if isinstance(content, bytes) else content.chunks()
+        files.write(path, chunks, executable=state.mode == EXECUTABLE, owner=owner, replace_link=True)
+
+
+def _read_target(blob: BlobReader) -> bytes:
+    """Raises: `unsafe_path` for a target that is longer than any file system allows."""
+    if blob.size > TARGET_BYTES:
+        raise SandboxError(ErrorCode.UNSAFE_PATH, f"A link's target has {blob.size} bytes")
+    return blob.read()
 
 
 def _revert(git: Git, files: WorktreeFiles, done: Sequence[_RestoreStep], owner: Owner) -> None:
     """Revert steps. Paths that fail (e.g. a full disk) are skipped: a snapshot still has their content."""
-    contents = _read_until_error(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
+    blobs = _read_until_error(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
-        content = next(contents, None) if _is_stored(step) else step.before.link
+        content = next(blobs, None) if _is_stored(step) else step.before.link
         if content is not None or not step.before.oid:
             with suppress(SandboxError):
                 _write_state(files, step.path, step.before, content, owner)
@@ -178,6 +194,6 @@ def _is_stored(step: _RestoreStep) -> bool:
     return bool(step.before.oid) and step.before.link is None
 
 
-def _read_until_error(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
+def _read_until_error(git: Git, oids: Sequence[str]) -> Iterator[BlobReader]:
     with suppress(SandboxError, OSError):
-        yield from read_blobs(git, oids)
+        yield from stream_blobs(git, oids)

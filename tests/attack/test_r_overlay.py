@@ -28,7 +28,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import checkout
 from sandbox.files.overlay_mounts import OverlayLayers, is_mount_point, mount_overlay, unmount_overlay
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.objects import list_tree, read_blobs
+from sandbox.git.blobs import read_blobs
+from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind, SearchQuery
 from sandbox.policy.paths import RepoPath

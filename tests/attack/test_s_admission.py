@@ -19,6 +19,7 @@ from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git import maintenance, objects
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
 from sandbox.models import ProbeLevel, Task, TaskStatus
@@ -26,6 +27,7 @@ from sandbox.store.home import Home, write_json
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.reconciling import clone_objects
+from sandbox.workspaces.own_disk import has_disk, has_failed
 from tests.attack.arena import GIT, Arena, outcome, refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
@@ -183,6 +185,30 @@ def test_s08_a_full_disk_can_be_emptied_and_explained(disk: SmallDisk) -> None:
     assert Home(disk.home).spare.exists()
 
 
+def test_s08_a_task_goes_on_once_there_is_room_again(disk: SmallDisk) -> None:
+    """A full disk of the host makes the disk of a task read-only: its changes are saved, and it gets a new disk."""
+    task = disk.tasks[2]
+    worktree, layers = task.worktree_path, Home(disk.home).layers(disk.repo_id, task.id)
+    assert worktree is not None
+    if not has_disk(layers):
+        unavailable("tasks of this host have no disk of their own")
+    for number in range(50):
+        (worktree / f"d{number}").mkdir()
+        (worktree / f"d{number}" / "file").write_bytes(os.urandom(20_000))
+    disk.fill()
+    os.sync()
+    assert has_failed(layers), "void"
+    disk.empty()
+    with disk.open() as bench:
+        with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+            bench.write_file(task.id, "new", b"x", None)
+        assert "sandbox task clean" in caught[0].hint
+        kept = bench.clean_task(task.id)
+        assert len(kept.changes) == 50
+        bench.write_file(task.id, "new", b"x", None)
+    assert not has_failed(layers)
+
+
 def test_s08_a_small_pack_that_unpacks_to_more_than_is_free_is_known_before(disk: SmallDisk, tmp_path: Path) -> None:
     """Control: git's own checkout of it fills the disk."""
     (disk.origin / "large").write_bytes(b"x" * 64 * MIB)
@@ -219,7 +245,7 @@ def test_s07_objects_that_no_ref_leads_to_go_a_day_after_they_were_seen(
 ) -> None:
     """As older versions left them at each look, and as closed tasks leave them. Control: the first `gc` keeps them."""
     content = os.urandom(256 * 1024)
-    objects.build_tree(Git(arena.cache), arena.task.head_commit, [TreeChange(b"large", REGULAR, content)])
+    objects.build_tree(Git(arena.cache), arena.task.head_commit, [TreeChange(b"large", REGULAR, content_of(content))])
     arena.workbench.write_file(arena.task.id, "kept", b"kept\n" * 100, None)
     kept = arena.workbench.commit(arena.task.id, "work").commit
     for days in (8, 10):

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects, process
+from sandbox.git import blobs, process
 from sandbox.git.diff import compare_trees
+from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
 from tests.attack.arena import refused
 
@@ -100,32 +101,56 @@ def test_s09_deltas_on_a_large_object_are_refused(bomb: DeltaBomb, monkeypatch: 
     """Control: plain `cat-file` takes twice the object's size, from a pack a thousand times smaller."""
     assert len(bomb.pack) < SIZE / 500
     assert peak_mib(PLAIN_READ, str(bomb.git_dir), bomb.oids[1]) > 2 * SIZE / MIB, "void"
-    monkeypatch.setattr(process, "READ_MEMORY_BYTES", LIMIT)
+    monkeypatch.setattr(process, "LARGE", GitMemory(LIMIT, LIMIT))
+    monkeypatch.setattr(blobs, "LARGE", GitMemory(LIMIT, LIMIT))
     git = Git(bomb.git_dir)
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        list(objects.read_blobs(git, bomb.oids[1:]))
-    with refused(ErrorCode.QUOTA_EXCEEDED):
-        compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
-    monkeypatch.setattr(process, "READ_MEMORY_BYTES", 3 * SIZE)
-    assert sum(map(len, objects.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
+        list(blobs.read_blobs(git, bomb.oids[1:]))
+    named = compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
+    assert b"Binary files /dev/null and b/f001 differ" in named.text, "compared by name and size alone"
+    monkeypatch.undo()
+    assert sum(map(len, blobs.read_blobs(git, bomb.oids[1:]))) == 2 * SIZE + 4, "void: refused with enough memory"
 
 
 BEFORE_READING = """
 import sys
 from pathlib import Path
+from sandbox.files.checkout import check_out
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.contents import spool_contents
+from sandbox.git.entries import TreeChange, TreeEntry
 from sandbox.git.gitpython import GitPython
-from sandbox.git.objects import read_blobs
+from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
+from sandbox.workspaces.pristine import file_specs
 """
-OUR_READ = f"{BEFORE_READING}print(sum(map(len, read_blobs(Git(Path(sys.argv[1])), [sys.argv[2]]))))"
+OUR_CHECKOUT = f"""{BEFORE_READING}
+entry = TreeEntry(b"f", "100644", sys.argv[2], None)
+check_out(Path(sys.argv[1]) / "out", file_specs(Git(Path(sys.argv[1])), [entry]), None)
+"""
+OUR_LOOK = f"""{BEFORE_READING}
+git = Git(Path(sys.argv[1]))
+with WorktreeFiles(git.git_dir / "tree") as files, spool_contents(git) as spool:
+    with files.open_chunks("large") as (info, chunks):
+        content = spool.add(chunks, info.st_size, 40)
+    build_tree(git, sys.argv[2], [TreeChange(b"large", "100644", content)])
+"""
 
 
 @pytest.mark.one_git
-def test_s09_the_controller_holds_a_large_file_once(bomb: DeltaBomb) -> None:
-    """Control: a copy without its last byte, as of git's answer, is held twice."""
+def test_s09_a_large_file_is_held_neither_by_the_controller_nor_by_git(bomb: DeltaBomb) -> None:
+    """A checkout, and a look at a new file of a task. Control: a file that is read whole."""
     before = peak_mib(BEFORE_READING)
-    assert peak_mib(f"{BEFORE_READING}content = (b'x' * {SIZE})[:-1]") - before > 1.9 * SIZE / MIB, "void"
-    assert peak_mib(OUR_READ, str(bomb.git_dir), bomb.oids[0]) - before < 1.5 * SIZE / MIB
+    large = bomb.git_dir / "tree" / "large"
+    large.parent.mkdir()
+    large.write_bytes(bytes(SIZE))
+    assert peak_mib(f"{BEFORE_READING}content = Path(sys.argv[1]).read_bytes()", str(large)) - before > 31, "void"
+    assert peak_mib(OUR_CHECKOUT, str(bomb.git_dir), bomb.oids[0]) - before < 10
+    assert (bomb.git_dir / "out" / "f").stat().st_size == SIZE
+    commit = subprocess.run(["git", f"--git-dir={bomb.git_dir}", "-c", "user.name=a", "-c", "user.email=a@b.c",
+                             "commit-tree", "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "-m", "x"],
+                            check=True, capture_output=True)  # fmt: skip
+    assert peak_mib(OUR_LOOK, str(bomb.git_dir), commit.stdout.decode().strip()) - before < 10
 
 
 REPORTS = {

@@ -18,6 +18,7 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.files.stamps import KnownDirectory, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
+from sandbox.git.contents import content_of, spool_contents
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.objects import blob_id, build_tree, list_tree
 from sandbox.git.process import Git
@@ -57,7 +58,8 @@ class Bench:
 
     def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
         base = BaseTree(self.facts, self.facts.rules(artifacts))
-        return self.layout.find_changes(self.git, self.site, base, head or self.tree)
+        with spool_contents(self.git) as spool:
+            return self.layout.find_changes(self.git, self.site, base, head or self.tree, spool)
 
     def warm_up(self, head: str = "") -> None:
         """Look until all that is as in the head is known by its stamp: it takes the kernel's clock a few ticks."""
@@ -430,14 +432,14 @@ def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: 
 
 def test_a_file_that_vanishes_while_we_look_is_no_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.root / "new").write_bytes(b"x")
-    real = WorktreeFiles.read_with_stat
+    real = WorktreeFiles.open_chunks
 
-    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
+    def racing(self: WorktreeFiles, path: object, cap: int = 0) -> object:
         if path == "new":
             (bench.root / "new").unlink()
         return real(self, path, cap)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(WorktreeFiles, "read_with_stat", racing)
+    monkeypatch.setattr(WorktreeFiles, "open_chunks", racing)
     found = bench.changes()
     assert (found.shown, found.rejected) == ((), ("new",))
 
@@ -480,9 +482,9 @@ def test_after_a_commit_the_head_is_what_counts(bench: Bench) -> None:
 
 def test_a_head_that_the_worktree_never_held_shows_the_difference(bench: Bench) -> None:
     changes = (
-        TreeChange(b"f", REGULAR, b"other\n"),
+        TreeChange(b"f", REGULAR, content_of(b"other\n")),
         TreeChange(b"d/e/x", "000000", None),
-        TreeChange(b"extra", REGULAR, b"x"),
+        TreeChange(b"extra", REGULAR, content_of(b"x")),
     )
     head = build_tree(bench.git, bench.commit, changes)
     found = bench.changes(head=head)
@@ -522,13 +524,13 @@ def test_what_was_read_before_is_not_read_again(bench: Bench, monkeypatch: pytes
         unavailable("times of this file system prove nothing")
     bench.warm_up()
     read: list[object] = []
-    real = WorktreeFiles.read_with_stat
+    real = WorktreeFiles.open_chunks
 
-    def counting(self: WorktreeFiles, path: object, cap: int = 0) -> tuple[bytes, os.stat_result]:
+    def counting(self: WorktreeFiles, path: object, cap: int = 0) -> object:
         read.append(path)
         return real(self, path, cap)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(WorktreeFiles, "read_with_stat", counting)
+    monkeypatch.setattr(WorktreeFiles, "open_chunks", counting)
     (bench.root / "d" / "e" / "x").write_bytes(b"y\n")
     assert [c.path for c in bench.changes().shown] == ["d/e/x"]
     assert read == ["d/e/x"]

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import missing_object_error
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.publishing import publish_branch
 from sandbox.git.local.view import view_local_repository
-from sandbox.git.objects import missing_object_error, peel, require_ref_name
+from sandbox.git.objects import peel, require_ref_name
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options

@@ -28,6 +28,7 @@ from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.disk_space import watch_disk
@@ -195,7 +196,8 @@ def run_step(
     run_id, check, directories = which
     with defer_interrupts() as interrupted:
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
-        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued) as turn:
+        demand = demand_memory(services, check, layer)
+        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, directories, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
             with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sandbox.dependencies.collection import LOCK_BYTES, ReadFile
 from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
+from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
-from sandbox.git.objects import find_blob, list_named_entries, read_blobs
+from sandbox.git.objects import find_blob, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.dependencies import Manifest
 

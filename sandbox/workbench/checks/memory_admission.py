@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.queue_tickets import Ticket, sum_memory
-from sandbox.workbench.controller.guest_memory import build_group_limits, find_guest_group
+from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.guest_cleanup import remove_idle_container
 
@@ -44,7 +44,7 @@ class _Look:
 def demand_memory(services: Services, check: Check, owner: str) -> MemoryAdmission:
     """The demand of one check. `owner`: the task or repository of its ticket. Raises: as `find_guest_group`."""
     group = find_guest_group(services)
-    bound = build_group_limits(services.policies.container.container).memory_bytes
+    bound = services.policies.container.container.memory_of_all_guests(count_host_bytes())
     return MemoryAdmission(services, group, min(bound, group.memory_bytes or bound), check.limits.memory_bytes, owner)
 
 
@@ -68,7 +68,7 @@ class MemoryAdmission:
 
     def make_room(self, running: Sequence[Ticket]) -> bool:
         """Remove idle containers until the check fits. Where that is not enough and no other check of the home runs,
-        it fits all the same: nothing is left to wait for. Raises: errors of the engine.
+        it fits all the same: there is no end of a check to wait for. Raises: errors of the engine.
         """
         look = self._find_look(running)
         if look is not None and time.monotonic() < look.at + LOOK_INTERVAL_S:

@@ -50,5 +50,5 @@ def demand_of_objects(changes: Iterable[TreeChange]) -> Demand:
     once = Demand()
     for change in changes:
         depth = change.path.count(b"/") + 1
-        once += demand_of_contents([len(change.content or b"")]) + Demand(depth * BLOCK_BYTES, depth)
+        once += demand_of_contents([change.content.size if change.content else 0]) + Demand(depth * BLOCK_BYTES, depth)
     return once + once

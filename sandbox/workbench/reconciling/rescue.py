@@ -12,11 +12,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay_mounts import read_upper
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
+from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.process import Git
 from sandbox.policy.writes import RESERVED_PREFIX
-from sandbox.store.home import Home
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
-from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_base
 from sandbox.workbench.tasks.worktrees import locate_worktree
@@ -52,25 +51,32 @@ def rescue(services: Services, repo_id: str, task_id: str) -> RescueResult:
     The worktree must be kept then.
     """
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    found = _find_changes(services.home, services.policies, repo_id, task_id, git)
-    return _commit_changes(git, (task_id, found[0]), found[1]) if found and found[1].tree else RescueResult.NO_CHANGES
+    with spool_contents(git) as spool:
+        found = _find_changes(services, repo_id, task_id, git, spool)
+        if not found or not found[1].tree:
+            return RescueResult.NO_CHANGES
+        return _commit_changes(git, (task_id, found[0]), found[1])
 
 
 def forecast_rescue(services: Services, repo_id: str, task_id: str) -> tuple[str, ...]:
     """Names of the changed files that `rescue` would commit. Raises: as `rescue`."""
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
-    found = _find_changes(services.home, services.policies, repo_id, task_id, git)
+    with spool_contents(git) as spool:
+        found = _find_changes(services, repo_id, task_id, git, spool)
     return tuple(change.path for change in found[1].shown) if found else ()
 
 
-def _find_changes(home: Home, policies: Policies, repo_id: str, task_id: str, git: Git) -> tuple[str, Changes] | None:
+def _find_changes(
+    services: Services, repo_id: str, task_id: str, git: Git, spool: ContentSpool
+) -> tuple[str, Changes] | None:
     """The head of the task's branch and the changes against it; None for a worktree that was never completed."""
+    home, policies = services.home, services.policies
     site = locate_worktree(home, policies, repo_id, task_id)
     if _is_unfinished(site):
         return None
     head = _find_head(git, task_id)
     changes = layout_of(site).find_changes(
-        git, site, load_base(home, policies, repo_id, git, head), objects.tree_of(git, head)
+        git, site, load_base(home, policies, repo_id, git, head), objects.tree_of(git, head), spool
     )
     _require_committable(changes)
     return head, changes

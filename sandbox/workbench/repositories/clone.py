@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from sandbox.context import build_envelope
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import (
     is_clone_of_other_remote,
     is_intact,
@@ -24,7 +25,7 @@ from sandbox.git.cache_clones import (
 )
 from sandbox.git.entries import TreeEntry
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
-from sandbox.git.objects import list_tree, peel, read_blobs, resolve_ref, tree_of
+from sandbox.git.objects import list_tree, peel, resolve_ref, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
 from sandbox.files.tree import sha256_of
+from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import SYMLINK, TreeEntry
-from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
 from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, add_suggested_checks, detect_profile

@@ -1,4 +1,4 @@
-"""Say which profiles a commit matches, by which evidence, and what would run. Runs nothing of the repository."""
+"""Say which profiles a commit matches, by which evidence, and what would run. No code of the repository is run."""
 
 from __future__ import annotations
 

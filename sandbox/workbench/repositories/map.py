@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from sandbox.context import ctags
 from sandbox.context.map import build_map, count_mentions
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import SYMLINK, TreeEntry
-from sandbox.git.objects import list_tree, read_blobs, tree_of
+from sandbox.git.objects import list_tree, tree_of
 from sandbox.images import resolve_image
 from sandbox.models import RepoMap
 from sandbox.policy.paths import show_path

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sandbox.edits.hash_gate import EditOutcome, HashGate
+from sandbox.edits.hash_gate import GATED_BYTES, EditOutcome, HashGate
 from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
 from sandbox.edits.replace import replace_file, replace_text
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import sha256_of
+from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
-from sandbox.models import ChangeKind, PatchedFile, PatchResult
+from sandbox.git.blobs import stream_blobs
+from sandbox.git.process import LOCAL_DEADLINE_S
+from sandbox.memory import PROCESS_BUDGET
+from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
@@ -25,6 +28,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
 from sandbox.workbench.tasks.worktrees import locate_worktree, open_files
+from sandbox.workspaces.own_disk import has_failed
 
 
 def patch_files(services: Services, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
@@ -53,11 +57,16 @@ def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, pa
     task = find_task(home, task_id, allow_closed=True)
     _, git = repositories.open(task.repo_id)
     oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
-    return None if oid is None else sha256_of(next(iter(objects.read_blobs(git, [oid]))))
+    return None if oid is None else sha256_of_chunks(next(stream_blobs(git, [oid])).chunks())
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:
-    with lock_task(services, task_id) as task, open_files(services.home, services.policies, task) as files:
+    """Contents are in memory, so edits share the budget of all threads: six at once, and each takes milliseconds."""
+    with (
+        lock_task(services, task_id) as task,
+        open_files(services.home, services.policies, task) as files,
+        PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_DEADLINE_S),
+    ):
         owner = locate_worktree(services.home, services.policies, task.repo_id, task.id).owner
         allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
@@ -68,8 +77,22 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
         )
         outcome = decide(gate)
         demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
+        _require_writable_disk(services, task)
         with services.disk.admit(Writer.EDIT, demand):
             return publish_edit(files, outcome, owner)
+
+
+def _require_writable_disk(services: Services, task: Task) -> None:
+    """Raises: `quota_exceeded` when the task's own disk failed. Its files can still be read and saved, perhaps only
+    until it is unmounted.
+    """
+    if has_failed(services.home.layers(task.repo_id, task.id)):
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The disk of {task.id} can no longer be written: the disk of the home was full",
+            hint=f"Free space there, then `sandbox task clean {task.id}`: it saves the changes, and creates a new "
+            "worktree with them.",
+        )
 
 
 def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:

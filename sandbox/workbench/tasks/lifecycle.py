@@ -14,6 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef
@@ -53,13 +54,16 @@ EDIT_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """A task with the values that its operations need. `changes`: differences from the task's head."""
+    """A task with the values that its operations need. `changes`: differences from the task's head, whose contents can
+    be read until the `with` block ends.
+    """
 
     task: Task
     git: Git
     root: Path
     site: WorktreePaths
     files: WorktreeFiles
+    spool: ContentSpool
     changes: Changes
 
     @property
@@ -190,9 +194,9 @@ def compare_task(
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     root = ensure_task_mounted(services.home, services.policies, task)
-    with WorktreeFiles(root) as files:
-        changes = layout_of(site).find_changes(git, site, base, head_tree)
-        yield TaskComparison(task, git, root, site, files, changes)
+    with WorktreeFiles(root) as files, spool_contents(git) as spool:
+        changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
+        yield TaskComparison(task, git, root, site, files, spool, changes)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

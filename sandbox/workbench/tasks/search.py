@@ -14,7 +14,8 @@ from typing import Literal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.git import objects
-from sandbox.git.entries import GITLINK, REGULAR, TreeChange
+from sandbox.git.contents import content_of
+from sandbox.git.entries import GITLINK, REGULAR, Content, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -113,7 +114,7 @@ def _build_search_tree(services: Services, opened: TaskComparison, query: Search
         changes |= ignored.found
     large: list[bytes] = []
     if query.pattern is not None:
-        large = [path for path, c in changes.items() if c.content is not None and len(c.content) > FILE_BYTES]
+        large = [path for path, c in changes.items() if c.content is not None and c.content.size > FILE_BYTES]
         large += [path for path in list_files_over(git, head, FILE_BYTES) if path not in changes]
         changes |= {path: TreeChange(path, "000000", None) for path in large}
         large += ignored.too_large
@@ -154,17 +155,18 @@ class _IgnoredFiles:
         elif (content := self._read(opened, entry)) is None:
             self.skipped_count += 1
         else:
-            self._bytes += len(content)
+            self._bytes += content.size
             self.found[entry.path] = TreeChange(entry.path, REGULAR, content)
 
-    def _read(self, opened: TaskComparison, entry: WalkEntry) -> bytes | None:
+    def _read(self, opened: TaskComparison, entry: WalkEntry) -> Content | None:
         """None for a file above the budget, for one that is no longer a file, and for one that cannot be read."""
         if not self.needs_content:
-            return b""
+            return content_of(b"", len(opened.task.head_commit))
         if self._bytes + entry.size > IGNORED_BYTES:
             return None
         try:
-            return opened.files.read(RepoPath(show_path(entry.path)), FILE_BYTES)
+            with opened.files.open_chunks(RepoPath(show_path(entry.path)), FILE_BYTES) as (info, chunks):
+                return opened.spool.add(chunks, info.st_size, len(opened.task.head_commit))
         except SandboxError as error:
             if error.code in {ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH, ErrorCode.QUOTA_EXCEEDED}:
                 return None

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import sha256_of
+from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
+from sandbox.git.blobs import stream_blobs
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
 from sandbox.git.maintenance import store_objects
@@ -16,7 +17,7 @@ from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
-from sandbox.policy.commit import require_sources
+from sandbox.policy.commit import START_BYTES, AddedFile, require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
@@ -79,11 +80,11 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
     task = find_task(services.home, task_id, allow_closed=True)
     with compare_task(services, task) as opened:
         git, changes = opened.git, opened.changes
-    at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
-    before = task.base_commit if against == "base" else task.head_commit
-    demand = demand_of_objects(changes.tree)
-    with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
-        difference = _compare_with_changes(aside, before, task.head_commit, changes)
+        at_hand = {c.path: c.sha256 for c in changes.shown if c.sha256 is not None}
+        before = task.base_commit if against == "base" else task.head_commit
+        demand = demand_of_objects(changes.tree)
+        with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
+            difference = _compare_with_changes(aside, before, task.head_commit, changes)
     hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
     return Diff(
         text=difference.text.decode("utf-8", errors="replace"),
@@ -101,7 +102,7 @@ def list_committed_files(repositories: RegisteredRepositories, task: Task) -> tu
 
 def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) -> TreeDiff:
     """Compare a commit with the head plus changes. If the commit is the head, this also verifies the built tree."""
-    outline = changes.outline(len(head))
+    outline = changes.outline()
     if before != head:
         after = objects.build_tree(git, head, changes.tree)
         moves = git.cache.differences.get((objects.tree_of(git, before), objects.tree_of(git, head)))
@@ -109,7 +110,7 @@ def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) ->
         return compare_trees(git, before, after, outline=longer)
     after = objects.build_uncompared_tree(git, head, changes.tree)
     difference = compare_trees(git, head, after, outline=outline)
-    objects.require_intended_changes(split_renames(difference.changes), changes.tree, len(head))
+    objects.require_intended_changes(split_renames(difference.changes), changes.tree)
     return difference
 
 
@@ -128,8 +129,8 @@ def _as_diff_file(change: RawChange, lines: tuple[int | None, int | None], hashe
 def _hash_files(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
     """Content hashes of committed files, all read by one git process."""
     present = [(c.path, c.new_oid) for c in changes if c.new_oid and c.new_mode != GITLINK]
-    contents = objects.read_blobs(git, [oid for _, oid in present])
-    return {show_path(path): sha256_of(content) for (path, _), content in zip(present, contents, strict=True)}
+    blobs = stream_blobs(git, [oid for _, oid in present])
+    return {show_path(path): sha256_of_chunks(blob.chunks()) for (path, _), blob in zip(present, blobs, strict=True)}
 
 
 def commit_task(
@@ -182,7 +183,7 @@ def _require_sources(
 ) -> None:
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
-        (path, c.content)
+        AddedFile(path, c.content.size, c.content.start(START_BYTES))
         for c in opened.changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )

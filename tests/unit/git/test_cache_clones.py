@@ -21,6 +21,7 @@ from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.git import objects, transport
 from sandbox.git.cache_clones import open_cache, refresh, resolve_commit
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git, build_command_line
 from sandbox.git.push.send import push
@@ -330,7 +331,7 @@ def work(upstream: Upstream, access: RemoteAccess, cache: Path) -> tuple[Git, st
     refresh(cache, access)
     git = open_cache(cache)
     base = upstream.oid("HEAD")
-    tree = objects.build_tree(git, base, [TreeChange(b"new", REGULAR, b"x")])
+    tree = objects.build_tree(git, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
     return git, objects.commit_tree(git, tree, base, "x\n", IDENTITY)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import grep as grep_module
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import (
     BinaryMatch,
@@ -43,7 +44,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
 
 def tree_with(source: Upstream, files: dict[bytes, bytes]) -> tuple[Git, str]:
     git = Git(source.git_dir)
-    return git, build_tree(git, source.oid("HEAD"), [TreeChange(p, REGULAR, c) for p, c in files.items()])
+    return git, build_tree(git, source.oid("HEAD"), [TreeChange(p, REGULAR, content_of(c)) for p, c in files.items()])
 
 
 def found(
@@ -158,7 +159,7 @@ def test_i01_attributes_hide_nothing(source: Upstream, tmp_path: Path) -> None:
 
 def test_links_are_not_content(source: Upstream) -> None:
     git = Git(source.git_dir)
-    changes = [TreeChange(b"link", SYMLINK, b"needle"), TreeChange(b"file", REGULAR, b"needle")]
+    changes = [TreeChange(b"link", SYMLINK, content_of(b"needle")), TreeChange(b"file", REGULAR, content_of(b"needle"))]
     tree = build_tree(git, source.oid("HEAD"), changes)
     assert [m.path for m in grep(git, tree, Query("needle"), (), 30)] == [b"file"]
     assert list(list_files(git, tree, 30)) == [b"file", b"link"]
@@ -264,7 +265,7 @@ def test_scratch_sees_everything_and_keeps_nothing(source: Upstream) -> None:
     git = Git(source.git_dir)
     content = b"only for a search"
     with scratch_objects(git) as aside:
-        tree = build_tree(aside, source.oid("HEAD"), [TreeChange(b"new", REGULAR, content)])
+        tree = build_tree(aside, source.oid("HEAD"), [TreeChange(b"new", REGULAR, content_of(content))])
         assert [m.path for m in grep(aside, tree, Query("only for"), (), 30)] == [b"new"]
         assert aside.attempt("cat-file", "-e", tree).code == 0
         place = aside.new_objects

@@ -14,6 +14,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git import maintenance, objects
 from sandbox.git.cache_clones import refresh
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.maintenance import DAY_S, ObjectFiles, is_repack_due, repack, store_objects
 from sandbox.git.partial import mark_partial
@@ -38,7 +39,7 @@ def head(git: Git) -> str:
 
 def store(git: Git, content: bytes) -> str:
     """Store a file that no ref leads to. Returns its object id."""
-    objects.build_tree(git, head(git), [TreeChange(b"large", REGULAR, content)])
+    objects.build_tree(git, head(git), [TreeChange(b"large", REGULAR, content_of(content))])
     return objects.blob_id(content)
 
 
@@ -79,7 +80,7 @@ def test_an_object_that_a_ref_leads_to_again_is_kept(git: Git) -> None:
     oid = store(git, content)
     repack(git)
     commit = objects.build_commit(
-        git, head(git), [TreeChange(b"large", REGULAR, content)], "again\n", {**IDENTITY}
+        git, head(git), [TreeChange(b"large", REGULAR, content_of(content))], "again\n", {**IDENTITY}
     ).commit
     objects.move_ref(git, "refs/heads/space-agent/task", commit, "0" * 40)
     repack(git, unreachable_s=NOW)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects, process
+from sandbox.git.contents import content_of
 from sandbox.git.diff import split_renames
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
 from sandbox.git.object_cache import BoundedCache, ObjectCache, combine_differences
@@ -247,7 +248,7 @@ def test_a_rename_with_an_edit_counts_as_both_of_its_leaves() -> None:
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 def test_a_commit_built_in_one_run_is_the_one_of_plain_git(upstream: Upstream, message: str) -> None:
     parent, git = committed(upstream, BASE), Git(upstream.git_dir)
-    commit, tree = objects.build_commit(git, parent, [TreeChange(b"n", REGULAR, b"1")], message, IDENTITY)
+    commit, tree = objects.build_commit(git, parent, [TreeChange(b"n", REGULAR, content_of(b"1"))], message, IDENTITY)
     assert commit == objects.commit_tree(git, tree, parent, message, IDENTITY)
     assert upstream.git("rev-parse", f"{commit}:n").decode().strip() == blob_id(b"1")
     assert upstream.git("for-each-ref", "refs/sandbox") == b""
@@ -262,7 +263,7 @@ def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, n
     who = choose_identity(with_name.settings, with_name.git_operator).as_environment(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
-    commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, b"1")], "m\n", who)
+    commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, content_of(b"1"))], "m\n", who)
     assert commit == objects.commit_tree(git, tree, head, "m\n", who)
     desk.git("fsck", "--strict", commit)
 
@@ -275,7 +276,7 @@ def test_a_commit_other_than_the_intended_one_is_refused(upstream: Upstream, tmp
         TAMPERING.format(git=process.git_executable()).replace("s/^M 100644 /M 100755 /", "s/^author A/author B/")
     )
     program.chmod(0o755)
-    change = [TreeChange(b"n", REGULAR, b"1")]
+    change = [TreeChange(b"n", REGULAR, content_of(b"1"))]
     assert objects.build_commit(Git(upstream.git_dir), parent, change, "m\n", IDENTITY)
     with refused(ErrorCode.INTERNAL):
         objects.build_commit(Git(upstream.git_dir, str(program)), parent, change, "m\n", IDENTITY)

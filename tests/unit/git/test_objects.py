@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import blobs, objects
+from sandbox.git.contents import content_of
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeChange
 from sandbox.git.objects import TreeBudget
 from sandbox.git.process import Git
@@ -20,7 +21,7 @@ NO_OBJECT = "1" * 40
 
 
 def put(path: bytes, content: bytes, mode: str = REGULAR) -> TreeChange:
-    return TreeChange(path, mode, content)
+    return TreeChange(path, mode, content_of(content))
 
 
 def drop(path: bytes) -> TreeChange:
@@ -219,15 +220,15 @@ def test_e07_a_large_blob_is_refused_by_its_size_alone(upstream: Upstream) -> No
     with refused(ErrorCode.QUOTA_EXCEEDED):
         objects.list_tree(git, tree, TreeBudget(blob_bytes=1024**2))
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        list(objects.read_blobs(git, [oid], limit=1024**2))
+        list(blobs.read_blobs(git, [oid], limit=1024**2))
 
 
 def test_blobs_come_in_the_order_asked_and_as_often(upstream: Upstream) -> None:
     contents = [b"one", b"", b"\0\xff\n", b"two\n", b"one"]
     oids = [upstream.git("hash-object", "-w", "--stdin", stdin=c).decode().strip() for c in contents]
-    assert list(objects.read_blobs(Git(upstream.git_dir), oids)) == contents
+    assert list(blobs.read_blobs(Git(upstream.git_dir), oids)) == contents
     assert [objects.blob_id(c) for c in contents] == oids
-    assert list(objects.read_blobs(Git(upstream.git_dir), [])) == []
+    assert list(blobs.read_blobs(Git(upstream.git_dir), [])) == []
 
 
 def test_a_missing_object_or_a_tree_is_no_blob(upstream: Upstream) -> None:
@@ -235,7 +236,7 @@ def test_a_missing_object_or_a_tree_is_no_blob(upstream: Upstream) -> None:
     upstream.commit()
     for oid in (NO_OBJECT, upstream.oid("HEAD^{tree}")):
         with refused(ErrorCode.NOT_FOUND):
-            list(objects.read_blobs(Git(upstream.git_dir), [oid]))
+            list(blobs.read_blobs(Git(upstream.git_dir), [oid]))
 
 
 def test_peel_and_resolve_answer_none_for_what_is_not_there(upstream: Upstream) -> None:
@@ -259,7 +260,7 @@ def test_sha256_repositories_are_understood(upstream: Upstream) -> None:
     source.write("f", b"x")
     commit = source.commit()
     git = Git(source.git_dir)
-    tree = objects.build_tree(git, commit, [put(b"g", b"y")])
+    tree = objects.build_tree(git, commit, [TreeChange(b"g", REGULAR, content_of(b"y", 64))])
     assert len(tree) == 64
     assert set(leaves(source, tree)) == {b"f", b"g"}
 
@@ -301,7 +302,7 @@ def test_build_tree_makes_the_tree_plain_git_would(upstream: Upstream, changes: 
     for change in changes:
         if change.content is None:
             del expected[change.path]
-    expected |= {c.path: (c.mode, c.content) for c in changes if c.content is not None}
+    expected |= {c.path: (c.mode, b"".join(c.content.read())) for c in changes if c.content is not None}
     git = Git(upstream.git_dir)
     assert objects.build_tree(git, base, changes) == written(upstream, expected)
     assert not git.run("for-each-ref", "refs/sandbox/")

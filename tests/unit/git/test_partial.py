@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects
+from sandbox.git import blobs, objects
 from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.partial import (
     fetch_missing_blobs,
@@ -75,7 +76,7 @@ def test_a_partial_clone_has_all_commits_and_the_default_branchs_files(
     partial: Git, upstream: Upstream, access: RemoteAccess, tmp_path: Path
 ) -> None:
     assert [e.path for e in objects.list_tree(partial, tree(partial, "main"))] == [b"changed", b"d/stayed"]
-    assert list(objects.read_blobs(partial, [upstream.oid("main:changed")])) == [b"new\n"]
+    assert list(blobs.read_blobs(partial, [upstream.oid("main:changed")])) == [b"new\n"]
     missing = {upstream.oid("main~1:changed"), upstream.oid("topic:only/here")}
     assert set(list_missing_objects(partial)) == missing
     assert objects.count_commits(partial, upstream.oid("main~1"), upstream.oid("topic")) == 2
@@ -220,7 +221,7 @@ def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
 ) -> None:
     base = upstream.oid("topic")
     fetch_missing_blobs(partial, access, objects.tree_of(partial, base))
-    built = objects.build_tree(partial, base, [TreeChange(b"new", REGULAR, b"x")])
+    built = objects.build_tree(partial, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
     ours = objects.commit_tree(partial, built, base, "x\n", IDENTITY)
     objects.move_ref(partial, "refs/heads/space-agent/task-1-x", ours, "0" * 40)
     objects.move_ref(partial, "refs/heads/space-agent/task-2-x", base, "0" * 40)

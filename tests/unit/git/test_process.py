@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.memory_limits import SMALL
 from sandbox.git.process import (
     CUT_MARK,
-    READ_MEMORY_BYTES,
     SAFE_PATH,
-    WALK_MEMORY_BYTES,
     Git,
     LineSplitter,
     NetworkAccess,
@@ -25,6 +27,7 @@ from sandbox.git.process import (
     git_executable,
     git_version,
 )
+from sandbox.memory import MemoryBudget
 from tests.unit.conftest import Upstream, refused
 
 ENVIRONMENT = {
@@ -459,8 +462,12 @@ def test_a_host_with_lower_limits_keeps_them() -> None:
 
 @pytest.mark.parametrize(
     ("command", "most"),
-    [(["cat-file", "--batch"], READ_MEMORY_BYTES), (["rev-list", "--stdin"], WALK_MEMORY_BYTES)],
-    ids=["reads", "walks"],
+    [
+        (["cat-file", "--batch"], SMALL.limit_bytes),
+        (["rev-list", "--stdin"], SMALL.limit_bytes),
+        (["rev-list", "--objects", "--stdin"], 4096 * 1024**2),
+    ],
+    ids=["reads", "walks", "walks-all"],
 )
 def test_s09_a_local_git_has_a_limit_on_its_memory(upstream: Upstream, command: list[str], most: int) -> None:
     reads, writes = os.pipe()
@@ -471,7 +478,42 @@ def test_s09_a_local_git_has_a_limit_on_its_memory(upstream: Upstream, command: 
     assert line.split()[3:5] == [str(most)] * 2
 
 
+def test_s09_a_denied_limit_is_a_typed_error_and_ends_git(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(resource, "prlimit", denied)
+    with refused(ErrorCode.INTERNAL) as caught:
+        Git(upstream.git_dir).run("version")
+    assert "prlimit" in caught.value.hint
+
+
+def test_s09_a_local_git_reserves_its_memory_and_returns_it(upstream: Upstream) -> None:
+    budget = MemoryBudget(SMALL.reserved_bytes)
+    git = Git(upstream.git_dir, budget=budget)
+    with git.stream("version") as process:
+        assert budget.free_bytes == 0
+        with ThreadPoolExecutor(1) as other, refused(ErrorCode.TIMEOUT):
+            other.submit(git.run, "version", deadline_s=0.1).result()
+        assert process.stdout.read()
+    assert git.run("version")
+    assert budget.free_bytes == SMALL.reserved_bytes
+
+
 OUT_OF_MEMORY = "error: Out of memory, malloc failed (tried to allocate 67108865 bytes)"
+
+
+@pytest.mark.parametrize(("command", "calls"), [("ls-tree", 2), ("update-ref", 1)])
+def test_s09_a_reading_command_with_too_little_memory_is_repeated_once_with_more(
+    upstream: Upstream, tmp_path: Path, command: str, calls: int
+) -> None:
+    """A command that changes something is not."""
+    program, count = tmp_path / "git", tmp_path / "count"
+    program.write_text(f"#!/bin/sh\necho >> {count}\necho '{OUT_OF_MEMORY}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        Git(upstream.git_dir, str(program)).run(command)
+    assert count.read_text() == "\n" * calls
 
 
 def test_s09_a_local_git_without_memory_is_a_typed_error_and_never_an_answer(

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects
+from sandbox.git import blobs, objects
+from sandbox.git.contents import content_of
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
@@ -19,7 +20,7 @@ from sandbox.git.scratch_objects import FOLDER, compute_tree_id, is_in_use, scra
 from tests.unit.conftest import IDENTITY, Upstream, initialised, refused
 
 CONTENT = os.urandom(5000)
-CHANGES = [TreeChange(b"d/new", REGULAR, CONTENT)]
+CHANGES = [TreeChange(b"d/new", REGULAR, content_of(CONTENT))]
 HOLD = """
 import os, signal, sys
 from pathlib import Path
@@ -50,13 +51,13 @@ def head(git: Git) -> str:
 @pytest.mark.parametrize("count", [1, 150])
 def test_s07_the_objects_can_be_read_and_are_not_kept(git: Git, count: int) -> None:
     """Control: the same tree, built in the repository, leaves its objects."""
-    changes = [TreeChange(b"d/%d" % number, REGULAR, b"%d" % number + CONTENT) for number in range(count)]
+    changes = [TreeChange(b"d/%d" % number, REGULAR, content_of(b"%d" % number + CONTENT)) for number in range(count)]
     before, base = stored(git), head(git)
     with scratch_objects(git) as aside:
         tree = objects.build_tree(aside, base, changes)
         blob = objects.find_blob(aside, tree, b"d/0")
         assert blob is not None
-        assert list(objects.read_blobs(aside, [blob])) == [b"0" + CONTENT]
+        assert list(blobs.read_blobs(aside, [blob])) == [b"0" + CONTENT]
         assert len(diff_trees(aside, base, tree)) == count
         assert git.attempt("cat-file", "-e", tree).code != 0
     assert stored(git) == before
@@ -83,7 +84,7 @@ def test_what_is_kept_after_a_look_is_complete(git: Git) -> None:
     assert kept.tree == tree
     objects.move_ref(git, "refs/heads/kept", kept.commit, "0" * 40)
     git.run("fsck", "--connectivity-only", "--strict")
-    assert [len(content) for content in objects.read_blobs(git, [objects.blob_id(CONTENT)])] == [len(CONTENT)]
+    assert [len(content) for content in blobs.read_blobs(git, [objects.blob_id(CONTENT)])] == [len(CONTENT)]
 
 
 @pytest.mark.parametrize("name", ["a:b", 'quo"te', "back\\slash", "new\nline", "\u00e4", "\udcff"])
@@ -102,7 +103,7 @@ def test_any_path_of_a_repository_will_do(tmp_path: Path, name: str) -> None:
 def test_a_look_that_fails_leaves_nothing_either(git: Git) -> None:
     before = stored(git)
     with refused(ErrorCode.INTERNAL), scratch_objects(git) as aside:
-        objects.build_tree(aside, head(git), [*CHANGES, TreeChange(b"f/below", REGULAR, CONTENT)])
+        objects.build_tree(aside, head(git), [*CHANGES, TreeChange(b"f/below", REGULAR, content_of(CONTENT))])
     assert stored(git) == before
     assert list((git.git_dir / FOLDER).iterdir()) == []
 

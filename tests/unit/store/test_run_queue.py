@@ -51,6 +51,12 @@ def served(tickets: Sequence[Ticket]) -> str:
     return order
 
 
+def test_a_ticket_of_an_earlier_version_needs_no_memory() -> None:
+    """Its file would otherwise stay for ever."""
+    found = parse_ticket(f"w-00000001-000000000002-{'a' * 16}-task-1")
+    assert found == Ticket(False, 1, 2, "a" * 16, "task-1", 0)
+
+
 def test_a_tickets_name_says_all_there_is_to_know() -> None:
     for ticket in drawn(["task-1", "github.com-a-b", "x" * 200]):
         for running in (True, False):

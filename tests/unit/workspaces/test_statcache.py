@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.files.stamps import TrustedBefore, coarse_now_ns, keeps_times, stamp_of
+from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.objects import build_tree, list_tree
 from sandbox.git.process import Git
@@ -81,10 +82,10 @@ def test_an_index_of_before_the_last_boot_is_none(
 def test_an_index_follows_the_head_and_forgets_the_stamps_of_what_moved(source: Upstream, index: StatIndex) -> None:
     git = Git(source.git_dir)
     changes = (
-        TreeChange(b"f", REGULAR, b"two\n"),
+        TreeChange(b"f", REGULAR, content_of(b"two\n")),
         TreeChange(b"d/e/x", "000000", None),
-        TreeChange(b"new/file", REGULAR, b"x"),
-        TreeChange(b"link", REGULAR, b"no link"),
+        TreeChange(b"new/file", REGULAR, content_of(b"x")),
+        TreeChange(b"link", REGULAR, content_of(b"no link")),
     )
     tree = build_tree(git, source.oid("HEAD"), changes)
     before = index.folders[b""].known.by_name()

@@ -12,6 +12,7 @@ import pytest
 from sandbox.config import DiskSettings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
+from sandbox.git.contents import content_of
 from sandbox.git.entries import GITLINK, REGULAR, TreeChange, TreeEntry
 from sandbox.store.home import Home
 from sandbox.workbench.controller.disk_admission import SPARE_BYTES, SPARE_FILES, Demand, DiskAdmission, Writer
@@ -242,6 +243,6 @@ def test_a_checkout_takes_no_more_than_its_demand(tmp_path: Path) -> None:
 
 
 def test_objects_need_twice_their_content_and_the_trees_above_it() -> None:
-    changes = [TreeChange(b"d/f", REGULAR, b"x" * 5000), TreeChange(b"gone", "000000", None)]
+    changes = [TreeChange(b"d/f", REGULAR, content_of(b"x" * 5000)), TreeChange(b"gone", "000000", None)]
     assert demand_of_objects(changes) == Demand(2 * (8192 + 2 * 4096 + 4096), 2 * (1 + 2 + 1 + 1))
     assert demand_of_contents([]) == Demand()

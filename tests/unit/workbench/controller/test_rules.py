@@ -199,7 +199,7 @@ def test_an_operator_adds_to_the_commit_policy_and_takes_out_of_it(tmp_path: Pat
     )
     policy = commit.merge_operator_commit_policy(COMMIT, own)
     suspicious = {
-        path: policy.find_suspicion(path, content, 10_000) is not None
+        path: policy.find_suspicion(commit.AddedFile(path, 9, content), 10_000) is not None
         for path, content in {
             "x.blend": b"", "cache/x": b"", "x.png": b"\x89PNG\0", "x.o": b"", "x.jar": b"", ".venv/x": b"",
             "x.bin": b"PK\x03\x04\0",
@@ -208,7 +208,7 @@ def test_an_operator_adds_to_the_commit_policy_and_takes_out_of_it(tmp_path: Pat
     assert suspicious == {
         "x.blend": True, "cache/x": True, "x.png": True, "x.o": True, "x.jar": False, ".venv/x": False, "x.bin": False,
     }  # fmt: skip
-    assert COMMIT.find_suspicion("x.jar", b"", 10_000), "the control"
+    assert COMMIT.find_suspicion(commit.AddedFile("x.jar", 0, b""), 10_000), "the control"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
+from sandbox.git.contents import content_of
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import Query, grep
 from sandbox.git.objects import build_tree
@@ -48,7 +49,7 @@ class Source:
         self.upstream = upstream
 
     def tree(self, changes: dict[bytes, tuple[str, bytes]]) -> str:
-        return build_tree(self.git, self.commit, [TreeChange(p, m, c) for p, (m, c) in changes.items()])
+        return build_tree(self.git, self.commit, [TreeChange(p, m, content_of(c)) for p, (m, c) in changes.items()])
 
     def checkout(self, tree: str) -> Path:
         return ensure_pristine(self.git, tree, self.folder / tree, None)

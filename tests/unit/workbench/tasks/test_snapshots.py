@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import objects
+from sandbox.git import blobs, objects
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.policy.paths import RepoPath
@@ -384,15 +384,15 @@ def test_p03_what_needs_no_content_is_taken_back_when_git_cannot_be_read_either(
     taken = desk.workbench.snapshot(desk.task.id)
     change_all_kinds(desk)
     before = on_disk(desk.root)
-    real, asked = objects.read_blobs, list[int]()
+    real, asked = blobs.stream_blobs, list[int]()
 
-    def read_once(git: Git, oids: Sequence[str]) -> Iterator[bytes]:
+    def read_once(git: Git, oids: Sequence[str]) -> Iterator[blobs.BlobReader]:
         asked.append(1)
         if len(asked) > 1:
             raise OSError(errno.ENOSPC, "no space left")
         return real(git, oids)
 
-    monkeypatch.setattr(restore, "read_blobs", read_once)
+    monkeypatch.setattr(restore, "stream_blobs", read_once)
     breaking(monkeypatch, restore, "_write_state", 5)
     with pytest.raises(Broken):
         desk.workbench.restore(desk.task.id, taken.id)

@@ -11,7 +11,7 @@ from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.files.tree import sha256_of
 from sandbox.models import Change, ChangeKind
-from sandbox.policy.commit import CommitPolicy, load_commit_policy
+from sandbox.policy.commit import AddedFile, CommitPolicy, load_commit_policy
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -197,4 +197,4 @@ def test_the_shipped_policy_is_in_lower_case() -> None:
     policy = load_commit_policy(find_resources("policies"))
     words = [*policy.names, *policy.suffixes, *policy.folders]
     assert words == [word.lower() for word in words]
-    assert CommitPolicy().find_suspicion("x.o", ELF, 10_000) is None
+    assert CommitPolicy().find_suspicion(AddedFile("x.o", 4, ELF), 10_000) is None

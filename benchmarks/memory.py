@@ -1,0 +1,256 @@
+"""Peak memory of the controller and its git commands while a repository or a guest attacks it (THREATS S09).
+
+`python -m benchmarks.memory [MIB] [ATTACK ...]`: the size of the large files, 511 by default, and attacks by name, all
+by default. Each attack runs in a process of its own, and a sampler adds the resident memory of that process and of all
+its children every few milliseconds. The floor is the target: 300 MiB for one request, 600 MiB for sixteen at once.
+No container is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks._harness import judge
+from sandbox import Workbench
+from sandbox.errors import SandboxError
+
+MIB = 1024**2
+THREADS = 16
+NEW_FILES = 450_000
+ONE, ALL = 300, 600
+_PAUSE_S = 0.003
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+# --- a pack that is small, and a file that is large
+
+
+def hash_object(kind: bytes, content: bytes) -> str:
+    return hashlib.sha1(b"%s %d\0" % (kind, len(content)) + content, usedforsecurity=False).hexdigest()
+
+
+def entry_header(kind: int, size: int) -> bytes:
+    """gitformat-pack(5): three bits of type, then the size, seven bits to a byte."""
+    first, size = (kind << 4) | (size & 15), size >> 4
+    return bytes([first | 0x80]) + varint(size) if size else bytes([first])
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def delta_on_zeros(size: int, ending: bytes) -> bytes:
+    """Copy the whole base, then add the ending."""
+    copies, step = b"", 0xFFFFFF
+    for start in range(0, size, step):
+        copies += b"\xff" + struct.pack("<I", start) + struct.pack("<I", min(step, size - start))[:3]
+    return varint(size) + varint(size + len(ending)) + copies + bytes([len(ending)]) + ending
+
+
+def write_repository(git_dir: Path, size: int, endings: list[bytes]) -> None:
+    """A repository with one commit: zero bytes as `base` if there are no endings, else only differences from them."""
+    zeros = bytes(size)
+    base = hash_object(b"blob", zeros)
+    packed = [entry_header(3, size) + zlib.compress(zeros)]
+    names = {b"base": base} if not endings else {}
+    for number, ending in enumerate(endings):
+        delta = delta_on_zeros(size, ending)
+        packed.append(entry_header(7, len(delta)) + bytes.fromhex(base) + zlib.compress(delta))
+        names[b"f%03d" % number] = hash_object(b"blob", zeros + ending)
+    leaves = b"".join(b"100644 %s\0%s" % (name, bytes.fromhex(oid)) for name, oid in sorted(names.items()))
+    who = b"a <a@example.com> 1700000000 +0000"
+    tree = hash_object(b"tree", leaves).encode()
+    commit = b"tree %s\nauthor %s\ncommitter %s\n\nx\n" % (tree, who, who)
+    packed += [
+        entry_header(2, len(leaves)) + zlib.compress(leaves),
+        entry_header(1, len(commit)) + zlib.compress(commit),
+    ]
+    body = b"PACK" + struct.pack(">II", 2, len(packed)) + b"".join(packed)
+    pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
+    git = ["git", f"--git-dir={git_dir}"]
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", git_dir], check=True)
+    subprocess.run([*git, "index-pack", "--stdin"], input=pack, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*git, "update-ref", "refs/heads/main", hash_object(b"commit", commit)], check=True)
+
+
+# --- the attacks: each prepares itself in a home, then runs in a process of its own
+
+
+class Site:
+    """A home with repositories."""
+
+    def __init__(self, folder: Path, size: int, workbench: Workbench) -> None:
+        self.folder, self.size, self.workbench = folder, size, workbench
+
+    def clone(self, name: str, size: int, endings: list[bytes]) -> str:
+        remote = self.folder / f"{name}.git"
+        if not remote.exists():
+            write_repository(remote, size, endings)
+        return self.workbench.clone(str(remote)).repository.id
+
+    def new_task(self) -> str:
+        return self.workbench.create_task(self.clone("small", 100, [])).id
+
+    def root_of(self, task_id: str) -> Path:
+        return next(self.folder.glob(f"home/**/worktrees/**/{task_id}"))
+
+    def write_large(self, task_id: str) -> None:
+        with (self.root_of(task_id) / "large").open("wb") as file:
+            file.truncate(self.size)
+
+
+def attempt(work: Callable[[], object]) -> None:
+    """Run a request that may be refused."""
+    try:
+        work()
+    except SandboxError as error:
+        print(f"refused: {error.code}, {error.brief}", file=sys.stderr)
+
+
+def prepare_deltas(site: Site) -> list[str]:
+    return [site.clone("deltas", site.size, [b"x", b"y"])]
+
+
+def prepare_large_file(site: Site) -> list[str]:
+    return [site.clone("large", site.size, [])]
+
+
+def prepare_new_file(site: Site) -> list[str]:
+    task = site.new_task()
+    site.write_large(task)
+    return [task]
+
+
+def prepare_many_files(site: Site) -> list[str]:
+    task = site.new_task()
+    root = site.root_of(task)
+    for number in range(NEW_FILES):
+        if number % 1000 == 0:
+            (root / f"d{number}").mkdir()
+            folder = os.open(root / f"d{number}", os.O_RDONLY)
+        os.close(os.open(f"file-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        if number % 1000 == 999:
+            os.close(folder)
+    return [task]
+
+
+def prepare_mix(site: Site) -> list[str]:
+    return [*prepare_deltas(site), *prepare_large_file(site), *(prepare_new_file(site)[0] for _ in range(THREADS - 4))]
+
+
+def create(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.create_task(words[0]))
+
+
+def status(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.status(words[0]))
+
+
+def diff(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.diff(words[0]))
+
+
+def snapshot(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.snapshot(words[0]))
+
+
+def mix(workbench: Workbench, words: list[str]) -> None:
+    """Sixteen requests at once: checkouts of both repositories, and looks at tasks with a new large file."""
+    looks = (status, diff, snapshot)
+    work = [(create, [words[0]]), (create, [words[1]]), (create, [words[0]]), (create, [words[1]])]
+    work += [(looks[number % 3], [task]) for number, task in enumerate(words[2:])]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda item: item[0](workbench, item[1]), work))
+
+
+ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[str]], None], int]] = {
+    "deltas": (prepare_deltas, create, ONE),
+    "checkout": (prepare_large_file, create, ONE),
+    "status": (prepare_new_file, status, ONE),
+    "diff": (prepare_new_file, diff, ONE),
+    "snapshot": (prepare_new_file, snapshot, ONE),
+    "new-files": (prepare_many_files, status, ONE),
+    "mix": (prepare_mix, mix, ALL),
+}
+
+
+# --- measuring
+
+
+def tree_of(pid: int) -> Iterator[int]:
+    """A process and all its descendants."""
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from tree_of(int(child))
+
+
+def resident_bytes(root: int) -> int:
+    """Resident memory. A child that has not started its program yet shares the memory of its parent: not counted."""
+    total = 0
+    ours = Path(f"/proc/{root}/exe").readlink()
+    for pid in tree_of(root):
+        with suppress(OSError):
+            if pid == root or Path(f"/proc/{pid}/exe").readlink() != ours:
+                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    return total
+
+
+def peak_of(command: list[str]) -> int:
+    """The highest sum in bytes while a command runs. Raises: CalledProcessError."""
+    process = subprocess.Popen(command)
+    highest = 0
+    while process.poll() is None:
+        with suppress(OSError):
+            highest = max(highest, resident_bytes(process.pid))
+        time.sleep(_PAUSE_S)
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return highest
+
+
+def measure(name: str, size_mib: int) -> None:
+    prepare, _, target = ATTACKS[name]
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
+        home = Path(folder) / "home"
+        with Workbench(home, allow_file=True, environ=os.environ) as workbench:
+            words = prepare(Site(Path(folder), size_mib * MIB, workbench))
+        try:
+            peak = peak_of([sys.executable, "-m", "benchmarks.memory", "--attack", name, str(home), *words])
+            judge(f"memory, {name}", [(peak / MIB, target)], floor_name="the limit", target="1x", unit="MiB")
+        finally:
+            with Workbench(home, allow_file=True, environ=os.environ) as workbench:
+                for task in workbench.tasks():
+                    workbench.close_task(task.id, delete_worktree=True, discard=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--attack"]:
+        name, home, *words = sys.argv[2:]
+        with Workbench(Path(home), allow_file=True, environ=os.environ) as workbench:
+            ATTACKS[name][1](workbench, words)
+        return
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    chosen = [word for word in sys.argv[1:] if word in ATTACKS] or list(ATTACKS)
+    for name in chosen:
+        measure(name, sizes[0] if sizes else 511)
+
+
+if __name__ == "__main__":
+    main()

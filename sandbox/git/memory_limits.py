@@ -1,0 +1,77 @@
+"""How much memory a git command may use: what it reserves of the budget, and the kernel's limit on it (ADR 47)."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+
+_MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class GitMemory:
+    """`reserved_bytes`: of the budget of all threads. `limit_bytes`: data of the process (RLIMIT_DATA)."""
+
+    reserved_bytes: int
+    limit_bytes: int
+
+
+SMALL = GitMemory(32 * _MIB, 32 * _MIB)
+"""Enough for almost every command. Reached: reading commands are repeated once with `LARGE`."""
+LARGE = GitMemory(256 * _MIB, 256 * _MIB)
+"""For large objects and trees, and long histories. Reached: `quota_exceeded`."""
+_SEARCH = GitMemory(128 * _MIB, 192 * _MIB)  # eight stacks of 8 MiB count for the kernel; threads hardly use them
+_HISTORY = GitMemory(256 * _MIB, 4096 * _MIB)  # a record for each object of the history, as when it was fetched
+
+_REPEATABLE = frozenset(
+    {"cat-file", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-list", "rev-parse", "show-ref"}
+)
+
+
+def is_repeatable(args: Sequence[str]) -> bool:
+    """Whether a command only reads, so that it can be repeated with more memory."""
+    return args[0] in _REPEATABLE
+
+
+def choose_memory(args: Sequence[str], requested: GitMemory) -> GitMemory:
+    """The memory of a local command; `requested` unless the command is known to need something else. Pure."""
+    if args[0] in {"fsck", "repack"} or (args[0] == "rev-list" and "--objects" in args):
+        return _HISTORY
+    return _SEARCH if args[0] == "grep" else requested
+
+
+def limit_memory(pid: int, most: int) -> bool:
+    """Limit the data of a process that was just started; mapped packs do not count.
+
+    The process may have allocated before, so that is compared with the limit afterwards: from then on the kernel checks
+    each allocation. Costs a system call and one small file; a `prlimit` before git would cost one more program.
+    Returns whether the process is within the limit. Raises: `internal` if the kernel does not allow to set it.
+    """
+    try:
+        with suppress(ProcessLookupError):  # it has ended
+            _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, resource.RLIMIT_DATA, (allowed, allowed))
+    except PermissionError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            "The memory of a git command cannot be limited",
+            details=str(error),
+            hint="The controller needs the system call prlimit on its own children; a seccomp profile may deny it.",
+        ) from error
+    return _read_data_bytes(pid) <= most
+
+
+def _read_data_bytes(pid: int) -> int:
+    """Private writable memory (VmData). 0 for a process that has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return 0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith(b"VmData:")]
+    return int(sizes[0]) * 1024 if sizes else 0

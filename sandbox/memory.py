@@ -1,0 +1,82 @@
+"""One budget of memory for all threads of this process and the git commands that they start.
+
+Theory. A count of threads does not limit memory: sixteen that each read a large file need sixteen times its size.
+So work reserves bytes before it uses them, waits while others hold them, and returns them at its end. A thread takes
+what it needs in one piece, and in the order of arrival, so a large reservation is not passed by small ones for ever. A
+thread that holds a reservation never waits for another: what it takes in addition exceeds the budget by a little, and
+no two threads can wait for each other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandbox.errors import ErrorCode, SandboxError
+
+BUDGET_BYTES = 384 * 1024**2
+"""All git commands that read this host's clones, and what the threads read into memory, together."""
+
+
+class MemoryBudget:
+    """A semaphore that counts bytes. Thread-safe and fair."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = total_bytes
+        self._free = total_bytes
+        self._changed = threading.Condition()
+        self._queue: deque[object] = deque()
+        self._holders: Counter[int] = Counter()
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are not reserved. Below 0: reservations inside others exceed the budget."""
+        return self._free
+
+    @contextmanager
+    def reserve(self, size_bytes: int, deadline_s: float) -> Iterator[None]:
+        """Hold a reservation. Raises: `timeout` if it is not free in time; `quota_exceeded` if it never can be."""
+        thread = threading.get_ident()
+        with self._changed:
+            if not self._holders[thread]:
+                self._wait_for(size_bytes, deadline_s)
+            self._free -= size_bytes
+            self._holders[thread] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += size_bytes
+                self._holders[thread] -= 1
+                if not self._holders[thread]:
+                    del self._holders[thread]
+                self._changed.notify_all()
+
+    def _wait_for(self, size_bytes: int, deadline_s: float) -> None:
+        """Wait in the queue. The caller holds the lock, which is released while it waits."""
+        if size_bytes > self._total:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"This needs {size_bytes} bytes of memory; all work of the controller may use {self._total}",
+            )
+        end = time.monotonic() + deadline_s
+        ticket = object()
+        self._queue.append(ticket)
+        try:
+            while self._queue[0] is not ticket or self._free < size_bytes:
+                if not self._changed.wait(end - time.monotonic()) and time.monotonic() >= end:
+                    raise SandboxError(
+                        ErrorCode.TIMEOUT,
+                        f"Other requests used the controller's memory for {deadline_s:g} s",
+                        hint="Try again when fewer requests are running.",
+                    )
+        finally:
+            self._queue.remove(ticket)
+            self._changed.notify_all()
+
+
+PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
+"""Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
