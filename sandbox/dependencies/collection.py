@@ -15,6 +15,7 @@ from sandbox.policy import untrusted_toml
 FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
 MAX_FILES = 64
+ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
 
 ReadFile = Callable[[str], bytes | None]
@@ -55,7 +56,7 @@ class Collection:
         """Add a list of requirement texts; anything else in its place is refused."""
         if not isinstance(texts, list):
             return self.refuse(str(type(texts).__name__), RefusalReason.SYNTAX, origin)
-        for text in texts:
+        for text in texts[: MAX_ENTRIES + 1]:
             if isinstance(text, str):
                 self.add_text(text, role, origin)
             else:
@@ -116,9 +117,8 @@ class Collection:
 
     def _refuse_rest(self, origin: str) -> None:
         """Record that entries were not read; one record says so for all of them."""
-        rest = refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin)
-        if self.refused[-1:] != [rest]:
-            self.refused.append(rest)
+        if not self.refused or (self.refused[-1].reason, self.refused[-1].origin) != (RefusalReason.LIMIT, origin):
+            self.refused.append(refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin))
 
     def _read_once(self, path: str, limit: int) -> str | None:
         if sum(text is not None for text in self.files.values()) >= MAX_FILES:
@@ -127,7 +127,8 @@ class Collection:
         content = self.read(path)
         if content is None:
             return None
-        if len(content) > limit:
+        total = len(content) + sum(len(text) for text in self.files.values() if text is not None)
+        if len(content) > limit or total > ALL_BYTES:
             self.refuse(f"{len(content)} bytes", RefusalReason.LIMIT, path)
             return None
         try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 
 from packaging.utils import canonicalize_name
 
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.collection import MAX_ENTRIES, Collection
 from sandbox.dependencies.pyproject import add_extra, classify_list
 from sandbox.dependencies.requirement_files import add_itself, read_requirement_file
 from sandbox.models.dependencies import RefusalReason
@@ -190,9 +190,18 @@ def _literal_texts(node: ast.expr | None, names: Mapping[str, ast.expr], depth: 
     if isinstance(node, ast.Name):
         return _literal_texts(names.get(node.id), names, depth + 1)
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        parts = [_literal_texts(element, {}, depth + 1) for element in node.elts]
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = [_literal_texts(side, names, depth + 1) for side in (node.left, node.right)]
-    else:
-        return None
-    return None if None in parts else [text for part in parts if part for text in part]
+        return _join_texts(node.elts, {}, depth)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _join_texts([node.left, node.right], names, depth)
+    return None
+
+
+def _join_texts(nodes: Sequence[ast.expr], names: Mapping[str, ast.expr], depth: int) -> list[str] | None:
+    """The strings of all nodes; None as soon as one has none or they are too many: sums of sums grow fast."""
+    texts: list[str] = []
+    for node in nodes:
+        found = _literal_texts(node, names, depth + 1)
+        if found is None or len(texts) + len(found) > MAX_ENTRIES:
+            return None
+        texts += found
+    return texts

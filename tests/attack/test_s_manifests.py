@@ -146,6 +146,14 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "bytes that are no text": ("requirements.txt", b"\xff\xfe" * 1_000),
     "too many requirements": ("requirements.txt", "".join(f"a{n}\n" for n in range(30_000))),
     "markers": ("requirements.txt", ("a; " + "(" * 300 + "\n") * 500),
+    "sums of long lists": (
+        "setup.py",
+        "a0 = ["
+        + "'x'," * 50_000
+        + "]\n"
+        + "".join(f"a{n + 1} = a{n} + a{n}\n" for n in range(9))
+        + "setup(install_requires=a9)",
+    ),
     "lists that name themselves": ("setup.py", "a = a + a\nsetup(install_requires=a)"),
     "groups that include others many times": ("pyproject.toml", _groups_that_include_others()),
 }
@@ -159,3 +167,13 @@ def test_s19_a_manifest_cannot_exhaust_its_reader(name: str) -> None:
     assert time.process_time() - begun < SECONDS
     assert manifest.refused or name in UNREFUSED
     assert len(manifest.requirements) <= 2_000
+
+
+def test_s19_files_that_include_many_others_cannot_exhaust_the_reader() -> None:
+    tree = {f"r{n}.txt": b"a\n" * 120_000 for n in range(64)}
+    tree["requirements.txt"] = "".join(f"-r {name}\n" for name in tree).encode()
+    begun = time.process_time()
+    manifest = read_python_manifest(tree.get)
+    assert time.process_time() - begun < SECONDS
+    assert RefusalReason.LIMIT in {refused.reason for refused in manifest.refused}
+    assert manifest.requirements, "void: the files are read"
