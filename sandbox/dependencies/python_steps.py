@@ -7,7 +7,7 @@ compiled).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -21,9 +21,6 @@ ENVIRONMENT = "layer"
 """The folders of a step's workspace: the archives, and the virtual environment that becomes the layer."""
 SELECTION = "selection.txt"
 """The fetch writes into this file which requirements it used."""
-
-TARGET = "/sandbox-layers/python"
-"""Where a check finds the layer: a relocatable virtual environment."""
 
 # Each try takes less, or is less exact, than the one before. $1: the date of the commit.
 FETCH_SCRIPT = """
@@ -116,11 +113,6 @@ def find_mismatches(packages: Iterable[LayerPackage], locked: Iterable[LockedPac
         for package in packages
         if (hashes := known.get((package.name, package.version))) and f"sha256:{package.sha256}" not in hashes
     )
-
-
-def build_environment(target: str, path: str) -> Mapping[str, str]:
-    """The variables of a check that has the layer at `target`. `path`: its PATH without the layer."""
-    return {"VIRTUAL_ENV": target, "PATH": f"{target}/bin:{path}"}
 
 
 def _format_constraints(locked: Iterable[LockedPackage]) -> Iterable[str]:

@@ -26,6 +26,8 @@ def seal_tree(root: Path, owner: tuple[int, int]) -> TreeSize:
     with a second name (which could be outside), and too many or too deeply nested files.
     """
     total = count = 0
+    if not stat.S_ISDIR(root.lstat().st_mode):  # a link would be mounted as what it leads to
+        raise _refusal("no directory at its top")
     try:
         for _, folders, names, folder in os.fwalk(root, follow_symlinks=False):
             os.fchown(folder, *owner)

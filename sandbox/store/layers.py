@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,19 +102,27 @@ class LayerStore:
             return layer.built_at
 
     @contextmanager
-    def use(self, layer: Layer) -> Iterator[Path]:
+    def use(self, key: str) -> Iterator[Path]:
         """Keep a layer from being removed; yields its tree. Raises: `not_found` if it has just been removed."""
+        layer = self.find(key)
+        with ExitStack() as stack:
+            if layer is None or not self._hold(layer, stack):
+                raise SandboxError(
+                    ErrorCode.NOT_FOUND,
+                    f"The layer {key[:12]} has just been removed",
+                    hint="Run the command again: the layer is built again.",
+                )
+            yield self.tree(layer)
+
+    def _hold(self, layer: Layer, stack: ExitStack) -> bool:
+        """Lock a layer for use, until `stack` ends. Returns whether it is still there."""
         tree = self.tree(layer)
-        with suppress(FileNotFoundError), _open_lock(tree, fcntl.LOCK_SH):
-            if tree.is_dir():
-                os.utime(_lock_path(tree))
-                yield tree
-                return
-        raise SandboxError(
-            ErrorCode.NOT_FOUND,
-            f"The layer {layer.key[:12]} has just been removed",
-            hint="Run the command again: the layer is built again.",
-        )
+        try:
+            stack.enter_context(_open_lock(tree, fcntl.LOCK_SH))
+            os.utime(_lock_path(tree))
+        except (FileNotFoundError, BlockingIOError):
+            return False
+        return tree.is_dir()
 
     def remove(self, layer: Layer) -> Path | None:
         """Remove the record of a layer; returns its tree, to be deleted. None if checks use the layer."""
@@ -128,6 +136,15 @@ class LayerStore:
                 return aside
         except BlockingIOError:
             return None
+
+    def claim_leftover(self, tree: Path) -> bool:
+        """Whether a tree without a record may be deleted; then its lock is removed."""
+        try:
+            with suppress(FileNotFoundError), _open_lock(tree, fcntl.LOCK_EX):
+                _lock_path(tree).unlink()
+        except BlockingIOError:
+            return False
+        return True
 
     def list_leftovers(self) -> list[Path]:
         """Trees without a record: of a build that was cut off, or of a removal."""

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -124,17 +125,22 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
 
 def _take_archives(folder: Path, target: Path) -> list[LayerPackage]:
     """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
-    if not names or len(names) > MAX_ARCHIVES:
-        raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
-    return [_take_archive(folder / name, target / name) for name in names]
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        names = sorted(entry.name for entry in os.scandir(handle))
+        if not 0 < len(names) <= MAX_ARCHIVES:
+            raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
+        return [_take_archive(handle, target / name) for name in names]
+    finally:
+        os.close(handle)
 
 
-def _take_archive(source: Path, target: Path) -> LayerPackage:
-    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+def _take_archive(folder: int, target: Path) -> LayerPackage:
+    fd = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(fd, "rb") as stream, target.open("xb") as copy:
-        if os.fstat(fd).st_size > ARCHIVE_BYTES:
-            raise _unusable(f"an archive of more than {ARCHIVE_BYTES} bytes")
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > ARCHIVE_BYTES:
+            raise _unusable(f"an archive that is no file of at most {ARCHIVE_BYTES} bytes")
         shutil.copyfileobj(stream, copy, 1 << 20)
     target.chmod(0o444)
     with target.open("rb") as stream:
@@ -186,7 +192,10 @@ def _install(
                 built_at=datetime.now(UTC),
                 wall_time_s=round(time.monotonic() - began, 3),
             )
-            LayerStore(services.home).publish(layer, built)
+            with services.home.locked("layers"):  # other manifests may have led to the same packages meanwhile
+                if known := LayerStore(services.home).find(key):
+                    return known
+                LayerStore(services.home).publish(layer, built)
         finally:
             remove_tree(room)
     return layer

@@ -13,25 +13,33 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
-from sandbox.dependencies.python_steps import TARGET, build_environment, needs_layer, write_fetch_files
+from sandbox.dependencies.python_environment import TARGET, build_environment
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import commit_time
 from sandbox.git.process import Git
 from sandbox.models import Actor
-from sandbox.models.dependencies import Manifest
-from sandbox.models.layers import Layer, LayerRule
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layer_builds import BuildRequest, build_layer
-from sandbox.workbench.checks.manifests import read_manifest
 from sandbox.workbench.checks.verdict_keys import PLATFORM
+from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.dependencies import python_steps
+    from sandbox.models.dependencies import Manifest
+    from sandbox.models.layers import Layer, LayerRule
+    from sandbox.workbench.checks import layer_builds, manifests
+else:  # loaded when a layer is not known yet (docs/adr/0003)
+    python_steps = LazyModule("sandbox.dependencies.python_steps")
+    layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
+    manifests = LazyModule("sandbox.workbench.checks.manifests")
 
 VERSION = 1
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
@@ -68,8 +76,10 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
             if resolution := LayerStore(services.home).find_resolution(request):
                 return LayerStore(services.home).find(resolution.layer)
             try:
-                return build_layer(
-                    services, BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM), watch
+                return layer_builds.build_layer(
+                    services,
+                    layer_builds.BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM),
+                    watch,
                 )
             except SandboxError as error:
                 if error.code not in _FALLBACKS:
@@ -92,12 +102,11 @@ def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
     store = LayerStore(services.home)
     with ExitStack() as stack:
         for used in setup.layers:
-            if layer := store.find(used.key):
-                stack.enter_context(store.use(layer))
+            stack.enter_context(store.use(used.key))
         yield
 
 
-_Build = Callable[[LayerRule, str, Manifest], Layer | None]
+_Build: TypeAlias = "Callable[[LayerRule, str, Manifest], Layer | None]"
 
 
 def _add_layers(
@@ -111,7 +120,9 @@ def _add_layers(
             continue
         known = store.find_resolution(request)
         layer = (
-            store.find(known.layer) if known else build(rule, request, manifest or read_manifest(tree.git, tree.tree))
+            store.find(known.layer)
+            if known
+            else build(rule, request, manifest or manifests.read_manifest(tree.git, tree.tree))
         )
         if layer:
             layers.append(_mount(store, layer))
@@ -127,10 +138,10 @@ def _find_request(
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known.request, None
-    manifest = read_manifest(tree.git, tree.tree)
+    manifest = manifests.read_manifest(tree.git, tree.tree)
     request = ""
-    if needs_layer(manifest):
-        files = {name: text.decode() for name, text in write_fetch_files(manifest, rule.needs).items()}
+    if python_steps.needs_layer(manifest):
+        files = {name: text.decode() for name, text in python_steps.write_fetch_files(manifest, rule.needs).items()}
         locked = sorted((p.name, p.version, p.hashes) for p in manifest.locked)
         request = _digest([files, locked, *context])
     store.save_source(source, LayerSource(request=request))
@@ -138,7 +149,7 @@ def _find_request(
 
 
 def _mount(store: LayerStore, layer: Layer) -> GuestLayer:
-    return GuestLayer(layer.key, LayerMount(store.tree(layer), PurePosixPath(TARGET)), build_environment(TARGET, PATH))
+    return GuestLayer(layer.key, LayerMount(store.tree(layer), PurePosixPath(TARGET)), build_environment(PATH))
 
 
 def _date_of(tree: TreeOfCommit) -> datetime:

@@ -21,7 +21,7 @@ def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
     for layer, note in choose_unused(store, reconciler.services.settings.layers):
         yield Finding("layer", layer.key[:12], partial(_remove, store, layer), note=note)
     for tree in store.list_leftovers():
-        yield Finding("layer", tree.name, partial(_remove_leftover, tree), note="without a record")
+        yield Finding("layer", tree.name, partial(_remove_leftover, store, tree), note="without a record")
 
 
 def choose_unused(store: LayerStore, settings: LayerSettings) -> Iterator[tuple[Layer, str]]:
@@ -53,7 +53,8 @@ def _remove(store: LayerStore, layer: Layer) -> str:
     return ""
 
 
-def _remove_leftover(tree: Path) -> str:
+def _remove_leftover(store: LayerStore, tree: Path) -> str | None:
+    if not store.claim_leftover(tree):
+        return None
     remove_tree(tree)
-    tree.with_name(f"{tree.name}.lock").unlink(missing_ok=True)
     return ""

@@ -57,6 +57,14 @@ def test_a_sealed_tree_can_be_read_and_not_written(tmp_path: Path) -> None:
     assert Path("/etc/passwd").stat() == before
 
 
+@pytest.mark.parametrize("target", ["/etc", "."])
+def test_a_link_in_place_of_the_tree_is_refused(tmp_path: Path, target: str) -> None:
+    (tmp_path / "tree").symlink_to(target)
+    with pytest.raises(SandboxError) as raised:
+        seal_tree(tmp_path / "tree", US)
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
     tree = tmp_path / "tree"

@@ -63,11 +63,11 @@ def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:
 
 def test_a_layer_that_is_used_is_not_removed(store: LayerStore) -> None:
     layer = publish(store)
-    with store.use(layer), pytest.raises(SandboxError) as raised:
+    with store.use(layer.key), pytest.raises(SandboxError) as raised:
         remove_layer(store, layer)
     assert raised.value.code is ErrorCode.CONFLICT
     remove_layer(store, layer)
-    with pytest.raises(SandboxError), store.use(layer):
+    with pytest.raises(SandboxError), store.use(layer.key):
         pass
 
 

@@ -16,6 +16,7 @@ from sandbox.store.home import read_json
 from sandbox.workbench import Watch
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks import task_checks
+from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import commit_facts
 from sandbox.workbench.tasks import lifecycle
 from tests.unit.conftest import Upstream, refused
@@ -62,6 +63,7 @@ def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
     services = desk.workbench._services
     ids = [check.id for check in desk.workbench.checks(desk.task.id)]
     assert len(ids) > 1
+    monkeypatch.setattr(task_checks, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runc"))
     monkeypatch.setattr(running, running.build_task_recorder.__name__, lambda *_: None)
     monkeypatch.setattr(running, running.run_one.__name__, run_one)
     reads.clear()
