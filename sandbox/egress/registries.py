@@ -59,7 +59,9 @@ def find_registries(
     ca_file = settings.ca_file or client.ca_file
     if own := getattr(settings, ecosystem):
         source = f"registries.{ecosystem}"
-        return Registries(own[:1], tuple(_parse(url, source, is_named=True) for url in own), ca_file, source)
+        public = PUBLIC[ecosystem]
+        files = tuple(url for url in public[1:] if own[0].rstrip("/") == public[0] and url not in own)
+        return Registries(own[:1], tuple(_parse(url, source, is_named=True) for url in (*own, *files)), ca_file, source)
     if client.indexes:
         hosts = [_parse(url, client.source, is_named=url.rstrip("/") not in _PUBLIC_URLS) for url in client.indexes]
         if any(url.rstrip("/") == PUBLIC[ecosystem][0] for url in client.indexes):

@@ -84,10 +84,16 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
             except SandboxError as error:
                 if error.code not in _FALLBACKS:
                     raise
-                watch.building(f"Without the packages that the project asks for: {error.brief}. {error.details[-500:]}")
+                watch.building(_explain_absence(error))
                 return None
 
     return _add_layers(services, setup, profile, tree, build)
+
+
+def _explain_absence(error: SandboxError) -> str:
+    """The cause and what to do, on one line: it stands before the runs of the checks."""
+    seen = next(iter(error.details.splitlines()), "")
+    return f"Without the packages that the project asks for: {error.brief}. {seen} {error.hint}"
 
 
 @contextmanager

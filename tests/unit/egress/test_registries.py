@@ -48,6 +48,14 @@ def test_own_settings_come_first_and_may_be_internal(host: Path) -> None:
     assert registries.source == "registries.python"
 
 
+def test_the_public_index_that_an_operator_names_brings_its_file_host(host: Path) -> None:
+    """For a host that reaches both at private addresses. Another index brings no public host."""
+    for url, hosts in (("https://pypi.org/simple/", 2), ("https://mirror.example/simple", 1)):
+        found = find_registries("python", RegistrySettings(python=(url,)), {}, host)
+        assert len(found.hosts) == hosts
+        assert all(allowed.may_be_internal for allowed in found.hosts)
+
+
 def test_mirror_of_pip_replaces_the_public_registry(host: Path) -> None:
     (host / "etc/pip.conf").write_text("[global]\nindex-url = https://etc.example/simple\n")
     (host / "home/.config/pip/pip.conf").write_text("[global]\nindex_url = https://user.example/simple\n")
