@@ -43,7 +43,7 @@ def _find_cause(document: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) 
         return f"{error['code']}: {error['brief']}"
     for run in runs:
         if run["verdict"] != "passed":
-            seen = run.get("cause") or _last_line(run)
+            seen = (run.get("cause") or {}).get("sentence") or _last_line(run)
             return f"{run['check_id']} {run['verdict']}: {seen}"
     return "no check"
 
