@@ -20,7 +20,8 @@ from sandbox.errors import ErrorCode, SandboxError
 
 INVISIBLE_FILES_HINT = (
     "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
-    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it."
+    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it. "
+    "If it sees files but no mounts, set workspaces.worktree = 'plain'."
 )
 _GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields

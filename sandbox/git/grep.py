@@ -26,12 +26,9 @@ from typing import IO
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import GITLINK
 from sandbox.git.failures import memory_error, scrub
+from sandbox.git.objects import EMPTY_TREES
 from sandbox.git.process import OUTPUT_LIMIT, Git
 
-_EMPTY_TREES = {
-    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-}
 _FLAGS = (
     "-z", "-n", "--column", "--no-color", "--full-name", "--no-heading", "--no-textconv", "--no-recurse-submodules",
     "-P",
@@ -133,7 +130,7 @@ def grep_log(git: Git, path: Path, query: Query, deadline_s: float) -> Generator
 def _run_grep(
     git: Git, query: Query, where: Sequence[str], prefix: bytes, *, literal: bool, deadline_s: float
 ) -> Generator[LineMatch | BinaryMatch]:
-    empty_tree = _EMPTY_TREES[len(prefix) - 1]
+    empty_tree = EMPTY_TREES[len(prefix) - 1]
     env = {"GIT_ATTR_SOURCE": empty_tree, "GIT_LITERAL_PATHSPECS": "1" if literal else "0"}
     if query.regex or query.ignore_case:
         env["LC_ALL"] = "C.UTF-8"  # else `.` matches one byte, and only ASCII letters ignore case

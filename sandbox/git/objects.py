@@ -27,6 +27,11 @@ _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _COMMITTER = re.compile(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
 _REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
 MAX_REF_LENGTH = 244
+EMPTY_TREES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The id of the tree without entries, by the length of ids."""
 
 _STREAMING = {"core.bigFileThreshold": "1m"}  # larger files are compressed in pieces, not in memory
 _LOOSE_OBJECTS = 100

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
+from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.idmap import remove_view
 from sandbox.files.overlay_mounts import (
@@ -32,7 +32,7 @@ from sandbox.git.blobs import stream_blobs
 from sandbox.git.contents import ContentSpool
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import GITLINK, Content, RawChange, TreeEntry
-from sandbox.git.objects import is_object_id
+from sandbox.git.objects import EMPTY_TREES, is_object_id, list_tree
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
@@ -48,7 +48,7 @@ from sandbox.workspaces.own_disk import (
     open_upper,
     unmount_disk,
 )
-from sandbox.workspaces.pristine import ensure_pristine
+from sandbox.workspaces.pristine import ensure_pristine, file_specs
 
 _log = logging.getLogger(__name__)
 _BASE = "base"
@@ -64,6 +64,20 @@ class OverlayLayout:
         ensure_pristine(git, tree, site.pristines / tree, site.pristine_owner)
         try:
             _make_layers(site, tree)
+            self.ensure_mounted(site)
+            write_mask(site.root, site.mask)
+        except BaseException:
+            self.remove(site)
+            raise
+
+    def create_apart(self, git: Git, tree: str, site: WorktreePaths) -> None:
+        """As `create`, but all files are the worktree's own, over a checkout of the empty tree. For a tree that is not
+        needed again, on a disk of its own. The caller has made that checkout.
+        """
+        try:
+            _make_layers(site, EMPTY_TREES[len(tree)])
+            site.upper.rmdir()
+            check_out(site.upper, file_specs(git, list_tree(git, tree)), site.owner)
             self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:

@@ -13,7 +13,7 @@ from sandbox.checks.disk_watch import DiskWatch
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict
-from sandbox.workbench import Workbench
+from sandbox.workbench import VerifyOptions, Workbench
 from tests.unit.conftest import initialised
 
 MIB = 1024**2
@@ -109,6 +109,21 @@ def test_a_task_over_its_limit_is_usable_again_after_a_clean(home: Path, layout:
 def test_a_clean_room_is_watched_too(home: Path, layout: str) -> None:
     script = SCRIPTS["l04-one-after-the-other"].format(wait="sleep 250")
     assert checked(home, script, SMALL, layout, clean_room=True).verdict is Verdict.DISK_LIMIT
+
+
+def test_a_room_of_run_has_a_disk_of_the_size_of_its_limit(home: Path) -> None:
+    """No earlier checkout is below it. Control: the same room with the watch is on the host's file system."""
+    upstream = initialised(home.parent / "upstream")
+    upstream.write("fill", b"\n")
+    upstream.commit()
+    sizes = {}
+    for disk in ("image", "watch"):
+        with opened(home, "stat -f -c '%b %S' . && cat fill", SMALL, workspaces={"disk": disk}) as workbench:
+            run = workbench.run(str(upstream.root), options=VerifyOptions(cache=False)).runs[0]
+            assert run.verdict is Verdict.PASSED, run
+            blocks, size = map(int, run.stdout_tail.split())
+            sizes[disk] = blocks * size
+    assert sizes["image"] < 2 * 1024**3 < sizes["watch"]
 
 
 def test_control_nobody_else_stops_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

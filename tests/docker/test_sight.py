@@ -82,7 +82,11 @@ def test_engine_that_does_not_see_later_mounts_is_named_where_there_are_any(
         said, value, ended = ask(engine, tmp_path / "home", project, worktree)
     assert said is level
     assert ("does not see the mounts" in value) is (level is ProbeLevel.FAIL)
-    assert ended is Verdict.PASSED  # clean rooms are not mounted
+    if worktree == "plain":
+        assert ended is Verdict.PASSED
+    else:
+        assert isinstance(ended, SandboxError)
+        assert (ended.code, "plain" in ended.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True), ended.hint
 
 
 def test_engine_with_the_hosts_mount_table_works(tmp_path: Path, project: Path) -> None:

@@ -24,6 +24,7 @@ from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
+from sandbox.git.objects import EMPTY_TREES
 from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
@@ -39,7 +40,7 @@ _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
 
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+EMPTY_TREE = EMPTY_TREES[40]
 """git's id of a tree without files: a fetch sees no file of a repository."""
 
 

@@ -14,6 +14,7 @@ from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.store.home import Home
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, Demand
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.own_disk import NewDisk, has_disk, measure_own_disk
 
@@ -25,21 +26,25 @@ COUNTING_TIME_SHARE = 0.02
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
 
 
-def choose_disk(services: Services, checks: Iterable[Check], *, is_room: bool) -> NewDisk | None:
+def choose_disk(
+    services: Services, checks: Iterable[Check], *, is_room: bool, content: Demand = NO_DEMAND
+) -> NewDisk | None:
     """The disk of a new worktree for these checks; None if the settings want none.
 
     In a task all checks share the largest limit. In a room each check has its own limit, and the room also holds the
-    difference from the checkout below.
+    difference from the checkout below, or all of `content`. Sizes are rounded: each has a template of its own.
     """
     wish = services.settings.workspaces.disk
     if wish == "watch":
         return None
     limits = [check.limits for check in checks] or [Limits()]
-    combine, extra_bytes, extra_files = (sum, _ROOM_BYTES, _ROOM_FILES) if is_room else (max, 0, 0)
-    size = DiskSize(
-        combine(limit.disk_bytes for limit in limits) + extra_bytes,
-        combine(limit.disk_files for limit in limits) + extra_files,
-    )
+    if is_room:
+        size = DiskSize(
+            sum(limit.disk_bytes for limit in limits) + _ROOM_BYTES * (1 + content.bytes // _ROOM_BYTES),
+            sum(limit.disk_files for limit in limits) + _ROOM_FILES * (1 + content.files // _ROOM_FILES),
+        )
+    else:
+        size = DiskSize(max(limit.disk_bytes for limit in limits), max(limit.disk_files for limit in limits))
     return NewDisk(size, services.home.disk_templates, is_required=wish == "image")
 
 

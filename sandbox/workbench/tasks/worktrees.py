@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import FILE_TIME_NS, remove_tree
+from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.files.tree import WorktreeFiles
+from sandbox.git.objects import EMPTY_TREES
 from sandbox.git.process import Git
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
@@ -27,9 +29,9 @@ from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
-from sandbox.workspaces.overlay_layout import base_of
+from sandbox.workspaces.overlay_layout import OverlayLayout, base_of
 from sandbox.workspaces.own_disk import find_files, has_disk
-from sandbox.workspaces.pristine import remove_unused
+from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
 
@@ -105,11 +107,30 @@ def clean_room(
         if (site.pristines / similar_tree).is_dir():
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
-            with services.disk.admit(Writer.CHECKOUT, demand_of_tree(git, tree)):
-                PlainLayout().create(git, tree, site)
+            site = _create_full_room(services, repo_id, git, tree, (site, checks))
         yield site
     finally:
         remove_worktree(services, site)
+
+
+def _create_full_room(
+    services: Services, repo_id: str, git: Git, tree: str, room: tuple[WorktreePaths, Sequence[Check]]
+) -> WorktreePaths:
+    """Fill a room with files of its own, on a disk of its own where this host can make one."""
+    site, checks = room
+    demand = demand_of_tree(git, tree)
+    disk = choose_disk(services, checks, is_room=True, content=demand)
+    is_plain = disk is None or services.settings.workspaces.worktree == "plain"
+    with services.disk.admit(Writer.CHECKOUT, demand):
+        if is_plain or find_overlay_obstacle(services.home.repositories, site.id_mapping):
+            PlainLayout().create(git, tree, site)
+            return site
+        empty = EMPTY_TREES[len(tree)]
+        with services.home.locked(f"pristine-{repo_id}"):
+            ensure_pristine(git, (), site.pristines / empty, site.pristine_owner)
+        on_disk = replace(site, new_disk=disk)
+        OverlayLayout().create_apart(git, tree, on_disk)
+        return on_disk
 
 
 def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePaths:
