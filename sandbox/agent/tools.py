@@ -281,6 +281,14 @@ _ROWS = (
         journal="check", command="check run", waits=True, starts_run=True,
     ),
     Tool(
+        "space_repo_prepare", Preset.CHECK, _WRITE, inputs.TaskInput, models.PreparedLayers,
+        lambda r: r.workbench.build_layers(r.arguments.task_id, r.watch, expected_commit=r.state),
+        "Fetch and install the packages that the manifests of the task's last commit ask for, so that checks have "
+        "them. Use it when a check lacks a declared package.",
+        cut_fields=("refused",),
+        journal="layers-build", command="layers build", open_world=True, asks=True,
+    ),
+    Tool(
         "space_repo_verify", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _verify,
         "Run all checks on exactly the task's last commit in a clean room, without uncommitted changes. Only this "
         "verifies a tree. wait_s works as in space_repo_run_check.",

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import click
 
+from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.gc import show_leftovers
 from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.cli.time_format import format_for_listing
-from sandbox.models.layers import LayerDetails, LayerSummary
+from sandbox.errors import SandboxError
+from sandbox.models.layers import LayerDetails, LayerSummary, PreparedLayers
 from sandbox.text import one_line
+from sandbox.workbench import Watch
 
 _MEGABYTE = 1e6
 
 
 @click.group()
 def layers() -> None:
-    """List, show and remove layers: the packages that repositories ask for."""
+    """List, show, build and remove layers: the packages that repositories ask for."""
 
 
 @layers.command("list")
@@ -59,6 +62,28 @@ def _show_one(found: LayerDetails) -> None:
         click.echo(f"    hosts asked for: {', '.join(map(one_line, hosts)) or '-'}")
         for refused in resolution.refused:
             click.echo(f"    refused, {refused.reason.value}: {one_line(refused.text)} ({one_line(refused.origin)})")
+
+
+@layers.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def build(invocation: Invocation, task_id: str) -> None:
+    """Fetch and install the packages that TASK's last commit asks for. `run`, `verify` and checks do it too."""
+    progress = BuildProgress(invocation.status)
+    try:
+        with invocation.workbench() as workbench:
+            found = workbench.build_layers(task_id, Watch(building=progress.add_line))
+    except SandboxError:
+        progress.show_log()
+        raise
+    invocation.emit(found, lambda: _show_prepared(found))
+
+
+def _show_prepared(found: PreparedLayers) -> None:
+    _show_all(found.layers)
+    for refused in found.refused:
+        click.echo(f"refused, {refused.reason.value}: {one_line(refused.text)} ({one_line(refused.origin)})")
 
 
 @layers.command()

@@ -7,6 +7,7 @@ from typing import Literal
 
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.egress import EgressAccess
+from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 
 
@@ -79,6 +80,17 @@ class LayerSummary(Model):
     packages: int
     bytes: int
     used_at: datetime
+
+
+class PreparedLayers(Model):
+    """The answer of `layers build`: the layers of a commit; none if its manifests ask for no package.
+
+    `refused`: entries of the manifests that are not used.
+    """
+
+    commit: ObjectId
+    layers: tuple[LayerSummary, ...]
+    refused: tuple[RefusedEntry, ...] = ()
 
 
 class RemovedLayers(Model):

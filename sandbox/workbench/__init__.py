@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         PatchResult,
         Permission,
         PolicyRule,
+        PreparedLayers,
         Probe,
         ProfileCandidates,
         PullRequest,
@@ -841,6 +842,18 @@ class Workbench:
     def layer(self, key: str) -> LayerDetails:
         """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
         return use.layer_list.show_layer(self._services, key)
+
+    def build_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None
+    ) -> PreparedLayers:
+        """Fetch and install the packages that the manifests of the task's last commit ask for, if they are missing.
+
+        `expected_commit`: refuse another last commit. Raises: `not_found`; `conflict` for another commit;
+        `policy_violation` if `layers.fetch` is `never`, or for a package with another hash than the lock file's;
+        `egress_refused`, `network_error`, `timeout`; `engine_unavailable`, `image_missing`; `quota_exceeded`.
+        """
+        with use.journaling.record_operation(self._services, task_id, "layers-build", {}) as done:
+            return done(use.layer_list.build_for_task(self._services, task_id, watch or Watch(), expected_commit))
 
     def remove_layer(self, key: str) -> RemovedLayers:
         """Remove a layer; it is built again when it is needed. Raises: `not_found`; `conflict` while checks use it."""

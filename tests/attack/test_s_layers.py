@@ -16,7 +16,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, RunSummary, Verdict
 from sandbox.workbench import Watch, Workbench
-from tests.unit.conftest import initialised
+from tests.unit.conftest import initialised, refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -152,6 +152,36 @@ def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
         bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"})
     assert raised.value.code is ErrorCode.INTERNAL, "void: " + raised.value.brief
     assert bench.trees == bench.rooms == []
+
+
+def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Bench) -> None:
+    """Control: its check without that finds no package, and nothing is fetched."""
+    bench.index.add("evil", "1", {"evil.py": ""})
+    repository = initialised(bench.root / "asked")
+    repository.write(
+        "pyproject.toml", PROJECT.replace('"evil"', '"evil", "x @ https://elsewhere.invalid/x.whl"').encode()
+    )
+    repository.write("use.py", b"import evil\n")
+    repository.commit()
+    settings = {"registries": {"python": [bench.index.url]}}
+    with Workbench(bench.home, settings=settings, allow_file=True, actor=Actor.AGENT) as workbench:
+        task = workbench.create_task(workbench.clone(str(repository.root)).repository.id)
+        without = workbench.run_checks(task.id, ["use"])[0]
+        assert (without.verdict, without.layers, bench.index.asked) == (Verdict.FAILED, (), [])
+
+        call = workbench.approval_call("space_repo_prepare", {"task_id": task.id})
+        question = "\n".join(workbench.request_approval(call).question)
+        assert f":{bench.index.port}\nasked for by manifests: 1" in question
+        assert "\n  evil\n" in question
+        assert "not used: x @ https://elsewhere.invalid/x.whl (url)" in question
+        assert call.state == task.head_commit
+        with refused(ErrorCode.CONFLICT):
+            workbench.build_layers(task.id, expected_commit="0" * 40)
+
+        prepared = workbench.build_layers(task.id, expected_commit=task.head_commit)
+        assert [layer.packages for layer in prepared.layers] == [1]
+        assert workbench.run_checks(task.id, ["use"])[0].verdict is Verdict.PASSED
+        workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
 def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -> None:

@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
-from sandbox.workbench.checks import gate
+from sandbox.workbench.checks import gate, layer_list
+from sandbox.workbench.checks.manifests import read_manifest
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -27,6 +29,7 @@ MOST_LINES = 2000
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
+PREPARING = "space_repo_prepare"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 
@@ -38,14 +41,15 @@ _CLEANED = (
 
 
 def find_target_object(services: Services, tool: str, task_id: str | None) -> str:
-    """The git object that a call acts on: the commit for tools that send or clean, else the working tree.
+    """The git object that a call acts on: the commit for tools that send, clean or fetch packages, else
+    the working tree.
 
     A clean does not use the working tree, because that may be too large to read, or missing.
     """
     if task_id is None:
         return ""
     task = find_task(services.home, task_id, allow_closed=True)
-    if tool in SENDING or tool == CLEANING:
+    if tool in SENDING or tool in {CLEANING, PREPARING}:
         return task.head_commit
     with compare_task(services, task) as opened:
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
@@ -100,8 +104,26 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
         ]
     if tool == CLEANING:
         return [*about, *_CLEANED]
+    if tool == PREPARING:
+        return [*about, *_package_lines(services, task)]
     changes = status.read_status(services, task.id).changes
     return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
+
+
+def _package_lines(services: Services, task: Task) -> list[str]:
+    """The packages that would be fetched, and the hosts that may be asked for them."""
+    profile, tree = layer_list.find_tree(services, task)
+    lines = []
+    for rule in profile.layers:
+        manifest = read_manifest(tree.git, tree.tree)
+        found = find_registries(rule.ecosystem, services.settings.registries, services.environ)
+        hosts = ", ".join(str(host.destination) for host in found.hosts)
+        wanted = sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})
+        lines += [f"fetches {rule.ecosystem} packages from {hosts}", f"asked for by manifests: {len(wanted)}, and what"]
+        lines[-1] += " they depend on"
+        lines += [f"  {_spell_out(text)}" for text in wanted]
+        lines += [f"not used: {_spell_out(entry.text)} ({entry.reason.value})" for entry in manifest.refused]
+    return lines or ["its profile fetches no packages"]
 
 
 def _verification_line(services: Services, task: Task) -> str:

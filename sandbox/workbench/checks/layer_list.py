@@ -1,12 +1,21 @@
-"""Use-cases on the layers of a home: list, show, remove."""
+"""Use-cases on the layers of a home: list, show, build, remove."""
 
 from __future__ import annotations
 
-from sandbox.models.layers import Layer, LayerDetails, LayerSummary, RemovedLayers
+from sandbox.git import objects
+from sandbox.models import Task
+from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
+from sandbox.profiles import Profile
 from sandbox.store.layers import LayerStore
-from sandbox.store.records import not_found_error
+from sandbox.store.records import find_task, not_found_error
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.guest_setup import resolve_guest_setup
+from sandbox.workbench.checks.layers import TreeOfCommit, build_layers
+from sandbox.workbench.checks.manifests import read_manifest
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
+from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.tasks.approved_state import require_approved
 
 _SHORTEST = 6  # characters of a key that are enough to name a layer
 
@@ -14,16 +23,7 @@ _SHORTEST = 6  # characters of a key that are enough to name a layer
 def list_layers(services: Services) -> tuple[LayerSummary, ...]:
     """All layers, the one used last first."""
     store = LayerStore(services.home)
-    return tuple(
-        LayerSummary(
-            key=layer.key,
-            ecosystem=layer.ecosystem,
-            packages=len(layer.packages),
-            bytes=layer.bytes,
-            used_at=store.find_last_use(layer),
-        )
-        for layer in store.list_layers()
-    )
+    return tuple(_summarize(store, layer) for layer in store.list_layers())
 
 
 def show_layer(services: Services, key: str) -> LayerDetails:
@@ -32,6 +32,41 @@ def show_layer(services: Services, key: str) -> LayerDetails:
     layer = _find(store, key)
     return LayerDetails(
         layer=layer, resolutions=tuple(store.list_resolutions(layer.key)), used_at=store.find_last_use(layer)
+    )
+
+
+def build_for_task(services: Services, task_id: str, watch: Watch, expected_commit: str | None) -> PreparedLayers:
+    """Build the layers that the manifests of a task's last commit ask for, if they are missing.
+
+    Raises: `not_found`; `conflict` if the last commit is not `expected_commit`; as `build_layers`.
+    """
+    task = find_task(services.home, task_id)
+    require_approved("commit", task.head_commit, expected_commit)
+    profile, tree = find_tree(services, task)
+    setup = resolve_guest_setup(services, profile, watch.building)
+    store = LayerStore(services.home)
+    built = build_layers(services, setup, profile, tree, watch)
+    return PreparedLayers(
+        commit=task.head_commit,
+        layers=tuple(_summarize(store, layer) for layer in built),
+        refused=read_manifest(tree.git, tree.tree).refused if profile.layers else (),
+    )
+
+
+def find_tree(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
+    """The profile of a task, and the tree of its last commit. Raises: `not_found`."""
+    _, git = services.repositories.open(task.repo_id)
+    tree = TreeOfCommit(git, objects.tree_of(git, task.head_commit), task.head_commit)
+    return load_task_profile(services, task), tree
+
+
+def _summarize(store: LayerStore, layer: Layer) -> LayerSummary:
+    return LayerSummary(
+        key=layer.key,
+        ecosystem=layer.ecosystem,
+        packages=len(layer.packages),
+        bytes=layer.bytes,
+        used_at=store.find_last_use(layer),
     )
 
 

@@ -72,22 +72,46 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
         return add_known_layers(services, setup, profile, tree)
 
     def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
-        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
-            if resolution := LayerStore(services.home).find_resolution(request):
-                return LayerStore(services.home).find(resolution.layer)
-            try:
-                return layer_builds.build_layer(
-                    services,
-                    layer_builds.BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM),
-                    watch,
-                )
-            except SandboxError as error:
-                if error.code not in _FALLBACKS:
-                    raise
-                watch.building(_explain_absence(error))
-                return None
+        try:
+            return build_missing(rule, request, manifest)
+        except SandboxError as error:
+            if error.code not in _FALLBACKS:
+                raise
+            watch.building(_explain_absence(error))
+            return None
 
+    build_missing = _builder(services, setup, tree, watch)
     return _add_layers(services, setup, profile, tree, build)
+
+
+def build_layers(
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch
+) -> tuple[Layer, ...]:
+    """The layers that the tree's manifests ask for; missing ones are built, whoever asks.
+
+    Raises: `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
+    """
+    if services.settings.layers.fetch == "never":
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            "layers.fetch is 'never', so no packages are fetched",
+            hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
+        )
+    store = LayerStore(services.home)
+    used = _add_layers(services, setup, profile, tree, _builder(services, setup, tree, watch)).layers
+    return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
+
+
+def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Build:
+    def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
+        store = LayerStore(services.home)
+        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
+            if resolution := store.find_resolution(request):
+                return store.find(resolution.layer)
+            wanted = layer_builds.BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM)
+            return layer_builds.build_layer(services, wanted, watch)
+
+    return build
 
 
 def _explain_absence(error: SandboxError) -> str:

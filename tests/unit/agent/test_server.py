@@ -36,8 +36,8 @@ AGREED = BOOTSTRAP | {
     f"space_repo_{name}"
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
-        "edit_file", "write_file", "list_checks", "run_check", "verify", "read_log", "wait_run", "stop_run", "commit",
-        "push", "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
+        "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
+        "commit", "push", "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
@@ -88,9 +88,9 @@ def test_the_table_is_what_was_agreed() -> None:
 
 def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     """By these names they are about the commit: of another tool that sends, the files would be approved."""
-    assert {question.CLEANING, *question.SENDING} <= TOOLS.keys()
+    assert {question.CLEANING, question.PREPARING, *question.SENDING} <= TOOLS.keys()
     reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.input_model.model_fields}
-    assert reaching == question.SENDING | {"space_repo_pr_status"}
+    assert reaching == question.SENDING | {question.PREPARING, "space_repo_pr_status"}
 
 
 @GENERATIONS
