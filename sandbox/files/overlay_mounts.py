@@ -31,7 +31,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _WHITEOUT = os.makedev(0, 0)
 _OPAQUE = "trusted.overlay.opaque"
-_OPTIONS = "redirect_dir=off,metacopy=off,index=off,xino=off"
+_OPTIONS = "redirect_dir=off,metacopy=off,index=off,xino=on"
+"""`xino`: one device number for all files, and one inode number for all names of a file, also where the upper directory
+is on a disk of its own. Without it a hard link that a build makes of a file below looks like another file.
+"""
 
 PROBE_PREFIX = ".overlay-probe-"
 """Name prefix of directories in which we test whether mounts work."""

@@ -317,11 +317,6 @@ def test_e10_a_revision_expression_is_no_name(ref: str, code: ErrorCode, tagged:
         resolve_commit(tagged, ref, "main")
 
 
-def test_an_abbreviated_id_is_no_name(tagged: Git, upstream: Upstream) -> None:
-    with refused(ErrorCode.NOT_FOUND):
-        resolve_commit(tagged, upstream.oid("HEAD")[:10], "main")
-
-
 # --- push
 
 
