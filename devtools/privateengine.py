@@ -89,6 +89,11 @@ class PrivateEngine:
             saved = b"".join(theirs.api.get_image(image))
             ours.api.load_image(saved)  # type: ignore[no-untyped-call]  # stub
 
+    @property
+    def group(self) -> str:
+        """The control group that its guests belong in, for a container policy: it is emptied when the engine stops."""
+        return self._folder.name
+
     def groups(self) -> list[Path]:
         """Control groups that hold its containers' processes, in each hierarchy that there is."""
         return [*CGROUPS.glob(self._folder.name), *CGROUPS.glob(f"*/{self._folder.name}")]

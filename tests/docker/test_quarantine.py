@@ -70,9 +70,12 @@ def hanging(tmp_path: Path) -> Iterator[Hanging]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, hanging: Hanging) -> Path:
+    """Its guests are in the engine's own control group: what a failed start leaves of them ends with the engine."""
     (tmp_path / "home" / "profiles").mkdir(parents=True)
     (tmp_path / "home" / "profiles" / "generic.toml").write_text(PROFILE)
+    (tmp_path / "home" / "policies").mkdir()
+    (tmp_path / "home" / "policies" / "container.toml").write_text(f'group = "{hanging.engine.group}"\n')
     return tmp_path / "home"
 
 
