@@ -28,7 +28,9 @@ WRITERS = {
     "held-by-a-child": "(exec 3>f; rm f; head -c 60000000 /dev/zero >&3; echo status $?; sleep 20) & wait",
     "report": "head -c 60000000 /dev/zero >/report/f; echo status $?",
     "directories": "seq 5000 | xargs mkdir 2>/dev/null; echo status $?",
-    "long-names": 'perl -e \'for (1..60000) { link("f", "x" x 240 . $_) or die $! }\'; echo status $?; sleep 9',
+    # More than the disk holds however well ext4 fills its folders; one file may have 65,000 names there.
+    "long-names": "touch g; perl -e 'for (1..120000) { link($_ % 2 ? qw(f) : qw(g), qw(x) x 240 . $_) or die $! }';"
+    " echo status $?; sleep 9",
 }
 
 
