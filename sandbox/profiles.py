@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check
+from sandbox.models import Check, PackageName
 from sandbox.models.layers import LayerRule
 from sandbox.policy import untrusted_toml
 
@@ -27,6 +27,9 @@ MARKER_BYTES = 256 * 1024
 
 SUGGESTIONS = ".sandbox/checks.toml"
 """Where a repository suggests checks: read from base commits only, and used only if the operator trusts the file."""
+
+MAX_PACKAGES = 200
+"""How many Debian packages one image may get."""
 
 _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
@@ -78,8 +81,21 @@ class DetectionRules(_ProfileModel):
         return tuple(dict.fromkeys(m.file for m in (*self.all, *self.any)))
 
 
+Packages = Annotated[tuple[PackageName, ...], Field(max_length=MAX_PACKAGES)]
+
+
+class _ImageTable(_ProfileModel):
+    """`[image]` of a profile."""
+
+    name: str
+    packages: Packages = ()
+
+
 class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
+
+    `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
+    `[image]` with `name` and `packages` (docs/adr/0058).
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead.
@@ -88,6 +104,7 @@ class Profile(_ProfileModel):
     name: str
     label: str
     image: str
+    packages: Packages = ()
     priority: int = 10
     artifacts: tuple[str, ...] = ()
     detect: DetectionRules = DetectionRules()
@@ -95,6 +112,14 @@ class Profile(_ProfileModel):
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     problem: str = ""
     source: str = Field(default="", exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten_image(cls, document: object) -> object:
+        if isinstance(document, dict) and isinstance(document.get("image"), dict):
+            table = _ImageTable.model_validate(document["image"])
+            return {**document, "image": table.name, "packages": (*document.get("packages", ()), *table.packages)}
+        return document
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:

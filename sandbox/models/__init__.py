@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
-    from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
+    from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.layers import (
         Layer,
@@ -140,6 +140,7 @@ __all__ = [
     "Manifest",
     "Model",
     "ObjectId",
+    "PackageName",
     "PatchResult",
     "PatchedFile",
     "Permission",
@@ -213,7 +214,7 @@ _MODULES = {
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
-    "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
+    "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
