@@ -19,6 +19,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, PackageName
 from sandbox.models.layers import LayerRule
+from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
@@ -218,23 +219,26 @@ def require_usable(profile: Profile) -> Profile:
     return profile
 
 
+class _SuggestedImage(_ProfileModel):
+    """A repository may ask for packages, but not choose the image."""
+
+    packages: Packages = ()
+
+
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    image: _SuggestedImage = _SuggestedImage()
 
 
-def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """Add the checks that a repository suggests to the profile; they may require the profile's checks.
+def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
+    """Add the checks and packages of `SUGGESTIONS` to the profile; the checks may require the profile's checks.
 
     Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _SuggestionFile.model_validate(untrusted_toml.loads(text)).checks
-        ids = [c.id for c in (*profile.checks, *added)]
-        if taken := sorted({name for name in ids if ids.count(name) > 1}):
-            raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-        kept = {name: value for name, value in profile if name not in {"checks", "layers"}}
-        return Profile.model_validate({**kept, "check": (*profile.checks, *added), "layer": profile.layers})
+        added = _SuggestionFile.model_validate(untrusted_toml.loads(text))
+        return _extend(profile, added.checks, added.image.packages)
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -242,6 +246,38 @@ def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixP
             details=describe_errors(error),
             hint=_HINT,
         ) from error
+
+
+def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:
+    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set.
+
+    Raises: `invalid_input` for a check id that the profile has already.
+    """
+    env: dict[str, str] = {}
+    for part in parts:
+        try:
+            profile = _extend(profile, part.checks, part.packages)
+        except ValueError as error:
+            brief = f"The checks suggested in {part.path} cannot be used"
+            raise SandboxError(ErrorCode.INVALID_INPUT, brief, details=describe_errors(error), hint=_HINT) from error
+        env |= part.env
+    checks = (check.model_copy(update={"env": {**env, **check.env}}) for check in profile.checks)
+    return profile.model_copy(update={"checks": tuple(checks)}) if env else profile
+
+
+def _extend(profile: Profile, checks: Sequence[Check], packages: Sequence[str]) -> Profile:
+    """Raises: ValueError for a check id that the profile has already, and for checks that cannot be ordered."""
+    ids = [c.id for c in (*profile.checks, *checks)]
+    if taken := sorted({name for name in ids if ids.count(name) > 1}):
+        raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
+    extended = profile.model_copy(
+        update={
+            "checks": (*profile.checks, *checks),
+            "packages": tuple(dict.fromkeys((*profile.packages, *packages))),
+        }
+    )
+    extended.order_checks(ids)
+    return extended
 
 
 @dataclass(frozen=True)

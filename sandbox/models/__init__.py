@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, Limits, Risk, Suggestion
+    from sandbox.models.checks import Check, Limits, Risk
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -186,7 +187,10 @@ __all__ = [
     "StopResult",
     "StoppedCheck",
     "StreamName",
+    "SuggestedPart",
     "Suggestion",
+    "SuggestionKind",
+    "SuggestionNote",
     "Task",
     "TaskId",
     "TaskStatus",
@@ -208,7 +212,7 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check Limits Risk Suggestion",
+    "checks": "Check Limits Risk",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
@@ -228,6 +232,7 @@ _MODULES = {
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
+    "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }
