@@ -18,6 +18,7 @@ from sandbox.suggestions.shell_lines import (
     find_installed_packages,
     is_compound,
     join_lines,
+    only_installs_packages,
     parse_command,
 )
 
@@ -120,7 +121,7 @@ class SuggestionDraft:
         try:
             command = parse_command(line)
         except ValueError as error:
-            if not any(find_installed_packages(line)):
+            if not only_installs_packages(line):
                 self.note(line, str(error))
             return None
         if len(self.checks) >= MAX_CHECKS:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_LINES = 500
+_LINE_CHARS = 4_000  # in a longer line no comment is looked for, which takes time
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATORS = frozenset(";&|<>()")
 _SEPARATORS = frozenset({"&&", ";"})
@@ -156,7 +157,7 @@ class PlainCommand:
 def join_lines(script: str) -> Iterator[str]:
     """The logical lines of a script: a backslash at the end joins two. Not comments, `set -e` and empty lines."""
     for line in script.replace("\r\n", "\n").replace("\\\n", " ").split("\n")[:MAX_LINES]:
-        text = _COMMENT.sub("", line).strip()
+        text = (line if len(line) > _LINE_CHARS else _COMMENT.sub("", line)).strip()
         if text and not _SHELL_OPTION.match(text):
             yield text
 
@@ -202,17 +203,29 @@ def find_installed_packages(line: str) -> Iterator[str]:
 
     They are text of the repository: the caller validates them.
     """
+    for words in _list_commands(line):
+        yield from _packages_of(words)
+
+
+def only_installs_packages(line: str) -> bool:
+    """Whether a line is `apt-get update`, `apt-get install` and the like and nothing else."""
+    commands = _list_commands(line)
+    return bool(commands) and all(words[:1] and words[0] in _APT for words in map(_strip_prefixes, commands))
+
+
+def _list_commands(line: str) -> list[list[str]]:
+    """The words of each command between `&&` and `;`. Empty for a line with an open quote."""
+    commands: list[list[str]] = [[]]
     try:
         words = _split(line)
     except ValueError:
-        return
-    command: list[str] = []
-    for word in (*words, ";"):
+        return []
+    for word in words:
         if word in _SEPARATORS:
-            yield from _packages_of(command)
-            command = []
+            commands.append([])
         else:
-            command.append(word)
+            commands[-1].append(word)
+    return [command for command in commands if command]
 
 
 def _packages_of(words: list[str]) -> Iterator[str]:

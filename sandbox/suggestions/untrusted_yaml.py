@@ -17,6 +17,7 @@ import yaml
 MAX_CHARS = 64 * 1024
 MAX_VALUES = 20_000
 MAX_DEPTH = 40
+_CHARS_OF_A_VALUE = 16  # a longer text counts as several, also each time that an alias repeats it
 
 Value = object
 """A `str`, a `list` of values, a `dict` of values by text, or `OPAQUE`."""
@@ -31,7 +32,7 @@ OPAQUE = _Opaque()
 
 class _Composed(NamedTuple):
     value: Value
-    size: int  # how many values are in it
+    size: int  # how many values are in it, texts by their length
 
 
 @dataclass
@@ -72,7 +73,7 @@ def _compose(events: Iterator[yaml.Event]) -> Value:
             continue
         if anchor:
             anchors[anchor] = node
-        total += node.size if isinstance(event, yaml.AliasEvent) else 1
+        total += 1 if isinstance(event, yaml.CollectionEndEvent) else node.size
         if total > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
         open_ones[-1].parts.append(node)
@@ -87,7 +88,8 @@ def _compose_node(
 ) -> tuple[_Composed | None, str | None]:
     """The value that an event completes, and its anchor. A collection gets its anchor when it is complete."""
     if isinstance(event, yaml.ScalarEvent):
-        return _Composed(OPAQUE if _has_tag(event.tag) else event.value, 1), event.anchor
+        size = 1 + len(event.value) // _CHARS_OF_A_VALUE
+        return _Composed(OPAQUE if _has_tag(event.tag) else event.value, size), event.anchor
     if isinstance(event, yaml.CollectionEndEvent):
         ended = open_ones.pop()
         size = 1 + sum(part.size for part in ended.parts)
