@@ -118,8 +118,10 @@ class Profile(_ProfileModel):
     @classmethod
     def _flatten_image(cls, document: object) -> object:
         if isinstance(document, dict) and isinstance(document.get("image"), dict):
+            if document.get("packages"):
+                raise ValueError("with a table [image], packages belong into it")
             table = _ImageTable.model_validate(document["image"])
-            return {**document, "image": table.name, "packages": (*document.get("packages", ()), *table.packages)}
+            return {**document, "image": table.name, "packages": table.packages}
         return document
 
     @model_validator(mode="after")

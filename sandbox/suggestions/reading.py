@@ -13,7 +13,7 @@ from sandbox.suggestions.devcontainer import read_devcontainer
 from sandbox.suggestions.draft import IsProtected, SuggestionDraft
 from sandbox.suggestions.github_workflows import read_workflow
 from sandbox.suggestions.gitlab_ci import read_gitlab_ci
-from sandbox.suggestions.paths import SUGGESTING_FILES, is_workflow
+from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
 from sandbox.suggestions.tool_versions import read_mise, read_tool_versions
 
 MAX_BYTES = 64 * 1024  # of one file

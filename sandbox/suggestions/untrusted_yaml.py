@@ -2,7 +2,7 @@
 
 PyYAML's events are composed here and not by its loaders. No tag is resolved, so no object is made and `on` stays a
 word. An alias counts as often as it repeats what it names: nine lines that name the line above nine times each would
-be a billion values for whoever walks over them ("billion laughs"). PyYAML looks ahead by at most 1,024 characters for
+be a billion values for code that walks over them ("billion laughs"). PyYAML looks ahead by at most 1,024 characters for
 a key, so that the bound on depth holds before much is read.
 """
 
@@ -36,7 +36,7 @@ class _Composed(NamedTuple):
 
 
 @dataclass
-class _Collection:
+class _OpenNode:
     """A list or map that has begun. `parts`: of a map, keys and values in turn."""
 
     is_map: bool
@@ -59,14 +59,14 @@ def loads(text: str) -> Value:
 
 def _compose(events: Iterator[yaml.Event]) -> Value:
     anchors: dict[str, _Composed] = {}
-    open_ones = [_Collection(is_map=False, anchor=None, tagged=False)]  # of the documents themselves
+    open_ones = [_OpenNode(is_map=False, anchor=None, tagged=False)]  # of the documents themselves
     total = 0
     for event in events:
         if isinstance(event, yaml.CollectionStartEvent):
             if len(open_ones) > MAX_DEPTH:
                 raise ValueError(f"more than {MAX_DEPTH} levels")
             is_map = isinstance(event, yaml.MappingStartEvent)
-            open_ones.append(_Collection(is_map, event.anchor, _has_tag(event.tag)))
+            open_ones.append(_OpenNode(is_map, event.anchor, _has_tag(event.tag)))
             continue
         node, anchor = _compose_node(event, open_ones, anchors)
         if node is None:
@@ -84,7 +84,7 @@ def _compose(events: Iterator[yaml.Event]) -> Value:
 
 
 def _compose_node(
-    event: yaml.Event, open_ones: list[_Collection], anchors: dict[str, _Composed]
+    event: yaml.Event, open_ones: list[_OpenNode], anchors: dict[str, _Composed]
 ) -> tuple[_Composed | None, str | None]:
     """The value that an event completes, and its anchor. A collection gets its anchor when it is complete."""
     if isinstance(event, yaml.ScalarEvent):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.models import SuggestedPart, SuggestionKind
-from sandbox.suggestions.paths import MAX_WORKFLOWS, select_workflows
 from sandbox.suggestions.reading import MAX_BYTES, Suggestions, read_suggestions
+from sandbox.suggestions.suggesting_files import MAX_WORKFLOWS, SUGGESTING_FILES, select_workflows
 
 WORKFLOW = ".github/workflows/ci.yml"
 
@@ -211,3 +215,24 @@ def test_only_workflows_of_the_repository_itself_are_read_and_not_too_many() -> 
     found = read_suggestions(many, is_protected_variable)
     assert 0 < len(found.parts) < 10
     assert all("larger than" in note.reason for note in found.notes)
+
+
+# fmt: off
+WORDS = st.sampled_from([
+    "jobs", "steps", "run", "uses", "env", "if", "shell", "services", "container", "image", "working-directory",
+    "script", "before_script", "variables", "value", "default", "features", "packages", "containerEnv", "tools",
+    "postCreateCommand", "tasks", "dir", "make", "", "$", "&&", "#", ";", "[", "]", "\ud800", "\0", "A",
+])
+# fmt: on
+DOCUMENTS = st.recursive(
+    WORDS | st.text(max_size=5) | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(path=st.sampled_from(sorted({WORKFLOW, *SUGGESTING_FILES})), content=DOCUMENTS.map(json.dumps) | st.text())
+def test_no_content_is_more_than_a_note(path: str, content: str) -> None:
+    found = read_suggestions({path: content.encode("utf-8", "surrogatepass")}, is_protected_variable)
+    assert Suggestions.model_validate(found.model_dump()) == found
