@@ -31,6 +31,8 @@ SUGGESTIONS = ".sandbox/checks.toml"
 _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
 
+_NOT_IN_FILES = {"problem": "", "source": "", "repository_image": ""}
+
 ReadBaseFile = Callable[[str], bytes | None]
 """Reads a regular file of the base commit; None if there is none."""
 
@@ -82,7 +84,7 @@ class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
-    with other checks is used silently instead.
+    with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Profile(_ProfileModel):
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     problem: str = ""
     source: str = Field(default="", exclude=True)
+    repository_image: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
@@ -148,7 +151,7 @@ def _load_profile(path: Path, workspace: PurePosixPath, replaced: Profile | None
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
         document = tomllib.loads(text)
-        return Profile.model_validate({**document, "name": path.stem, "problem": "", "source": ""})
+        return Profile.model_validate({**document, "name": path.stem, **_NOT_IN_FILES})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         return _build_broken_profile(path, document, describe_errors(error), replaced)
 
@@ -244,6 +247,19 @@ def find_matches(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[P
     """All matching profiles, the one to use first: the most weight wins, of equal ones the first by name."""
     found = (match for profile in profiles.values() if (match := _match_profile(profile, read)))
     return tuple(sorted(found, key=lambda match: (-match.weight, match.profile.name)))
+
+
+def find_near_profiles(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[str, ...]:
+    """Profiles with checks that look for something in a file that is there, and do not find it; the heaviest first."""
+    near = [
+        profile
+        for profile in profiles.values()
+        if profile.checks
+        and all(_match_marker(marker, read) for marker in profile.detect.all)
+        and any(read(marker.file) is not None for marker in profile.detect.any)
+        and _match_profile(profile, read) is None
+    ]
+    return tuple(profile.name for profile in sorted(near, key=lambda p: (-p.priority, p.name)))
 
 
 def _match_profile(profile: Profile, read: ReadBaseFile) -> ProfileMatch | None:

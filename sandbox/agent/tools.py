@@ -104,6 +104,11 @@ def _repo_or_task_id(arguments: inputs.MapInput | inputs.ListChecksInput) -> str
     return given[0]
 
 
+def _list_checks(request: ToolCall) -> BaseModel:
+    owner = _repo_or_task_id(request.arguments)
+    return outputs.Checks(checks=request.workbench.checks(owner), advice=request.workbench.advice(owner))
+
+
 def _search(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     query = SearchQuery(pattern=wanted.pattern, glob=wanted.glob, regex=wanted.regex, max_results=wanted.max_results)
@@ -267,7 +272,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_list_checks", Preset.CHECK, _READ, inputs.ListChecksInput, outputs.Checks,
-        lambda r: outputs.Checks(checks=r.workbench.checks(_repo_or_task_id(r.arguments))),
+        _list_checks,
         "List the checks of the repository's profile, such as build and test.",
         cut_fields=("checks",),
         journal=_NO_JOURNAL, command="check list",

@@ -6,12 +6,16 @@ import time
 
 import click
 
+from sandbox.cli.advice import show_advice
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.verdicts import format_elapsed, show_runs
-from sandbox.models import RunSummary, UncommittedChanges
+from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
+
+_ALWAYS_SHOWN = {RemarkKind.SUGGESTION}  # a reader of "verified" may think that these checks ran
+_ON_FAILURE = {RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
 
 
 @click.command()
@@ -38,6 +42,9 @@ def run(
     with invocation.workbench() as workbench:
         summary = workbench.run(locate_repository(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
+    show_advice(
+        r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
+    )
     if summary.uncommitted is not None:
         _warn_uncommitted(summary.uncommitted)
     return 0 if summary.verified else 1

@@ -26,16 +26,28 @@ def task() -> None:
 @click.option(
     "--base", "base_branch", help="Branch, tag, commit id or pr/NUMBER to start from. Default: the default branch."
 )
-@click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
+@click.option(
+    "--kind",
+    type=click.Choice(["worktree"]),
+    default="worktree",
+    expose_value=False,
+    help="How the task keeps its files.",
+)
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
+@click.option("--profile", help="Use this profile for the task instead of the repository's.")
 @global_options
 @click.pass_obj
 def create(
-    invocation: Invocation, repo_id: str, prompt: str, base_branch: str | None, kind: str, from_snapshot: str | None
+    invocation: Invocation,
+    repo_id: str,
+    prompt: str,
+    base_branch: str | None,
+    from_snapshot: str | None,
+    profile: str | None,
 ) -> None:
     """Create a task on REPO with its own branch and worktree."""
     with invocation.workbench() as workbench:
-        made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot)
+        made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot, profile=profile)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 

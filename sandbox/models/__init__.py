@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-    from sandbox.models.repositories import CloneResult, RemoveResult, Repository
+    from sandbox.models.remarks import Remark, RemarkKind
+    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -102,6 +103,7 @@ __all__ = [
     "Check",
     "CheckId",
     "CheckRun",
+    "ChosenSettings",
     "CiCheck",
     "CiState",
     "CiVerdict",
@@ -159,6 +161,8 @@ __all__ = [
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
+    "Remark",
+    "RemarkKind",
     "RemoveResult",
     "RemovedLayers",
     "RepoId",
@@ -222,7 +226,8 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
-    "repositories": "CloneResult Repository RemoveResult",
+    "remarks": "Remark RemarkKind",
+    "repositories": "ChosenSettings CloneResult Repository RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",

@@ -15,10 +15,12 @@ class LayerRule(Model):
     """`[[layer]]` of a profile: how the dependencies of its repositories are found, fetched and installed.
 
     `ecosystem` chooses the steps. `needs`: requirements of the profile's own checks, added to those of the project.
+    `folder`: where the manifests are, '' for the top.
     """
 
     ecosystem: Literal["python"]
     needs: tuple[str, ...] = ()
+    folder: str = ""
 
 
 class LayerPackage(Model):

@@ -10,6 +10,7 @@ from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
+from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 
 
@@ -215,6 +216,7 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
+    `advice`: what was seen that may keep checks from passing.
     """
 
     repository: Repository
@@ -226,3 +228,4 @@ class RunSummary(Model):
     tree: ObjectId
     uncommitted: UncommittedChanges | None = None
     pull_request: PullRequestCommit | None = None
+    advice: tuple[Remark, ...] = ()

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        Remark,
         RemovedLayers,
         RemoveResult,
         RepoMap,
@@ -221,6 +222,17 @@ class Workbench:
         """One repository. Raises: `not_found`."""
         return records.find_repository(self._services.home, repo_id)
 
+    def set_repository(
+        self, repo_id: str, values: Mapping[str, Any] | None = None, *, unset: Sequence[str] = ()
+    ) -> Repository:
+        """Give a repository settings (fields of `ChosenSettings`), and take back those in `unset`.
+
+        `limits` and `env` are merged by name; `unset` takes `profile`, `image`, `subpath`, `limits.NAME`, `env.NAME`.
+        Raises: `not_found` for the repository, profile or folder; `invalid_input`; `policy_violation` for a limit above
+        the ceiling or a protected variable; `unsafe_path` for `subpath`.
+        """
+        return home_operations.set_repository(self._services, repo_id, values or {}, unset)
+
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RemoveResult:
         """Remove a repository and its cache clone; with `discard` also work that exists nowhere else.
 
@@ -235,7 +247,7 @@ class Workbench:
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
-        return use.clone.find_profile(self._services.policies.profiles, name)
+        return use.repository_settings.find_profile(self._services.policies.profiles, name)
 
     def detect_profiles(self, url: str, ref: str = "HEAD") -> ProfileCandidates:
         """The profiles that a ref matches, with the evidence and what each would run; the first one is used.
@@ -266,28 +278,37 @@ class Workbench:
         return home_operations.distrust(self._services, repo_id)
 
     def create_task(
-        self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
+        self,
+        repo_id: str,
+        prompt: str = "",
+        base_branch: str | None = None,
+        *,
+        from_snapshot: str | None = None,
+        profile: str | None = None,
     ) -> Task:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
-        `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch. Raises:
-        `invalid_input`, also when both are given; `not_found` for the repository, branch or snapshot; `quota_exceeded`;
-        `unsafe_repository`; in a partial clone also `auth_failed`, `remote_not_found`, `network_error`, `timeout`;
-        `conflict`.
+        `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
+        `profile`: instead of the repository's. Raises: `invalid_input`, also when both a base and a snapshot are given;
+        `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; in a partial
+        clone also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
+        if profile is not None:
+            use.repository_settings.find_profile(self._services.policies.profiles, profile)
+            arguments["profile"] = profile
         with use.journaling.record_operation(
             self._services, None, "create", arguments, names=[from_snapshot or ""]
         ) as done:
             if from_snapshot is None:
-                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch))
+                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt))
+            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, profile))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, or those of one repository. Raises: `not_found` for the repository."""
@@ -401,6 +422,13 @@ class Workbench:
         `quota_exceeded`.
         """
         return use.profile_checks.list_checks(self._services, owner_id)
+
+    def advice(self, owner_id: str) -> tuple[Remark, ...]:
+        """What was seen in a task's base or a repository's default branch that decides whether checks can run.
+
+        Raises: as `checks`.
+        """
+        return use.seen_facts.advise_owner(self._services, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,16 @@ def materialize(services: Services, repo_id: str) -> Repository:
     """As `repositories.clone.materialize`."""
     with record_home_operation(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
         return use.clone.materialize(services, repo_id)
+
+
+def set_repository(services: Services, repo_id: str, values: Mapping[str, object], unset: Sequence[str]) -> Repository:
+    """As `change_settings.change_settings`. The journal has the names of variables, not their values."""
+    env = values.get("env")
+    said = {**values, "env": sorted(env)} if isinstance(env, Mapping) else dict(values)
+    names = [repo_id, *(clip_text(f"{key}={value}") for key, value in said.items()), *(f"unset {n}" for n in unset)]
+    arguments = {"repo_id": repo_id, "values": said, "unset": list(unset)}
+    with record_home_operation(services, "repo-set", arguments, names=names):
+        return use.change_settings.change_settings(services, repo_id, values, unset)
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:

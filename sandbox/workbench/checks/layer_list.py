@@ -49,7 +49,7 @@ def build_for_task(services: Services, task_id: str, watch: Watch, expected_comm
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
-        refused=read_manifest(tree.git, tree.tree).refused if profile.layers else (),
+        refused=tuple(r for rule in profile.layers for r in read_manifest(tree.git, tree.tree, rule.folder).refused),
     )
 
 

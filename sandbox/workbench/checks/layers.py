@@ -146,7 +146,7 @@ def _add_layers(
         layer = (
             store.find(known.layer)
             if known
-            else build(rule, request, manifest or manifests.read_manifest(tree.git, tree.tree))
+            else build(rule, request, manifest or manifests.read_manifest(tree.git, tree.tree, rule.folder))
         )
         if layer:
             layers.append(_mount(store, layer))
@@ -158,11 +158,11 @@ def _find_request(
 ) -> tuple[str, Manifest | None]:
     """The digest of what a tree asks for, '' if it needs no layer; and its manifest, if it had to be read."""
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
-    context = [VERSION, rule.model_dump(), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
+    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known.request, None
-    manifest = manifests.read_manifest(tree.git, tree.tree)
+    manifest = manifests.read_manifest(tree.git, tree.tree, rule.folder)
     request = ""
     if python_steps.needs_layer(manifest):
         files = {name: text.decode() for name, text in python_steps.write_fetch_files(manifest, rule.needs).items()}
@@ -170,6 +170,11 @@ def _find_request(
         request = _digest([files, locked, *context])
     store.save_source(source, LayerSource(request=request))
     return request, manifest
+
+
+def _identify_rule(rule: LayerRule) -> dict[str, object]:
+    """The rule as part of a layer's identity; that of a rule without a folder is as in older versions."""
+    return rule.model_dump(exclude=set() if rule.folder else {"folder"})
 
 
 def _mount(store: LayerStore, layer: Layer) -> GuestLayer:

@@ -6,14 +6,19 @@ from sandbox.dependencies.collection import LOCK_BYTES, ReadFile
 from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
-from sandbox.git.objects import find_blob, list_named_entries
+from sandbox.git.objects import find_blob, find_tree, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.dependencies import Manifest
+from sandbox.policy.paths import path_bytes
 
 
-def read_manifest(git: Git, tree: str) -> Manifest:
-    """What the checks of a tree need. Raises: `not_found` for a damaged clone."""
-    return select_requirements(read_python_manifest(_reader(git, tree)))
+def read_manifest(git: Git, tree: str, folder: str = "") -> Manifest:
+    """What the checks of a tree, or of one folder of it, need. Files outside the folder are not read.
+
+    Raises: `not_found` for a damaged clone.
+    """
+    top = find_tree(git, tree, path_bytes(folder)) if folder else tree
+    return select_requirements(read_python_manifest(_reader(git, top) if top else lambda _: None))
 
 
 def _reader(git: Git, tree: str) -> ReadFile:

@@ -24,6 +24,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
+from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
 from sandbox.workspaces.own_disk import settle_disk
 
@@ -38,8 +39,13 @@ def run_checks(
     """
     task = find_task(services.home, task_id)
     base = read_base(services, task)
-    profile = profile_from_facts(services, task.repo_id, base.facts)
-    checks = running.order_checks(profile, check_ids, services.policies.container.container)
+    profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
+    checks = running.order_checks(
+        profile,
+        check_ids,
+        services.policies.container.container,
+        lambda: advise(services, task.repo_id, base.facts, profile),
+    )
     setup = resolve_guest_setup(services, profile, watch.building)
     setup = add_layers(services, setup, profile, _last_commit(services, task), watch)
     recorder = running.build_task_recorder(services, setup, task_id)

@@ -22,13 +22,15 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
     fetch_commit,
-    find_profile,
     find_pull_request_ref,
     update_cache,
     whole_tree_of,
 )
-from sandbox.workbench.repositories.commit_facts import load_profile, profile_from_facts
+from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.repositories.repository_settings import choose_profile, find_profile, read_settings
+from sandbox.workbench.repositories.seen_facts import advise, advise_owner
+from sandbox.workspaces.base_facts import BaseFacts
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
@@ -40,7 +42,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
     policy = services.policies.container.container
-    checks = run.order_checks(profile, [c.id for c in profile.checks], policy)
+    checks = run.order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
@@ -61,20 +63,23 @@ def run_url(
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
     url, ref = url_and_ref
-    chosen = find_profile(services.policies.profiles, profile_name) if profile_name else None
+    if profile_name:
+        find_profile(services.policies.profiles, profile_name)
     updated = update_cache(services, url)
     repository, git = updated.repository, updated.git
     commit = fetch_commit(services, updated, ref)
     tree = whole_tree_of(services, updated, commit)
+    facts = _load_facts(services, updated, commit)
     profile = (
-        apply_overrides(services.settings, repository.id, chosen, strict=False)
-        if chosen
-        else _detect_profile(services, updated, commit)
+        _choose_named(services, repository.id, facts, profile_name)
+        if profile_name
+        else profile_from_facts(services, repository.id, facts)
     )
     policy = services.policies.container.container
-    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
-    source = TreeSource(repository.id, git, tree, commit, tree)
     uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
+    advice = advise(services, repository.id, facts, profile, uncommitted.count if uncommitted else 0)
+    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
+    source = TreeSource(repository.id, git, tree, commit, tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -86,6 +91,7 @@ def run_url(
         tree=tree,
         uncommitted=uncommitted,
         pull_request=_describe_pull_request(git, ref, commit),
+        advice=advice,
     )
 
 
@@ -97,11 +103,17 @@ def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit
     return PullRequestCommit(number=wanted.number, merged=wanted.merged, author=author, subject=subject)
 
 
-def _detect_profile(services: Services, updated: UpdatedRepository, commit: str) -> Profile:
-    """The profile of a commit; for the head, from the facts that `update_cache` has read."""
+def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
+    """The facts of a commit; for the head, those that `update_cache` has read."""
     if commit == updated.default_head.commit:
-        return profile_from_facts(services, updated.repository.id, updated.facts)
-    return load_profile(services, updated.repository.id, updated.git, commit)
+        return updated.facts
+    return load_facts(services.home, services.policies, updated.repository.id, updated.git, commit)
+
+
+def _choose_named(services: Services, repo_id: str, facts: BaseFacts, name: str) -> Profile:
+    """The profile that the caller named, without checks that the repository suggests."""
+    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+    return apply_overrides(services.settings, repo_id, profile, strict=False)
 
 
 def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

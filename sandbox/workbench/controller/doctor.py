@@ -84,4 +84,6 @@ def _connect_and_list_images(services: Services) -> tuple[ContainerEngine | Sand
 
 def list_images(services: Services) -> tuple[ImageInfo, ...]:
     """The images that this home has recipes for, and whether the engine has them."""
-    return images.list_images(services.image_build_context, list_image_references(services.settings, services.policies))
+    return images.list_images(
+        services.image_build_context, list_image_references(services.settings, services.policies, services.home)
+    )

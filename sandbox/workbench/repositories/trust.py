@@ -6,10 +6,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, add_suggested_checks, detect_profile
+from sandbox.profiles import SUGGESTIONS, add_suggested_checks
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.repository_settings import choose_profile
 
 
 def read_suggestion(services: Services, repo_id: str) -> Suggestion:
@@ -18,7 +19,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     facts = load_facts(
         services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
     )
-    profile, content = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    profile, content = choose_profile(services.policies, facts, repository.settings), facts.marker(SUGGESTIONS)
     if content is None:
         return Suggestion(
             repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()

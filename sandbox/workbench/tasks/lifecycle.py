@@ -27,6 +27,7 @@ from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.worktrees import (
@@ -94,9 +95,15 @@ class ForkOrigin:
 
 
 def create_task(
-    services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
+    services: Services,
+    repo_id: str,
+    prompt: str,
+    base: str | None,
+    origin: ForkOrigin | None = None,
+    *,
+    profile: str | None = None,
 ) -> Task:
-    """A new task with its own branch and worktree. On failure both are removed."""
+    """A new task with its own branch and worktree. On failure both are removed. `profile`: its own, if chosen."""
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
@@ -118,6 +125,7 @@ def create_task(
         worktree_path=services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
+        profile=profile,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
@@ -134,7 +142,7 @@ def _find_base(services: Services, repository: Repository, git: Git, base: str |
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     site = locate_new_worktree(services, task.repo_id, task.id, checks)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
@@ -189,7 +197,8 @@ def compare_task(
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
     known = task_base or read_base(services, task)
-    git, base = known.git, base_from_facts(services.policies, known.facts, without)
+    chosen = read_settings(services.home, task.repo_id, task.profile)
+    git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
