@@ -6,7 +6,7 @@ import re
 
 import click
 
-from sandbox.cli.advice import show_advice
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.run_explanations import format_bytes
