@@ -11,7 +11,7 @@ from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, build_layers
-from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -49,7 +49,12 @@ def build_for_task(services: Services, task_id: str, watch: Watch, expected_comm
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
-        refused=read_manifest(tree.git, tree.tree).refused if profile.layers else (),
+        refused=tuple(
+            entry
+            for rule in profile.layers
+            if (plan := plan_layer(tree.git, tree.tree, rule))
+            for entry in plan.refused
+        ),
     )
 
 
