@@ -20,9 +20,9 @@ from sandbox.dependencies.environment import build_environment, target
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import commit_time
+from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
-from sandbox.models import Actor
+from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
@@ -52,6 +52,12 @@ class TreeOfCommit:
     git: Git
     tree: str
     commit: str
+
+
+def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
+    """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
+    _, git = services.repositories.open(task.repo_id)
+    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit)
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:

@@ -75,6 +75,7 @@ def run_url(
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
     source = TreeSource(repository.id, git, tree, commit, tree)
     uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
+    pull_request = _describe_pull_request(git, ref, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -85,7 +86,7 @@ def run_url(
         verified=_is_verified(runs, checks),
         tree=tree,
         uncommitted=uncommitted,
-        pull_request=_describe_pull_request(git, ref, commit),
+        pull_request=pull_request,
     )
 
 
