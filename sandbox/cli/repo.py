@@ -6,9 +6,9 @@ import re
 
 import click
 
-from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
 from sandbox.models import CloneResult, RemoveResult, Repository
 from sandbox.text import neutralise, one_line

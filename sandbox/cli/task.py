@@ -48,10 +48,11 @@ def create(
     """Create a task on REPO with its own branch and worktree."""
     with invocation.workbench() as workbench:
         made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot, profile=profile)
+        workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 
-@task.command("list")
+@click.command("list")
 @click.argument("repo_id", metavar="[REPO]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Also list closed tasks; --json always does.")
 @global_options
@@ -63,6 +64,17 @@ def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None
             invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
         else:
             show_tasks(workbench.task_lines(repo_id), everything=everything)
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def use(invocation: Invocation, task_id: str) -> None:
+    """Let `-` stand for TASK in this terminal. Creating or forking a task does the same."""
+    with invocation.workbench() as workbench:
+        found = workbench.use_task(task_id)
+    invocation.emit({"task": found}, lambda: show_task(found))
 
 
 @task.command()
@@ -137,5 +149,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (status, diff, snapshot, snapshots, restore, clean, fork, log):
+for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log):
     task.add_command(_command)

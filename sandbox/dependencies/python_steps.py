@@ -8,22 +8,20 @@ compiled).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from sandbox.dependencies.collection import ReadFile
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import LockedPackage, Manifest, RefusedEntry, Requirement
 from sandbox.models.dependencies import RequirementRole as Role
 from sandbox.models.layers import LayerPackage
 
-WHEELS = "wheels"
-ENVIRONMENT = "layer"
-"""The folders of a step's workspace: the archives, and the virtual environment that becomes the layer."""
-SELECTION = "selection.txt"
-"""The fetch writes into this file which requirements it used."""
-
 # Each try takes less, or is less exact, than the one before. $1: the date of the commit.
-FETCH_SCRIPT = """
+_FETCH_SCRIPT = """
 set -u
 try() {
     name=$1 file=$2
@@ -47,14 +45,14 @@ resolve "$1" || exit 65
 exec pip download -q --no-deps --only-binary :all: --require-hashes --dest wheels -r resolved.txt
 """
 
-INSTALL_SCRIPT = """
+_INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
 uv pip install -q --offline --no-index --no-deps --no-build --link-mode copy --compile-bytecode \\
     --python layer/bin/python wheels/*.whl
 """
 
-FETCH_ENV = {
+_FETCH_ENV = {
     "UV_OFFLINE": "0",
     "UV_NO_CONFIG": "1",
     "UV_NO_CACHE": "1",
@@ -62,7 +60,20 @@ FETCH_ENV = {
     "UV_HTTP_TIMEOUT": "20",
     "UV_HTTP_RETRIES": "2",
 }
-INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+_INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+
+
+def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
+    """What the project at the root of a tree asks for; None if that is no package. `needs`: as `write_fetch_files`."""
+    manifest = select_requirements(read_python_manifest(read))
+    if not needs_layer(manifest):
+        return None
+    return LayerPlan(
+        fetch_files=write_fetch_files(manifest, needs),
+        locked=manifest.locked,
+        wanted=tuple(sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})),
+        refused=manifest.refused,
+    )
 
 
 def needs_layer(manifest: Manifest) -> bool:
@@ -132,3 +143,18 @@ def _require_plain(text: str) -> Requirement:
 
 def _write_lines(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in dict.fromkeys(lines)).encode("ascii")
+
+
+def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+    return find_mismatches(packages, plan.locked)
+
+
+STEPS = EcosystemSteps(
+    manifests=MANIFESTS,
+    plan=plan_layer,
+    fetch=Step(_FETCH_SCRIPT, _FETCH_ENV, 900.0),
+    archives="wheels",
+    describe=describe_wheel,
+    find_mismatches=_find_mismatches,
+    install=Step(_INSTALL_SCRIPT, _INSTALL_ENV, 600.0),
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
+
+LayerEcosystem: TypeAlias = Literal["python"]
 
 
 class LayerRule(Model):
@@ -18,7 +20,7 @@ class LayerRule(Model):
     `folder`: where the manifests are, '' for the top.
     """
 
-    ecosystem: Literal["python"]
+    ecosystem: LayerEcosystem
     needs: tuple[str, ...] = ()
     folder: str = ""
 
@@ -39,7 +41,7 @@ class Layer(Model):
     """
 
     key: str
-    ecosystem: Literal["python"]
+    ecosystem: LayerEcosystem
     packages: tuple[LayerPackage, ...]
     image_digest: str
     platform: str

@@ -20,6 +20,7 @@ from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
+from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Surface, build_services
 
@@ -80,18 +81,20 @@ if TYPE_CHECKING:
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
-    from sandbox.store import records, task_table
+    from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
     task_table = LazyModule("sandbox.store.task_table")
     records = LazyModule("sandbox.store.records")
+    terminal_task = LazyModule("sandbox.store.terminal_task")
     home_operations = LazyModule("sandbox.workbench.home_operations")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
+@complete_ids
 @check_argument_types
 class Workbench:
     """One controller on one home directory. Each method raises `SandboxError` with a stable code.
@@ -328,6 +331,14 @@ class Workbench:
     def task(self, task_id: str) -> Task:
         """One task, also a closed one. Raises: `not_found`."""
         return records.find_task(self._services.home, task_id, allow_closed=True)
+
+    def use_task(self, task_id: str) -> Task:
+        """Let `-` stand for this task, in the terminal or script of this process. Raises: `not_found`; `conflict` for a
+        closed task.
+        """
+        found = records.find_task(self._services.home, task_id)
+        terminal_task.remember_task(self._services.home, found.id)
+        return found
 
     def read_file(
         self,

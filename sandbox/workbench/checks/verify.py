@@ -80,6 +80,7 @@ def run_url(
     advice = advise(services, repository.id, facts, profile, uncommitted.count if uncommitted else 0)
     checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
     source = TreeSource(repository.id, git, tree, commit, tree)
+    pull_request = _describe_pull_request(git, ref, commit)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
@@ -90,8 +91,8 @@ def run_url(
         verified=_is_verified(runs, checks),
         tree=tree,
         uncommitted=uncommitted,
-        pull_request=_describe_pull_request(git, ref, commit),
         advice=advice,
+        pull_request=pull_request,
     )
 
 

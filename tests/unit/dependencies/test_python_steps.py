@@ -62,12 +62,14 @@ def test_an_archive_is_compared_with_the_hashes_of_the_lock_file() -> None:
     assert steps.find_mismatches([package], locked()) == ()
 
 
-@pytest.mark.parametrize("script", [steps.FETCH_SCRIPT, steps.INSTALL_SCRIPT])
+@pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])
 def test_the_scripts_of_the_steps_can_be_parsed(script: str) -> None:
     subprocess.run(["sh", "-n"], input=script.encode(), check=True)
 
 
 def test_no_build_of_a_package_can_run_in_a_fetch() -> None:
-    commands = [line for line in steps.FETCH_SCRIPT.split("\n") if "uv pip compile" in line or "pip download" in line]
+    commands = [
+        line for line in steps.STEPS.fetch.script.split("\n") if "uv pip compile" in line or "pip download" in line
+    ]
     assert len(commands) == 2
     assert all("--only-binary :all:" in line for line in commands)

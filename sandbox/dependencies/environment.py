@@ -1,0 +1,28 @@
+"""Where a check finds a layer. Apart from the steps that make one, which load much more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandbox.models.layers import LayerEcosystem
+
+FOLDER = "/sandbox-layers"
+
+
+def target(ecosystem: LayerEcosystem) -> str:
+    """The read-only directory of a layer in a guest."""
+    return f"{FOLDER}/{ecosystem}"
+
+
+def build_environment(ecosystem: LayerEcosystem, path: str) -> Mapping[str, str]:
+    """The variables of a check that has the layer. `path`: its PATH without the layer."""
+    return _VARIABLES[ecosystem](target(ecosystem), path)
+
+
+def _use_virtual_environment(folder: str, path: str) -> Mapping[str, str]:
+    return {"VIRTUAL_ENV": folder, "PATH": f"{folder}/bin:{path}"}
+
+
+_VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {"python": _use_virtual_environment}
