@@ -192,12 +192,15 @@ class UncommittedChange(Model):
 class UncommittedChanges(Model):
     """Differences of a working directory from the verified commit: how many paths, and the first of them.
 
-    `complete`: False if the whole directory could not be compared, so there may be more.
+    `complete`: False if the whole directory could not be compared, so there may be more. `included`: the verified tree
+    has them. `left_out`: names that no tree can have, such as nested repositories, so they are not included.
     """
 
     count: int
     changes: tuple[UncommittedChange, ...]
     complete: bool
+    included: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 class PullRequestCommit(Model):

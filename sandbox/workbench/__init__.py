@@ -556,7 +556,8 @@ class Workbench:
     ) -> RunSummary:
         """The main use-case: clone, check out, verify in clean rooms.
 
-        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
+        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile; `invalid_input` for
+        `include_changes` with a ref, or with a URL that is no directory.
         """
         how = options or VerifyOptions()
         services = self._services.with_runtime(how.runtime)

@@ -131,7 +131,9 @@ def run(
 ) -> RunSummary:
     """As `verify.run_url`."""
     (url, ref), remote = url_and_ref, _safe_url(services, url_and_ref[0])
-    arguments = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    if options.include_changes:
+        arguments["include_changes"] = True
     with record_home_operation(
         services, "run", arguments, facts={"remote": remote, "ref": clip_text(ref)}
     ) as operation:

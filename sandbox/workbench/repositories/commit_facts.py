@@ -103,12 +103,15 @@ def list_commit(git: Git, commit: str) -> CommitListing:
     return CommitListing(commit, tree, list_tree(git, tree))
 
 
+def gather_facts_of_tree(home: Home, policies: Policies, repo_id: str, git: Git, tree: str) -> BaseFacts:
+    """As `load_facts`, for a tree that is not kept: its facts are not stored. Raises: `quota_exceeded`."""
+    return _gather(policies, git, tree, list_tree(git, tree), read_settings(home, repo_id).subpath)
+
+
 def _gather_and_store(
     home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folder: str
 ) -> BaseFacts:
-    markers = _read_markers(git, listing.entries, _list_marker_names(policies.profiles))
-    below = _read_folder_markers(git, listing.entries, policies, folder)
-    facts = gather_facts(git, listing.tree, listing.entries, markers, below)
+    facts = _gather(policies, git, listing.tree, listing.entries, folder)
     path = home.facts(repo_id, listing.commit)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -116,6 +119,11 @@ def _gather_and_store(
     except OSError as error:  # a full disk: a status has to work there too
         _log.info("the facts of %s could not be saved: %s", listing.commit[:12], error)
     return facts
+
+
+def _gather(policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folder: str) -> BaseFacts:
+    markers = _read_markers(git, entries, _list_marker_names(policies.profiles))
+    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folder))
 
 
 def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
