@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from sandbox.cli import history
-from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
 from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Check, Limits, StopResult, Verdict

@@ -6,10 +6,10 @@ import time
 
 import click
 
-from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.verdicts import format_elapsed, show_runs
 from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
