@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import click
 
@@ -10,7 +11,7 @@ from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
-from sandbox.models import CloneResult, RemoveResult, Repository
+from sandbox.models import CloneResult, RemoveResult, Repository, RepositoryUpdate
 from sandbox.text import neutralise, one_line
 
 
@@ -119,6 +120,32 @@ def show(invocation: Invocation, repo_id: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.repository(repo_id)
     invocation.emit({"repository": found}, lambda: _show(found))
+
+
+@repo.command()
+@click.argument("repo_id", metavar="[REPO]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Update all registered repositories.")
+@global_options
+@click.pass_obj
+def update(invocation: Invocation, repo_id: str | None, everything: bool) -> int:
+    """Fetch what is new of REPO, or of all repositories. Exits with 1 if one of them could not be reached."""
+    if (repo_id is None) != everything:
+        raise click.UsageError("Give either REPO or --all.")
+    with invocation.workbench() as workbench:
+        found = (workbench.update_repository(repo_id),) if repo_id else workbench.update_repositories()
+    invocation.emit({"updates": found}, lambda: _show_updates(found))
+    return 1 if any(one.error for one in found) else 0
+
+
+def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
+    for one in found:
+        if one.error:
+            said = one_line(one.error)
+        elif one.before == one.after:
+            said = f"{one.default_branch} is up to date"
+        else:
+            said = f"{one.default_branch}  {(one.before or '-')[:12]} -> {(one.after or '-')[:12]}"
+        click.echo(f"{one.repo_id}  {said}")
 
 
 @repo.command("set")

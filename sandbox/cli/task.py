@@ -9,6 +9,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
+from sandbox.cli.time_format import format_relative
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
@@ -35,19 +36,22 @@ def task() -> None:
 )
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
 @click.option("--profile", help="Use this profile for the task instead of the repository's.")
+@click.option("--offline", is_flag=True, help="Do not fetch first: start from what the last fetch brought.")
 @global_options
 @click.pass_obj
-def create(
-    invocation: Invocation,
-    repo_id: str,
-    prompt: str,
-    base_branch: str | None,
-    from_snapshot: str | None,
-    profile: str | None,
-) -> None:
-    """Create a task on REPO with its own branch and worktree."""
+def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str | None) -> None:
+    """Create a task on REPO with its own branch and worktree. New commits of the remote are fetched first."""
     with invocation.workbench() as workbench:
-        made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot, profile=profile)
+        if offline and (fetched := workbench.fetched_at(repo_id)):
+            note(f"note: offline; the last fetch of {repo_id} was {format_relative(fetched)}")
+        made = workbench.create_task(
+            repo_id,
+            start["prompt"] or "",
+            start["base_branch"],
+            from_snapshot=start["from_snapshot"],
+            profile=start["profile"],
+            fetch=not offline,
+        )
         workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 

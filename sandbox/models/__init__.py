@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository
+    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -169,6 +169,7 @@ __all__ = [
     "RepoMap",
     "Report",
     "Repository",
+    "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
     "Resolution",
@@ -227,7 +228,7 @@ _MODULES = {
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "remarks": "Remark RemarkKind",
-    "repositories": "ChosenSettings CloneResult Repository RemoveResult",
+    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",

@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from sandbox.models.context import Context
-from sandbox.models.ids import RepoId
+from sandbox.models.ids import ObjectId, RepoId
 from sandbox.models.model import Model
 from sandbox.models.remarks import Remark
 from sandbox.models.words import Host
@@ -48,6 +48,18 @@ class CloneResult(Model):
     repository: Repository
     context: Context
     advice: tuple[Remark, ...] = ()
+
+
+class RepositoryUpdate(Model):
+    """The answer of `repo update` for one repository. `before`, `after`: the head of the default branch, None if it is
+    unknown. `error`: why the remote could not be asked, with `--all`.
+    """
+
+    repo_id: RepoId
+    default_branch: str
+    before: ObjectId | None = None
+    after: ObjectId | None = None
+    error: str = ""
 
 
 class RemoveResult(Model):

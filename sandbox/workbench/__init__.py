@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         RemoveResult,
         RepoMap,
         Repository,
+        RepositoryUpdate,
         RestoreResult,
         Risk,
         RunLog,
@@ -225,6 +226,25 @@ class Workbench:
         """One repository. Raises: `not_found`."""
         return records.find_repository(self._services.home, repo_id)
 
+    def update_repository(self, repo_id: str) -> RepositoryUpdate:
+        """Fetch what is new of a registered repository; one request if nothing is.
+
+        Raises: `not_found`; as `clone`.
+        """
+        return home_operations.update(self._services, repo_id)
+
+    def update_repositories(self) -> tuple[RepositoryUpdate, ...]:
+        """As `update_repository` for all of them; one that fails has its error in the answer.
+
+        Raises: no specific code.
+        """
+        return home_operations.update_all(self._services)
+
+    def fetched_at(self, repo_id: str) -> datetime | None:
+        """When a repository was last compared with its remote; None if that is unknown. Raises: `not_found`."""
+        records.find_repository(self._services.home, repo_id)
+        return use.updates.find_fetch_time(self._services.home, repo_id)
+
     def set_repository(
         self, repo_id: str, values: Mapping[str, Any] | None = None, *, unset: Sequence[str] = ()
     ) -> Repository:
@@ -288,13 +308,15 @@ class Workbench:
         *,
         from_snapshot: str | None = None,
         profile: str | None = None,
+        fetch: bool = False,
     ) -> Task:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
         `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
-        `profile`: instead of the repository's. Raises: `invalid_input`, also when both a base and a snapshot are given;
-        `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; in a partial
-        clone also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
+        `profile`: instead of the repository's. `fetch`: first fetch what is new of the remote, as the command line and
+        agents do. Raises: `invalid_input`, also when both a base and a snapshot are given; `not_found` for the
+        repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with `fetch`, and in a partial
+        clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
         if profile is not None:
@@ -304,6 +326,8 @@ class Workbench:
             self._services, None, "create", arguments, names=[from_snapshot or ""]
         ) as done:
             if from_snapshot is None:
+                if fetch:
+                    use.updates.fetch_for_task(self._services, repo_id)
                 return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
             if base_branch is not None:
                 raise SandboxError(

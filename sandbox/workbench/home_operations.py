@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         RemovedLayers,
         RemoveResult,
         Repository,
+        RepositoryUpdate,
         RunSummary,
         Suggestion,
     )
@@ -68,6 +69,22 @@ def materialize(services: Services, repo_id: str) -> Repository:
     """As `repositories.clone.materialize`."""
     with record_home_operation(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
         return use.clone.materialize(services, repo_id)
+
+
+def update(services: Services, repo_id: str) -> RepositoryUpdate:
+    """As `updates.update_repository`."""
+    with record_home_operation(services, "update", {"repo_id": repo_id}, names=[repo_id]) as operation:
+        result = use.updates.update_repository(services, repo_id)
+        operation.note(commit=result.after or "")
+    return result
+
+
+def update_all(services: Services) -> tuple[RepositoryUpdate, ...]:
+    """As `updates.update_all`."""
+    with record_home_operation(services, "update", {"all": True}) as operation:
+        results = use.updates.update_all(services)
+        operation.note(*(result.repo_id for result in results))
+    return results
 
 
 def set_repository(services: Services, repo_id: str, values: Mapping[str, object], unset: Sequence[str]) -> Repository:

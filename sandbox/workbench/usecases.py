@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.repositories import repository_settings as repository_settings
     from sandbox.workbench.repositories import seen_facts as seen_facts
     from sandbox.workbench.repositories import trust as trust
+    from sandbox.workbench.repositories import updates as updates
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
     from sandbox.workbench.tasks import lifecycle as lifecycle
@@ -57,6 +58,7 @@ else:
             "repository_settings",
             "seen_facts",
             "trust",
+            "updates",
         ),
         "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
     }

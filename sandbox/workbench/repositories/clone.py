@@ -101,18 +101,25 @@ class UpdatedRepository:
         )
 
 
-def update_cache(services: Services, url: str, *, partial: bool = False) -> UpdatedRepository:
+def update_cache(
+    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False
+) -> UpdatedRepository:
     """Clone or fetch into the cache, and save the repository in the registry.
 
-    `partial`: a new clone leaves out file contents that are not on the default branch.
+    `partial`: a new clone leaves out file contents that are not on the default branch. `only_if_changed`: see
+    `refresh`.
     """
     remote = services.remotes.parse(url)
     ensure_recovered(services)
     repo_id = choose_repo_id(services.home, remote)
     wanted_since = time.time()
     path = services.home.clone(repo_id)
+
+    def transfer(access: RemoteAccess) -> RemoteHead:
+        return refresh(path, access, wanted_since, partial=partial, only_if_changed=only_if_changed)
+
     with services.home.locked(f"repository-{repo_id}"):
-        head = _run_transfer(services, remote, lambda access: refresh(path, access, wanted_since, partial=partial))
+        head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
     listing = _list_default_branch(services, remote, git, head)
     facts = load_facts_of_listing(services.home, services.policies, repo_id, git, listing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ from sandbox.workbench.repositories.commit_facts import base_from_facts, load_fa
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
+from sandbox.workbench.tasks.task_refs import delete_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -48,6 +50,8 @@ from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
+
+_log = logging.getLogger(__name__)
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
@@ -218,7 +222,8 @@ def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
 def close_task(
     services: Services, task_id: str, *, delete: bool, discard: bool, expected_tree: str | None = None
 ) -> Task:
-    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR.
+    """End a task; `delete` removes its worktree if it is clean, or with `discard`, and its local branch and refs unless
+    commits or snapshots exist only there. Keeps the remote branch and PR.
 
     `expected_tree`: the working state that was approved. Raises: `conflict` for another one; `dirty_workspace`.
     """
@@ -241,9 +246,21 @@ def close_task(
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
+        if delete:
+            _delete_refs(services, saved)
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def _delete_refs(services: Services, task: Task) -> None:
+    """Delete the local branch and refs, unless work exists only there. The task is closed in any case: `gc` looks at
+    them again.
+    """
+    try:
+        delete_refs_without_work(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError as error:
+        _log.info("the refs of %s were kept: %s", task.id, error)
 
 
 def _require_no_changes(services: Services, task: Task) -> None:
