@@ -35,17 +35,24 @@ def show_layer(services: Services, key: str) -> LayerDetails:
     )
 
 
-def build_for_task(services: Services, task_id: str, watch: Watch, expected_commit: str | None) -> PreparedLayers:
-    """Build the layers that the manifests of a task's last commit ask for, if they are missing.
+def require_commit(services: Services, task_id: str, expected_commit: str | None) -> None:
+    """Raises: `not_found`; `conflict` if the task's last commit is not `expected_commit`."""
+    require_approved("commit", find_task(services.home, task_id).head_commit, expected_commit)
 
-    Raises: `not_found`; `conflict` if the last commit is not `expected_commit`; as `build_layers`.
+
+def build_for_task(
+    services: Services, task_id: str, watch: Watch, expected_commit: str | None, *, refresh: bool
+) -> PreparedLayers:
+    """Build the layers that the manifests of a task's last commit ask for, if they are missing; all with `refresh`.
+
+    Raises: as `require_commit` and `build_layers`.
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
     profile, tree = find_tree(services, task)
     setup = resolve_guest_setup(services, profile, watch.building)
     store = LayerStore(services.home)
-    built = build_layers(services, setup, profile, tree, watch)
+    built = build_layers(services, setup, profile, tree, watch, refresh=refresh)
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
