@@ -33,11 +33,15 @@ def list_(invocation: Invocation) -> None:
 
 @layers.command()
 @click.argument("key")
+@click.option("--sbom", is_flag=True, help="Print the packages as a CycloneDX document (JSON).")
 @global_options
 @click.pass_obj
-def show(invocation: Invocation, key: str) -> None:
+def show(invocation: Invocation, key: str, sbom: bool) -> None:
     """Show the packages of a layer, how they were chosen, and which hosts the fetch asked for."""
     with invocation.workbench() as workbench:
+        if sbom:
+            click.echo(workbench.layer_sbom(key))
+            return
         found = workbench.layer(key)
     invocation.emit(found, lambda: _show_one(found))
 

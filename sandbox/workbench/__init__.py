@@ -843,6 +843,10 @@ class Workbench:
         """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
         return use.layer_list.show_layer(self._services, key)
 
+    def layer_sbom(self, key: str) -> str:
+        """The packages of a layer as a CycloneDX 1.6 document, in JSON. Raises: `not_found`."""
+        return use.layer_list.write_bill_of_materials(self._services, key)
+
     def build_layers(
         self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:

@@ -101,7 +101,10 @@ def test_a_fetch_outlasts_its_call_and_session_and_two_callers_build_it_once(ben
         workbench.build_layers(one, refresh=True)
     assert len(bench.index.asked) == 2 * asked, "both tasks together asked as often as one build does"
     shown = person.ok("check", "wait", started[one])
-    assert shown["prepared"]["layers"][0]["packages"] == 1
+    (layer,) = shown["prepared"]["layers"]
+    assert [c["purl"] for c in person.ok("layers", "show", layer["key"], "--sbom")["components"]] == [
+        "pkg:pypi/wanted@1"
+    ]
 
 
 def test_a_stopped_fetch_leaves_nothing_and_can_be_asked_for_again(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandbox.git import objects
 from sandbox.models import Task
 from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
@@ -12,10 +14,16 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, build_layers
 from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.approved_state import require_approved
+
+if TYPE_CHECKING:
+    from sandbox.dependencies import bill_of_materials
+else:  # its library takes 0.3 s to load (docs/adr/0003)
+    bill_of_materials = LazyModule("sandbox.dependencies.bill_of_materials")
 
 _SHORTEST = 6  # characters of a key that are enough to name a layer
 
@@ -33,6 +41,11 @@ def show_layer(services: Services, key: str) -> LayerDetails:
     return LayerDetails(
         layer=layer, resolutions=tuple(store.list_resolutions(layer.key)), used_at=store.find_last_use(layer)
     )
+
+
+def write_bill_of_materials(services: Services, key: str) -> str:
+    """The CycloneDX document of one layer, as JSON. Raises: `not_found`."""
+    return bill_of_materials.write_bill_of_materials(_find(LayerStore(services.home), key))
 
 
 def require_commit(services: Services, task_id: str, expected_commit: str | None) -> None:
