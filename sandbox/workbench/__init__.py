@@ -907,17 +907,40 @@ class Workbench:
         """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
         return use.layer_list.show_layer(self._services, key)
 
+    def layer_sbom(self, key: str) -> str:
+        """The packages of a layer as a CycloneDX 1.6 document, in JSON. Raises: `not_found`."""
+        return use.layer_list.write_bill_of_materials(self._services, key)
+
     def build_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:
         """Fetch and install the packages that the manifests of the task's last commit ask for, if they are missing.
 
-        `expected_commit`: refuse another last commit. Raises: `not_found`; `conflict` for another commit;
+        `expected_commit`: refuse another last commit. `refresh`: choose the packages anew. Raises: `not_found`;
+        `conflict` for another commit, or with reason `stopped` when it was cancelled;
         `policy_violation` if `layers.fetch` is `never`, or for a package with another hash than the lock file's;
         `egress_refused`, `network_error`, `timeout`; `engine_unavailable`, `image_missing`; `quota_exceeded`.
         """
-        with use.journaling.record_operation(self._services, task_id, "layers-build", {}) as done:
-            return done(use.layer_list.build_for_task(self._services, task_id, watch or Watch(), expected_commit))
+        heard = watch or Watch()
+        with use.journaling.record_operation(self._services, task_id, "layers-build", {"refresh": refresh}) as done:
+            return done(use.layer_list.build_for_task(self._services, task_id, heard, expected_commit, refresh=refresh))
+
+    def start_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+    ) -> BackgroundRun:
+        """As `build_layers`, without waiting: the answer has the run id for `wait_run` and `stop_run`; otherwise as
+        `start_checks`.
+
+        Raises: `not_found`; `conflict` for another commit; `quota_exceeded` for too many runs at once; the error of a
+        run that fails at once, as `build_layers`.
+        """
+        use.layer_list.require_commit(self._services, task_id, expected_commit)
+        question = use.background.Question("layers-build", task_id, (), {"refresh": refresh})
+
+        def build(heard: Watch, _run_id: str) -> PreparedLayers:
+            return self.build_layers(task_id, heard, expected_commit=expected_commit, refresh=refresh)
+
+        return use.background.start(self._services, question, watch or Watch(), build)
 
     def remove_layer(self, key: str) -> RemovedLayers:
         """Remove a layer; it is built again when it is needed. Raises: `not_found`; `conflict` while checks use it."""

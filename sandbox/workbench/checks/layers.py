@@ -27,6 +27,7 @@ from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
@@ -41,8 +42,6 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
 
 VERSION = 1
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
-
-_FALLBACKS = {ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, ErrorCode.TIMEOUT}
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,16 @@ def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tr
     return _add_layers(services, setup, profile, tree, lambda *_: None)
 
 
-def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch) -> GuestSetup:
+def add_layers(
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
+) -> GuestSetup:
     """As `add_known_layers`, and builds a layer that is missing, if a person or a program asks and the setting
     `layers.fetch` allows it.
 
-    When its packages cannot be fetched, the checks run without it and `watch.building` says why. Raises:
-    `policy_violation` for a package with another hash than the lock file's; as `build_layer`.
+    `refresh`: choose the packages anew, also for manifests that led to a layer before. When packages cannot be fetched,
+    or could not a few minutes ago, the checks run without the layer, or with the one that is there, and
+    `watch.building` says why. Raises: `policy_violation` for a package with another hash than the lock file's; as
+    `build_layer`.
     """
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
         return add_known_layers(services, setup, profile, tree)
@@ -79,21 +82,24 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
         try:
             return build_missing(rule, request, plan)
         except SandboxError as error:
-            if error.code not in _FALLBACKS:
+            if error.code not in FETCH_FAILURES and error.reason != STOPPED:
                 raise
-            watch.building(_explain_absence(error))
-            return None
+            store = LayerStore(services.home)
+            known = store.find_resolution(request)
+            watch.building(_explain_absence(error, known=known is not None))
+            return store.find(known.layer) if known else None
 
-    build_missing = _builder(services, setup, tree, watch)
-    return _add_layers(services, setup, profile, tree, build)
+    build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
+    return _add_layers(services, setup, profile, tree, build, refresh=refresh)
 
 
 def build_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
 ) -> tuple[Layer, ...]:
-    """The layers that the tree's manifests ask for; missing ones are built, whoever asks.
+    """The layers that the tree's manifests ask for; missing ones are built, whoever asks. `refresh`: as `add_layers`.
 
-    Raises: `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
+    An attempt that failed a moment ago is repeated. Raises: a `conflict` with reason `stopped` when `watch.cancelled`;
+    `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
     """
     if services.settings.layers.fetch == "never":
         raise SandboxError(
@@ -102,15 +108,18 @@ def build_layers(
             hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
         )
     store = LayerStore(services.home)
-    used = _add_layers(services, setup, profile, tree, _builder(services, setup, tree, watch)).layers
+    build = _builder(services, setup, tree, watch, retry=True, refresh=refresh)
+    used = _add_layers(services, setup, profile, tree, build, refresh=refresh).layers
     return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
 
 
-def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Build:
+def _builder(
+    services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch, *, retry: bool, refresh: bool
+) -> _Build:
     def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         store = LayerStore(services.home)
-        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
-            if resolution := store.find_resolution(request):
+        with attempt(services.home, request, watch, retry=retry):
+            if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
                 return store.find(resolution.layer)
             wanted = layer_builds.BuildRequest(rule, request, plan, setup, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
@@ -118,10 +127,11 @@ def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: W
     return build
 
 
-def _explain_absence(error: SandboxError) -> str:
+def _explain_absence(error: SandboxError, *, known: bool) -> str:
     """The cause and what to do, on one line: it stands before the runs of the checks."""
     seen = next(iter(error.details.splitlines()), "")
-    return f"Without the packages that the project asks for: {error.brief}. {seen} {error.hint}"
+    which = "With the packages that were chosen before" if known else "Without the packages that the project asks for"
+    return f"{which}: {error.brief}. {seen} {error.hint}"
 
 
 @contextmanager
@@ -138,7 +148,7 @@ _Build: TypeAlias = "Callable[[LayerRule, str, LayerPlan], Layer | None]"
 
 
 def _add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build, *, refresh: bool = False
 ) -> GuestSetup:
     store = LayerStore(services.home)
     layers = []
@@ -146,7 +156,8 @@ def _add_layers(
         request, plan = _find_request(services, store, setup, rule, tree)
         if not request:
             continue
-        if known := store.find_resolution(request):
+        known = None if refresh else store.find_resolution(request)
+        if known:
             layer = store.find(known.layer)
         else:
             plan = plan or manifests.plan_layer(tree.git, tree.tree, rule)
