@@ -34,6 +34,7 @@ from sandbox.workbench.controller.services import Services
 
 MAX_ARCHIVES = 1_000
 ARCHIVE_BYTES = 1024**3
+SELECTION_BYTES = 2_000
 _RELEASED = Limits(tmp_bytes=1024**3)
 
 
@@ -156,7 +157,7 @@ def _take_archive(folder: int, target: Path, describe: _Describe) -> LayerPackag
 def _read_selection(path: Path) -> str:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as stream:
-        return ascii(stream.read(200).decode("ascii", "replace").strip())[1:-1]
+        return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
 
 
 def _install(
