@@ -104,8 +104,9 @@ class Chooser:
                 continue
             self.tried.add(key)
             release = self.find_source(name, lines, options)
-            if release and release != self.offered.get(name) and (metadata := self.describe(release)):
-                write_stub(STUBS, name, release, metadata)
+            requirements = self.describe(release) if release and release != self.offered.get(name) else None
+            if release and requirements is not None:
+                write_stub(STUBS, name, release, requirements)
                 self.offered[name] = release
                 some = True
         return some
