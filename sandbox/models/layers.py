@@ -37,12 +37,13 @@ class LayerPackage(Model):
 class Layer(Model):
     """One layer of this home. `key`: sha256, in hex, over packages with hashes, image, platform and runtime.
 
-    `folder`: its name on disk. `bytes`, `files`: of its content.
+    `folder`: its name on disk. `bytes`, `files`: of its content. `left_out`: archives that could not be built.
     """
 
     key: str
     ecosystem: LayerEcosystem
     packages: tuple[LayerPackage, ...]
+    left_out: tuple[str, ...] = ()
     image_digest: str
     platform: str
     runtime: str
