@@ -25,4 +25,12 @@ def _use_virtual_environment(folder: str, path: str) -> Mapping[str, str]:
     return {"VIRTUAL_ENV": folder, "PATH": f"{folder}/bin:{path}"}
 
 
-_VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {"python": _use_virtual_environment}
+def _use_node_modules(folder: str, path: str) -> Mapping[str, str]:
+    """NODE_PATH is for checks that do not link the modules into the tree: `require` looks there, `import` does not."""
+    return {"NODE_PATH": f"{folder}/node_modules", "PATH": f"{folder}/node_modules/.bin:{path}"}
+
+
+_VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {
+    "python": _use_virtual_environment,
+    "node": _use_node_modules,
+}
