@@ -25,4 +25,11 @@ def _use_virtual_environment(folder: str, path: str) -> Mapping[str, str]:
     return {"VIRTUAL_ENV": folder, "PATH": f"{folder}/bin:{path}"}
 
 
-_VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {"python": _use_virtual_environment}
+def _use_vendored_crates(folder: str, _path: str) -> Mapping[str, str]:
+    return {"CARGO_HOME": folder}  # its config.toml names the crates; cargo reads it after a repository's own
+
+
+_VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {
+    "python": _use_virtual_environment,
+    "rust": _use_vendored_crates,
+}
