@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
+from urllib.parse import unquote
 
 
 @dataclass
@@ -39,21 +41,20 @@ class CodeRegistry:
         self,
         name: str,
         version: str,
-        files: Mapping[str, str],
+        files: Mapping[str, str] | bytes,
         *,
         requires: Sequence[tuple[str, str]] = (),
         published: str = "2020-01-01T00:00:00Z",
         yanked: bool = False,
-        archive: bytes | None = None,
     ) -> str:
-        """Publish a crate; returns its sha256. `requires`: names and versions. `archive`: instead of an honest one."""
-        content = archive or make_crate(name, version, files, requires)
+        """Publish a crate; returns its sha256. `files`: or a whole archive. `requires`: names and versions."""
+        content = files if isinstance(files, bytes) else make_crate(name, version, files, requires)
         digest = hashlib.sha256(content).hexdigest()
         self.files[f"/crates/{name}/{version}"] = content
         self.files["/index/config.json"] = json.dumps(
             {"dl": f"http://localhost:{self.port}/crates/{{crate}}/{{version}}"}
         ).encode()
-        wants = [
+        wants: list[dict[str, Any]] = [
             {"name": n, "req": v, "features": [], "optional": False, "default_features": True, "target": None,
              "kind": "normal"}
             for n, v in requires
@@ -134,8 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
 
     def do_GET(self) -> None:
-        self.registry.asked.append(self.path)
-        content = self.registry.files.get(self.path)
+        path = unquote(self.path)  # go writes `!` as `%21`
+        self.registry.asked.append(path)
+        content = self.registry.files.get(path)
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()

@@ -113,17 +113,26 @@ def _read_wish(collection: Collection, key: str, value: Any, origin: str) -> Cra
     table = value if isinstance(value, dict) else {"version": value}
     for kind, reason in _ELSEWHERE.items():
         if kind in table:
-            return collection.refuse(f"{key} {table[kind]}", reason, origin)
+            collection.refuse(f"{key} {table[kind]}", reason, origin)
+            return None
     name, requirement = table.get("package", key), table.get("version", "*")
     features = _list(table.get("features"))
-    if not isinstance(name, str) or not CRATE_NAME.fullmatch(name):
-        return collection.refuse(f"{name} {requirement}", RefusalReason.NAME, origin)
-    if not isinstance(requirement, str) or not _REQUIREMENT.fullmatch(requirement):
-        return collection.refuse(f"{name} {requirement}", RefusalReason.VERSION, origin)
-    if not all(isinstance(feature, str) and _FEATURE.fullmatch(feature) for feature in features):
-        return collection.refuse(f"{name} {features}", RefusalReason.SYNTAX, origin)
+    if fault := _find_fault(name, requirement, features):
+        collection.refuse(f"{name} {requirement}", fault, origin)
+        return None
     default = table.get("default-features", table.get("default_features", True)) is not False
     return CrateWish(name, requirement, tuple(features), default)
+
+
+def _find_fault(name: object, requirement: object, features: list[Any]) -> RefusalReason | None:
+    """Why these are not plain data that may stand in a manifest."""
+    if not isinstance(name, str) or not CRATE_NAME.fullmatch(name):
+        return RefusalReason.NAME
+    if not isinstance(requirement, str) or not _REQUIREMENT.fullmatch(requirement):
+        return RefusalReason.VERSION
+    if not all(isinstance(feature, str) and _FEATURE.fullmatch(feature) for feature in features):
+        return RefusalReason.SYNTAX
+    return None
 
 
 def _resolve_path(folder: str, path: object) -> str | None:

@@ -32,4 +32,5 @@ def _use_vendored_crates(folder: str, _path: str) -> Mapping[str, str]:
 _VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {
     "python": _use_virtual_environment,
     "rust": _use_vendored_crates,
+    "go": lambda folder, _path: {"GOMODCACHE": folder},
 }

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -107,14 +109,13 @@ def test_the_scripts_of_the_steps_can_be_parsed(script: str) -> None:
 
 
 def test_a_fetch_runs_no_command_of_cargo_that_builds() -> None:
-    words = steps.STEPS.fetch.script.split()
-    called = {after for before, after in zip(words, words[1:], strict=False) if before == "cargo"}
-    assert called == {"generate-lockfile", "fetch", "archives"}
+    called = re.findall(r"(?<!mkdir )\bcargo ([a-z-]+)", steps.STEPS.fetch.script)
+    assert set(called) == {"generate-lockfile", "fetch"}
 
 
-def test_an_archive_is_compared_with_the_lock_file(tmp_path: object) -> None:
+def test_an_archive_is_compared_with_the_lock_file(tmp_path: Path) -> None:
     found = plan(toml='[package]\nname="p"\n', lock=locked("a"))
     assert found is not None
     for value, expected in ((SUM, ()), ("b" * 64, ("a-1.0.0.crate",))):
         package = LayerPackage(name="a", version="1.0.0", file="a-1.0.0.crate", sha256=value)
-        assert steps.STEPS.find_mismatches(tmp_path, [package], found) == expected  # type: ignore[arg-type]
+        assert steps.STEPS.find_mismatches(tmp_path, [package], found) == expected
