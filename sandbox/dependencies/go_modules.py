@@ -97,10 +97,13 @@ def _list_directives(text: str) -> Iterator[tuple[str, list[str]]]:
     for number, line in enumerate(text.splitlines()):
         if number > 2 * MAX_ENTRIES:
             return
-        words = [word.strip('"`') for word in _WORD.findall(line.partition("//")[0])]
+        line = line.partition("//")[0]
+        words = [word.strip('"`') for word in _WORD.findall(line)]
         if not words:
             continue
-        if words == [")"]:
+        if _WORD.sub("", line).strip():  # a quote without its other one
+            yield "", [line]
+        elif words == [")"]:
             block = ""
         elif block:
             yield block, words
@@ -116,6 +119,8 @@ def _add_directive(
     verb, words = directive
     folder, origin = place
     shown = " ".join([verb, *words])
+    if not verb:
+        return collection.refuse(shown, RefusalReason.SYNTAX, origin)
     if verb == "module" and len(words) == 1 and MODULE_PATH.fullmatch(words[0]):
         module.path = words[0]
     elif verb == "go" and len(words) == 1:

@@ -27,7 +27,8 @@ _FILE_NAME = re.compile(rf"({CRATE_NAME.pattern})-({CRATE_VERSION.pattern})\.cra
 # makes cargo look at dates, which a registry may not have.
 _FETCH_SCRIPT = """
 set -eu
-mkdir cargo archives
+mkdir cargo archives project
+cp Cargo.* lib.rs project/ # copies: it writes into them
 export CARGO_HOME="$PWD/cargo"
 cat >cargo/config.toml <<END
 [source.crates-io]
@@ -35,6 +36,7 @@ replace-with = "operator"
 [source.operator]
 registry = "sparse+${SPACE_INDEX%/}/"
 END
+cd project
 choice="all, as locked"
 if ! [ -e Cargo.lock ]; then
     choice="all, as of $1"
@@ -46,6 +48,7 @@ if ! [ -e Cargo.lock ]; then
     fi
 fi
 cargo fetch -q
+cd ..
 cp cargo/registry/cache/*/*.crate archives/
 echo "$choice" >selection.txt
 """
