@@ -10,7 +10,7 @@ from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 
-LayerEcosystem: TypeAlias = Literal["python", "node"]
+LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go"]
 
 
 class LayerRule(Model):
