@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check
+from sandbox.models import Check, PackageName
 from sandbox.models.layers import LayerRule
+from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
@@ -27,6 +28,9 @@ MARKER_BYTES = 256 * 1024
 
 SUGGESTIONS = ".sandbox/checks.toml"
 """Where a repository suggests checks: read from base commits only, and used only if the operator trusts the file."""
+
+MAX_PACKAGES = 200
+"""How many Debian packages one image may get."""
 
 _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
@@ -80,8 +84,21 @@ class DetectionRules(_ProfileModel):
         return tuple(dict.fromkeys(m.file for m in (*self.all, *self.any)))
 
 
+Packages = Annotated[tuple[PackageName, ...], Field(max_length=MAX_PACKAGES)]
+
+
+class _ImageTable(_ProfileModel):
+    """`[image]` of a profile."""
+
+    name: str
+    packages: Packages = ()
+
+
 class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
+
+    `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
+    `[image]` with `name` and `packages` (docs/adr/0058).
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
@@ -90,6 +107,7 @@ class Profile(_ProfileModel):
     name: str
     label: str
     image: str
+    packages: Packages = ()
     priority: int = 10
     artifacts: tuple[str, ...] = ()
     detect: DetectionRules = DetectionRules()
@@ -98,6 +116,14 @@ class Profile(_ProfileModel):
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten_image(cls, document: object) -> object:
+        if isinstance(document, dict) and isinstance(document.get("image"), dict):
+            table = _ImageTable.model_validate(document["image"])
+            return {**document, "image": table.name, "packages": (*document.get("packages", ()), *table.packages)}
+        return document
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
@@ -196,23 +222,26 @@ def require_usable(profile: Profile) -> Profile:
     return profile
 
 
+class _SuggestedImage(_ProfileModel):
+    """A repository may ask for packages, but not choose the image."""
+
+    packages: Packages = ()
+
+
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    image: _SuggestedImage = _SuggestedImage()
 
 
-def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """Add the checks that a repository suggests to the profile; they may require the profile's checks.
+def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
+    """Add the checks and packages of `SUGGESTIONS` to the profile; the checks may require the profile's checks.
 
     Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _SuggestionFile.model_validate(untrusted_toml.loads(text)).checks
-        ids = [c.id for c in (*profile.checks, *added)]
-        if taken := sorted({name for name in ids if ids.count(name) > 1}):
-            raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-        kept = {name: value for name, value in profile if name not in {"checks", "layers"}}
-        return Profile.model_validate({**kept, "check": (*profile.checks, *added), "layer": profile.layers})
+        added = _SuggestionFile.model_validate(untrusted_toml.loads(text))
+        return _extend(profile, added.checks, added.image.packages)
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -220,6 +249,38 @@ def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixP
             details=describe_errors(error),
             hint=_HINT,
         ) from error
+
+
+def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:
+    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set.
+
+    Raises: `invalid_input` for a check id that the profile has already.
+    """
+    env: dict[str, str] = {}
+    for part in parts:
+        try:
+            profile = _extend(profile, part.checks, part.packages)
+        except ValueError as error:
+            brief = f"The checks suggested in {part.path} cannot be used"
+            raise SandboxError(ErrorCode.INVALID_INPUT, brief, details=describe_errors(error), hint=_HINT) from error
+        env |= part.env
+    checks = (check.model_copy(update={"env": {**env, **check.env}}) for check in profile.checks)
+    return profile.model_copy(update={"checks": tuple(checks)}) if env else profile
+
+
+def _extend(profile: Profile, checks: Sequence[Check], packages: Sequence[str]) -> Profile:
+    """Raises: ValueError for a check id that the profile has already, and for checks that cannot be ordered."""
+    ids = [c.id for c in (*profile.checks, *checks)]
+    if taken := sorted({name for name in ids if ids.count(name) > 1}):
+        raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
+    extended = profile.model_copy(
+        update={
+            "checks": (*profile.checks, *checks),
+            "packages": tuple(dict.fromkeys((*profile.packages, *packages))),
+        }
+    )
+    extended.order_checks(ids)
+    return extended
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, Limits, Risk, Suggestion
+    from sandbox.models.checks import Check, Limits, Risk
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
-    from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
+    from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.layers import (
         Layer,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -142,6 +143,7 @@ __all__ = [
     "Manifest",
     "Model",
     "ObjectId",
+    "PackageName",
     "PatchResult",
     "PatchedFile",
     "Permission",
@@ -190,7 +192,10 @@ __all__ = [
     "StopResult",
     "StoppedCheck",
     "StreamName",
+    "SuggestedPart",
     "Suggestion",
+    "SuggestionKind",
+    "SuggestionNote",
     "Task",
     "TaskId",
     "TaskStatus",
@@ -212,13 +217,13 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check Limits Risk Suggestion",
+    "checks": "Check Limits Risk",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
-    "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
+    "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
@@ -233,6 +238,7 @@ _MODULES = {
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "snapshots": "CleanResult RestoreResult Snapshot",
+    "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

@@ -899,6 +899,21 @@ class Workbench:
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
+    def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
+        """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
+
+        Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_derived(self._services.image_build_context, name, packages, progress)
+
+    def remove_image(self, name: str) -> ImageInfo:
+        """Remove an image with packages of a profile, by its name in `images`; it is built again when it is needed.
+
+        Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
+        """
+        return home_operations.remove_image(self._services, name)
+
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
         return use.layer_list.list_layers(self._services)
