@@ -19,6 +19,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
 from sandbox.models.layers import LayerRule
+from sandbox.models.service_rules import ServiceRule
 from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
@@ -93,12 +94,28 @@ class Profile(_ProfileModel):
     detect: DetectionRules = DetectionRules()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
+    services: tuple[ServiceRule, ...] = Field(default=(), alias="service", max_length=8)
     problem: str = ""
     source: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
         self.order_checks([c.id for c in self.checks])
+        return self
+
+    @model_validator(mode="after")
+    def _validate_services(self) -> Profile:
+        names = [service.name for service in self.services]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several services are named {', '.join(doubled)}")
+        ids = {check.id for check in self.checks}
+        for service in self.services:
+            if unknown := sorted(set(service.checks) - ids):
+                raise ValueError(f"the service '{service.name}' names the unknown check {', '.join(unknown)}")
+        for check_id in ids:
+            ports = [service.port for service in self.services if service.serves(check_id)]
+            if len(set(ports)) < len(ports):
+                raise ValueError(f"services of the check '{check_id}' listen on the same port")
         return self
 
     @property

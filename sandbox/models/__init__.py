@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
+    from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
@@ -176,6 +177,10 @@ __all__ = [
     "SearchQuery",
     "SearchResult",
     "SearchSkipped",
+    "ServiceLimits",
+    "ServiceRule",
+    "ServiceRun",
+    "ServiceSetup",
     "Sha256",
     "Signals",
     "Snapshot",
@@ -226,6 +231,7 @@ _MODULES = {
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
+    "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",

@@ -108,7 +108,8 @@ def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: W
         with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
             if resolution := store.find_resolution(request):
                 return store.find(resolution.layer)
-            wanted = layer_builds.BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM)
+            alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
+            wanted = layer_builds.BuildRequest(rule, request, manifest, alone, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
