@@ -155,19 +155,38 @@ def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.toml")):
-            profiles[path.stem] = _load_profile(path, workspace, profiles.get(path.stem))
+        profiles |= {path.stem: _load_profile(path, workspace, profiles) for path in sorted(folder.glob("*.toml"))}
     return profiles
 
 
-def _load_profile(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Profile:
+def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Profile]) -> Profile:
     document: dict[str, Any] = {}
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
         document = tomllib.loads(text)
-        return Profile.model_validate({**document, "name": path.stem, "problem": "", "source": ""})
+        return _build_profile(path.stem, document, known)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        return _build_broken_profile(path, document, describe_errors(error), replaced)
+        return _build_broken_profile(path, document, describe_errors(error), known.get(path.stem))
+    except ValueError as error:
+        return _build_broken_profile(path, document, str(error), known.get(path.stem))
+
+
+_INHERITED = {"image": "image", "artifacts": "artifacts", "check": "checks", "layer": "layers", "service": "services"}
+_RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
+
+
+def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:
+    """A profile from its file. With `extends`, what runs is that of another profile, one of an earlier folder, unless
+    the file says it; how it is recognised only if it replaces that profile. Raises: ValueError.
+    """
+    written = {key: value for key, value in document.items() if key != "extends"}
+    if "extends" in document:
+        origin = known.get(str(document["extends"]))
+        if origin is None or origin.problem:
+            raise ValueError(f"extends: there is no usable profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
+        keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
+        written = {key: getattr(origin, field) for key, field in keys.items()} | written
+    return Profile.model_validate({**written, "name": name, "problem": "", "source": ""})
 
 
 def _build_broken_profile(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
@@ -212,21 +231,29 @@ def require_usable(profile: Profile) -> Profile:
 
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
 
 
 def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """Add the checks that a repository suggests to the profile; they may require the profile's checks.
+    """Add the checks and services that a repository suggests to the profile. The checks may require the profile's, the
+    services may be for them.
 
-    Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
+    Raises: `invalid_input` for invalid content, or for a check id or service that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _SuggestionFile.model_validate(untrusted_toml.loads(text)).checks
+        suggested = _SuggestionFile.model_validate(untrusted_toml.loads(text))
+        added = suggested.checks
         ids = [c.id for c in (*profile.checks, *added)]
         if taken := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-        kept = {name: value for name, value in profile if name not in {"checks", "layers"}}
-        return Profile.model_validate({**kept, "check": (*profile.checks, *added), "layer": profile.layers})
+        kept = {name: value for name, value in profile if name not in {"checks", "layers", "services"}}
+        lists = {
+            "check": (*profile.checks, *added),
+            "layer": profile.layers,
+            "service": (*profile.services, *suggested.services),
+        }
+        return Profile.model_validate({**kept, **lists})
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -178,6 +178,8 @@ class _RunningService:
             image_digest=self.setup.image_digest,
             ready_after_s=round(self._ready_after_s, 3),
             ended_early=self._has_ended(),
+            output_bytes=self.log.total_bytes,
+            limits=self.setup.rule.limits,
         )
 
     def _has_ended(self) -> bool:

@@ -9,6 +9,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.service_rows import show_services
 from sandbox.models import Check, ProfileCandidate, ProfileCandidates
 from sandbox.profiles import Profile
 from sandbox.text import one_line
@@ -52,6 +53,7 @@ def _show(found: Profile) -> None:
     click.echo(f"{found.name}: {found.label}")
     click.echo(f"  image  {found.image}")
     _show_checks(found.checks)
+    show_services(found.services)
 
 
 def _show_checks(checks: Iterable[Check]) -> None:
@@ -82,6 +84,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
     else:
         click.echo(f"  image  {used.image}")
         _show_checks(used.checks)
+        show_services(used.services)
     if not used.checks and not used.problem:
         note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
     for candidate in others:

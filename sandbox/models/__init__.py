@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, Limits, Risk, Suggestion
+    from sandbox.models.checks import Check, Limits, Risk
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Resolution,
     )
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
-    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.suggestions import Suggestion
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -137,6 +138,7 @@ __all__ = [
     "LockedPackage",
     "LogLines",
     "LogMatch",
+    "LogName",
     "LogQuery",
     "Manifest",
     "Model",
@@ -212,7 +214,7 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check Limits Risk Suggestion",
+    "checks": "Check Limits Risk",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
@@ -222,7 +224,7 @@ _MODULES = {
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
-    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
@@ -233,6 +235,7 @@ _MODULES = {
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
+    "suggestions": "Suggestion",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from sandbox.models.ids import CheckId, RepoId, Sha256
+from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
 
 
@@ -62,17 +62,3 @@ class Check(Model):
     requires: tuple[CheckId, ...] = ()
     deterministic: bool = False
     risk: Risk = Risk.SHELL
-
-
-class Suggestion(Model):
-    """The checks that a repository suggests at its default branch. `sha256`: of the file, None if there is none.
-
-    `trusted`: the checks are used, for every base commit with a file of this hash. `profile`: it gets the checks.
-    """
-
-    repo_id: RepoId
-    path: str
-    sha256: Sha256 | None
-    trusted: bool
-    profile: str
-    checks: tuple[Check, ...]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from sandbox.models.checks import Check
 from sandbox.models.ids import ObjectId, RepoId
 from sandbox.models.model import Model
+from sandbox.models.service_rules import ServiceRule
 
 
 class ProfileCandidate(Model):
     """A profile that a commit matches. `weight`: the strongest evidence found; the candidate with the most is used.
 
     `why`: a text for each piece of evidence, `file` or `file: what was found in it`, which is text of the repository.
-    `checks`: what would run, after the operator's settings and with the trusted suggestions of the repository for the
-    profile that is used. `problem`: why the profile's file cannot be used.
+    `checks`, `services`: what would run, after the operator's settings and with the trusted suggestions of the
+    repository for the profile that is used. `problem`: why the profile's file cannot be used.
     """
 
     name: str
@@ -21,6 +22,7 @@ class ProfileCandidate(Model):
     weight: int
     why: tuple[str, ...]
     checks: tuple[Check, ...]
+    services: tuple[ServiceRule, ...] = ()
     problem: str = ""
 
 

@@ -55,10 +55,12 @@ class ServiceSetup(Model):
 
 class ServiceRun(Model):
     """A service of one run. `ready_after_s`: until its `ready` command succeeded. `ended_early`: it was not running any
-    more when the check ended, so the verdict may be its fault.
+    more when the check ended, so the verdict may be its fault. `output_bytes`: what it wrote, both streams together.
     """
 
     name: ServiceName
     image_digest: str
     ready_after_s: float
     ended_early: bool
+    output_bytes: int
+    limits: ServiceLimits

@@ -46,5 +46,6 @@ def _describe(services: Services, match: ProfileMatch, profile: Profile) -> Prof
         weight=match.weight,
         why=match.why,
         checks=profile.checks,
+        services=profile.services,
         problem=profile.problem,
     )

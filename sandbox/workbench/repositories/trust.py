@@ -21,7 +21,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     profile, content = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
     if content is None:
         return Suggestion(
-            repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
+            repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=(), services=()
         )
     extended = add_suggested_checks(profile, content, services.policies.workspace)
     sha256 = sha256_of(content)
@@ -32,6 +32,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         trusted=store.is_trusted(services.home, repo_id, sha256),
         profile=profile.name,
         checks=extended.checks[len(profile.checks) :],
+        services=extended.services[len(profile.services) :],
     )
 
 
