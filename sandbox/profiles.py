@@ -176,14 +176,14 @@ _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
 
 def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:
-    """A profile from its file. With `extends`, what runs is that of another profile, one of an earlier folder, unless
+    """A profile from its file. With `extends`, what runs is that of another profile, a shipped one, unless
     the file says it; how it is recognised only if it replaces that profile. Raises: ValueError.
     """
     written = {key: value for key, value in document.items() if key != "extends"}
     if "extends" in document:
         origin = known.get(str(document["extends"]))
         if origin is None or origin.problem:
-            raise ValueError(f"extends: there is no usable profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
+            raise ValueError(f"extends: there is no usable shipped profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
         keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
         written = {key: getattr(origin, field) for key, field in keys.items()} | written
     return Profile.model_validate({**written, "name": name, "problem": "", "source": ""})

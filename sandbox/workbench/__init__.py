@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         LayerDetails,
         LayerSummary,
         LogLines,
-        LogName,
         LogQuery,
         PatchResult,
         Permission,
@@ -531,7 +530,7 @@ class Workbench:
         return use.history.list_runs(self._services.home, owner_id, most)
 
     def run_log(
-        self, owner_id: str, run_id: str | None = None, stream: LogName = "stdout", *, raw: bool = False
+        self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False
     ) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
