@@ -214,7 +214,7 @@ def write_script(argv: tuple[str, ...], ready: tuple[str, ...], token: str) -> s
     return f"""\
 {shlex.join(argv)} </dev/null &
 service=$!
-last=
+last=none
 while :; do
   answer=$({shlex.join(ready)} </dev/null 2>&1) && break
   status=$?
