@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Resolution,
     )
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
-    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
+    from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
@@ -139,6 +140,7 @@ __all__ = [
     "LockedPackage",
     "LogLines",
     "LogMatch",
+    "LogName",
     "LogQuery",
     "Manifest",
     "Model",
@@ -183,6 +185,10 @@ __all__ = [
     "SearchQuery",
     "SearchResult",
     "SearchSkipped",
+    "ServiceLimits",
+    "ServiceRule",
+    "ServiceRun",
+    "ServiceSetup",
     "Sha256",
     "Signals",
     "Snapshot",
@@ -227,7 +233,7 @@ _MODULES = {
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
-    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
@@ -237,6 +243,7 @@ _MODULES = {
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
+    "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",

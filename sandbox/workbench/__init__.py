@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         StopResult,
-        StreamName,
         Suggestion,
         Task,
         Verification,
@@ -594,12 +593,11 @@ class Workbench:
         """
         return use.history.list_runs(self._services.home, owner_id, most)
 
-    def run_log(
-        self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
-    ) -> RunLog:
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
-        `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
+        `stream`: also `service-NAME`, for all output of one of its services. `owner_id` may be the id of a run. Raises:
+        `not_found`; `invalid_input` for `stream`.
         """
         return use.history.read_log(self._services.home, owner_id, run_id, stream, raw=raw)
 

@@ -121,7 +121,8 @@ def _builder(
         with attempt(services.home, request, watch, retry=retry):
             if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
                 return store.find(resolution.layer)
-            wanted = layer_builds.BuildRequest(rule, request, plan, setup, _date_of(tree), VERSION, PLATFORM)
+            alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
+            wanted = layer_builds.BuildRequest(rule, request, plan, alone, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
 
     return build

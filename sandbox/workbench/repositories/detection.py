@@ -63,5 +63,6 @@ def _describe(services: Services, match: ProfileMatch, profile: Profile) -> Prof
         why=match.why,
         packages=choose_packages(services.settings, profile),
         checks=profile.checks,
+        services=profile.services,
         problem=profile.problem,
     )

@@ -32,6 +32,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         profile=profile.name,
         checks=extended.checks[len(profile.checks) :],
         packages=extended.packages[len(profile.packages) :],
+        services=extended.services[len(profile.services) :],
         parts=others.parts,
         notes=others.notes,
     )
