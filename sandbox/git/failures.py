@@ -11,7 +11,7 @@ _PERMANENT = re.compile(
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_NO_MEMORY = r"^(fatal|error): out of memory, \w+ failed"
+_NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 

@@ -212,6 +212,18 @@ class Git:
         """The same with another amount of memory for each local command."""
         return replace(self, memory=memory)
 
+    def read_start(self, *args: str, most: int, env: Mapping[str, str], deadline_s: float) -> bytes:
+        """As `run` for a reading command, but only the first `most` bytes of stdout; the rest is dropped."""
+        try:
+            return self._read_start(args, most, env, deadline_s)
+        except OutOfMemory:
+            return self.with_memory(LARGE)._read_start(args, most, env, deadline_s)
+
+    def _read_start(self, args: Sequence[str], most: int, env: Mapping[str, str], deadline_s: float) -> bytes:
+        with self.stream(*args, env=env, deadline_s=deadline_s) as process:
+            start = process.stdout.read(most)
+        return GitResult(process.code, start, process.stderr).raise_for_status(args[0]).stdout
+
     @contextmanager
     def stream(
         self,
