@@ -106,6 +106,8 @@ _HARDENING = (
 )
 # Of a local command. Bases of differences are cached up to 96 MiB by default, more than most commands may use.
 _LOCAL = ("core.deltaBaseCacheLimit=8m",)
+# Of a network command. Each thread holds deltas of its own, and its stack counts for the limit on memory.
+_NETWORK = ("core.deltaBaseCacheLimit=16m", "pack.threads=2")
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ def build_command_line(
 ) -> list[str]:
     """Build the full argv. Starts no process, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
-    config = [*_HARDENING, *(_LOCAL if network is None else ())]
+    config = [*_HARDENING, *(_LOCAL if network is None else _NETWORK)]
     if network is not None:
         variables |= {"GIT_ALLOW_PROTOCOL": network.protocol, **network.env}
         config += [f"protocol.{network.protocol}.allow=always", *network.config]
