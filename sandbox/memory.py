@@ -87,4 +87,4 @@ PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
 """Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
 
 TRANSFER_BUDGET = MemoryBudget(2 * 1024**3)
-"""The same for git commands that receive objects. Apart: they last as long as a remote wants, and nothing else waits."""
+"""The same for git commands that receive objects. Apart, so that only fetches wait for a slow remote."""

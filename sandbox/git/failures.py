@@ -40,8 +40,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             _NO_MEMORY,
             ErrorCode.QUOTA_EXCEEDED,
             "The remote's answer needs more memory than git may use",
-            "The remote advertises too many refs, or sends too many objects or too large ones. For a repository that you "
-            "trust, raise `remotes.max_fetch_memory_bytes` in config.toml.",
+            "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that "
+            "you trust, raise `remotes.max_fetch_memory_bytes` in config.toml.",
         ),
         (
             r"^fatal: mismatched algorithms: client",
