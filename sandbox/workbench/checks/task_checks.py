@@ -25,6 +25,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
 
 
@@ -68,6 +69,7 @@ def _run_in_task(
             compare_task(services, task, task_base=base) as opened,
             services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         ):
+            require_writable_disk(services.home, task)
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
         report = running.prepare_task_report(services.home, task.id, opened.site)
