@@ -52,6 +52,7 @@ class RemoteSettings(_SettingsSection):
 
     `timeout_s`: of each git command; reached: git is killed, `timeout`.
     `max_fetch_bytes`: of the pack that a fetch downloads; reached: git is killed, `quota_exceeded`.
+    `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     """
@@ -60,6 +61,7 @@ class RemoteSettings(_SettingsSection):
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
+    max_fetch_memory_bytes: PositiveInt = 1024**3
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)

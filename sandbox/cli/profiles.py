@@ -6,6 +6,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_checks, show_notes, show_packages, show_parts
 from sandbox.models import ProfileCandidate, ProfileCandidates
 from sandbox.profiles import Profile
@@ -51,6 +52,7 @@ def _show(found: Profile) -> None:
     click.echo(f"  image  {found.image}")
     show_packages(found.packages)
     show_checks(found.checks)
+    show_services(found.services)
 
 
 @profiles.command()
@@ -75,6 +77,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
         click.echo(f"  image  {used.image}")
         show_packages(used.packages)
         show_checks(used.checks)
+        show_services(used.services)
     if not used.checks and not used.problem:
         note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
     for candidate in others:

@@ -8,6 +8,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.person import describe_user
+from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_notes, show_packages, show_parts
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
@@ -64,4 +65,5 @@ def _show_file(found: Suggestion) -> None:
     for check in found.checks:
         after = f", after {', '.join(check.requires)}" if check.requires else ""
         click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
+    show_services(found.services)
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
         Resolution,
     )
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
-    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-    from sandbox.models.repositories import CloneResult, RemoveResult, Repository
+    from sandbox.models.remarks import Remark, RemarkKind
+    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
+    from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
@@ -103,6 +105,7 @@ __all__ = [
     "Check",
     "CheckId",
     "CheckRun",
+    "ChosenSettings",
     "CiCheck",
     "CiState",
     "CiVerdict",
@@ -137,6 +140,7 @@ __all__ = [
     "LockedPackage",
     "LogLines",
     "LogMatch",
+    "LogName",
     "LogQuery",
     "Manifest",
     "Model",
@@ -161,12 +165,15 @@ __all__ = [
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
+    "Remark",
+    "RemarkKind",
     "RemoveResult",
     "RemovedLayers",
     "RepoId",
     "RepoMap",
     "Report",
     "Repository",
+    "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
     "Resolution",
@@ -178,6 +185,10 @@ __all__ = [
     "SearchQuery",
     "SearchResult",
     "SearchSkipped",
+    "ServiceLimits",
+    "ServiceRule",
+    "ServiceRun",
+    "ServiceSetup",
     "Sha256",
     "Signals",
     "Snapshot",
@@ -222,15 +233,17 @@ _MODULES = {
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
-    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
-    "repositories": "CloneResult Repository RemoveResult",
+    "remarks": "Remark RemarkKind",
+    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
+    "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",

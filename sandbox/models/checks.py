@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -25,6 +25,11 @@ class Limits(Model):
     output_total_bytes: PositiveInt = 1024**3  # of both streams: the check is stopped, Verdict.OUTPUT_LIMIT
     disk_bytes: PositiveInt = 10 * 1024**3  # of its files: the check is stopped, Verdict.DISK_LIMIT
     disk_files: PositiveInt = 500_000  # as above
+
+    def within_host(self, cpus: int, memory_bytes: int) -> Self:
+        """The limits that a host with so many CPUs, and so much memory for all guests, can give."""
+        most = {"cpus": min(self.cpus, cpus), "memory_bytes": min(self.memory_bytes, memory_bytes)}
+        return self.model_copy(update=most)
 
 
 class Risk(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandbox.models.checks import Check
 from sandbox.models.ids import ObjectId, PackageName, RepoId
 from sandbox.models.model import Model
+from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart, SuggestionNote
 
 
@@ -12,9 +13,9 @@ class ProfileCandidate(Model):
     """A profile that a commit matches. `weight`: the strongest evidence found; the candidate with the most is used.
 
     `why`: a text for each piece of evidence, `file` or `file: what was found in it`, which is text of the repository.
-    `packages`: Debian packages that the image gets.
-    `checks`: what would run, after the operator's settings and with the trusted suggestions of the repository for the
-    profile that is used. `problem`: why the profile's file cannot be used.
+    `packages`: Debian packages that the image gets. `checks`, `services`: what would run, after the operator's settings
+    and with the trusted suggestions of the repository for the profile that is used. `problem`: why the profile's file
+    cannot be used.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ProfileCandidate(Model):
     why: tuple[str, ...]
     packages: tuple[PackageName, ...] = ()
     checks: tuple[Check, ...]
+    services: tuple[ServiceRule, ...] = ()
     problem: str = ""
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from sandbox.models.checks import Check
 from sandbox.models.ids import PackageName, RepoId, Sha256
 from sandbox.models.model import Model
+from sandbox.models.service_rules import ServiceRule
 
 
 class SuggestionKind(StrEnum):
@@ -56,5 +57,6 @@ class Suggestion(Model):
     profile: str
     checks: tuple[Check, ...]
     packages: tuple[PackageName, ...] = ()
+    services: tuple[ServiceRule, ...] = ()
     parts: tuple[SuggestedPart, ...] = ()
     notes: tuple[SuggestionNote, ...] = ()

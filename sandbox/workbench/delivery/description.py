@@ -92,7 +92,7 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
     """
     repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    if load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
+    if task.profile or load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]
     if setup is not None and setup.runtime != ContainerSettings().runtime:
         words += ["--runtime", setup.runtime]

@@ -6,10 +6,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, add_suggested_file, detect_profile
+from sandbox.profiles import SUGGESTIONS, add_suggested_file
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.repository_settings import choose_profile
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 
 
@@ -19,7 +20,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     facts = load_facts(
         services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
     )
-    profile, content = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
+    profile, content = choose_profile(services.policies, facts, repository.settings), facts.marker(SUGGESTIONS)
     extended = profile if content is None else add_suggested_file(profile, content, services.policies.workspace)
     sha256 = None if content is None else sha256_of(content)
     others = read_suggested_parts(services, repo_id, facts)
@@ -31,6 +32,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         profile=profile.name,
         checks=extended.checks[len(profile.checks) :],
         packages=extended.packages[len(profile.packages) :],
+        services=extended.services[len(profile.services) :],
         parts=others.parts,
         notes=others.notes,
     )
