@@ -47,7 +47,9 @@ def _trust_all(workbench: Workbench, repo_id: str, hashes: tuple[str, ...]) -> S
 
 def _show(found: Suggestion) -> None:
     if found.sha256 is None and not found.parts and not found.notes:
-        click.echo(f"{found.repo_id} suggests nothing: its default branch has no {found.path}, CI workflow or the like")
+        click.echo(
+            f"{found.repo_id} has no suggestions: its default branch lacks a {found.path}, CI workflow or the like"
+        )
         return
     if found.sha256 is not None:
         _show_file(found)

@@ -17,7 +17,7 @@ SAYS_ONLY = frozenset({
     ":", "cat", "date", "echo", "env", "exit", "false", "head", "id", "ls", "printenv", "printf", "pwd", "sleep",
     "true", "uname", "which",
 })
-"""Commands that check nothing."""
+"""Commands without a result that matters to a check."""
 
 NETWORK_TOOLS = frozenset({
     "apt", "apt-get", "aptitude", "apk", "aws", "az", "brew", "choco", "conda", "curl", "docker", "docker-compose",

@@ -93,7 +93,7 @@ def find_installed_packages(line: str) -> Iterator[str]:
 
 
 def only_installs_packages(line: str) -> bool:
-    """Whether a line is `apt-get update`, `apt-get install` and the like and nothing else."""
+    """Whether a line is only `apt-get update`, `apt-get install` and the like."""
     commands = _list_commands(line)
     return bool(commands) and all(words[:1] and words[0] in APT for words in map(_strip_prefixes, commands))
 
@@ -162,7 +162,7 @@ def _require_usable(words: Sequence[str]) -> None:
     if name in COMPOUND | CHANGES_SHELL:
         raise ValueError("it changes the shell")
     if name in SAYS_ONLY:
-        raise ValueError("it checks nothing")
+        raise ValueError("it is no check")
     if name in {"sudo", "su", "doas"}:
         raise ValueError("it asks for root, which no check has")
     plain = _without_options(words[1:], frozenset())

@@ -21,7 +21,7 @@ else:  # loaded when a repository has something to read (docs/adr/0003)
 
 
 def add_trusted_suggestions(services: Services, repo_id: str, profile: Profile, facts: BaseFacts) -> Profile:
-    """The profile with what the commit suggests and the operator trusts. Costs one stat if nothing is trusted.
+    """The profile with what the commit suggests and the operator trusts. Costs one stat without any trust.
 
     Raises: `invalid_input` for a trusted suggestion that cannot be used.
     """
