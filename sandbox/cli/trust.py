@@ -25,7 +25,7 @@ from sandbox.workbench import Workbench
 def trust(invocation: Invocation, repo_id: str, hashes: tuple[str, ...], revoke: bool) -> None:
     """Show what REPO suggests for its checks, or trust it after you have reviewed it.
 
-    Read are .sandbox/checks.toml, CI workflows, devcontainer.json, mise.toml, .tool-versions and debian/control.
+    Reads .sandbox/checks.toml, CI workflows, devcontainer.json, mise.toml, .tool-versions and debian/control.
     """
     if revoke and hashes:
         raise SandboxError(ErrorCode.INVALID_INPUT, "Give either --hash or --revoke")

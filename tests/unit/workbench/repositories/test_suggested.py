@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.command import Command
 from sandbox.errors import ErrorCode
 from sandbox.models import SuggestedPart, SuggestionKind
 from sandbox.workbench import Workbench
@@ -109,3 +110,14 @@ def test_packages_of_the_operator_come_from_the_configuration(desk: Desk) -> Non
     with Workbench(desk.home, environ={"PATH": "/usr/bin:/bin"}, settings=settings, allow_file=True) as workbench:
         used = workbench.detect_profiles(str(desk.upstream.root)).candidates[0]
     assert (used.name, used.image, used.packages) == ("make", "build", ("bc", "tree"))
+
+
+@pytest.mark.slow
+def test_at_the_command_line_all_of_it_is_shown_with_its_file_and_several_parts_are_trusted(desk: Desk) -> None:
+    sandbox = Command(desk.home)
+    shown = sandbox("trust", desk.repo_id)
+    for text in (f"{WORKFLOW}: suggests packages, not used", "packages  bc", "ci-a-1: make lint", "MODE=dev"):
+        assert text in shown.stdout
+    hashes = [part["sha256"] for part in sandbox.ok("trust", desk.repo_id)["suggestion"]["parts"]]
+    trusted = sandbox.ok("trust", desk.repo_id, *(word for each in hashes for word in ("--hash", each)))
+    assert [part["trusted"] for part in trusted["suggestion"]["parts"]] == [True, True, True]
