@@ -27,6 +27,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
+from sandbox.models.ids import PackageName
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -133,10 +134,12 @@ class LayerSettings(_SettingsSection):
 class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
+    `packages`: Debian packages for its checks, beside those of the profile.
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
     """
 
     image: str = ""
+    packages: tuple[PackageName, ...] = ()
     runtime: str = ""
 
 
@@ -269,8 +272,9 @@ class CheckSettings(_SettingsSection):
 
 
 class RepositorySettings(_SettingsSection):
-    """`checks`: overrides by check id, for this repository only."""
+    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks."""
 
+    packages: tuple[PackageName, ...] = ()
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
 

@@ -192,6 +192,16 @@ def find_blob(git: Git, tree: str, path: bytes) -> str | None:
     return None
 
 
+def find_tree(git: Git, tree: str, path: bytes) -> str | None:
+    """Object id of the directory at `path`; None for anything else. Reads only the trees along the path."""
+    for record in git.run("ls-tree", "-z", "--full-tree", tree, "--", os.fsdecode(path)).split(b"\0")[:-1]:
+        head, name = record.split(b"\t", 1)
+        _, kind, oid = head.decode().split()
+        if name == path and kind == "tree":
+            return oid
+    return None
+
+
 def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[TreeEntry]:
     """The entries at these paths, with sizes; absent ones are left out. Reads only the trees along the paths."""
     records = git.run("ls-tree", "-l", "-z", "--full-tree", tree, "--", *map(os.fsdecode, paths)).split(b"\0")

@@ -183,27 +183,41 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error)
 
 
+@dataclass(frozen=True)
+class RemoteRefs:
+    """The remote's HEAD, and the object ids of its branches and tags by full name."""
+
+    head: RemoteHead
+    refs: Mapping[str, str]
+
+
 def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
+    """Ask the remote for its default branch. Raises: as `read_remote_refs`."""
+    return read_remote_refs(git, access).head
+
+
+def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
     `quota_exceeded` for too many refs.
     """
-    branch, commit, refs = "", "", 0
+    branch, commit, refs = "", "", dict[str, str]()
     for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
             commit = value
-        refs += name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}")
-    if refs > MAX_REFS:
-        brief = f"The remote has {refs} branches and tags, more than {MAX_REFS}"
+        if name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
+            refs[name] = value
+    if len(refs) > MAX_REFS:
+        brief = f"The remote has {len(refs)} branches and tags, more than {MAX_REFS}"
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
         )
-    return RemoteHead(require_ref_name(branch) if branch else "", commit)
+    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
 
 
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:

@@ -64,10 +64,12 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str, checks: 
     return replace(site, owner=lease_user(services, task_id), new_disk=disk)
 
 
-def list_checks_at(services: Services, git: Git, repo_id: str, commit: str) -> tuple[Check, ...]:
+def list_checks_at(
+    services: Services, git: Git, repo_id: str, commit: str, profile: str | None = None
+) -> tuple[Check, ...]:
     """The checks that a worktree at this base commit is for; none if its profile cannot be used."""
     try:
-        return load_profile(services, repo_id, git, commit).checks
+        return load_profile(services, repo_id, git, commit, profile).checks
     except SandboxError as error:
         _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
         return ()
@@ -167,7 +169,7 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     the old one, the new one, or, for a moment, none.
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
-    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     disk = choose_disk(services, checks, is_room=False)
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk)
     try:
