@@ -529,9 +529,7 @@ class Workbench:
         """
         return use.history.list_runs(self._services.home, owner_id, most)
 
-    def run_log(
-        self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False
-    ) -> RunLog:
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
         `stream`: also `service-NAME`, for all output of one of its services. `owner_id` may be the id of a run. Raises:

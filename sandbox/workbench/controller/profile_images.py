@@ -18,9 +18,11 @@ def choose_image_reference(settings: Settings, profile: Profile) -> str:
 
 
 def list_image_references(settings: Settings, policies: Policies) -> frozenset[str]:
-    """The references of all profiles of this home, and of settings for profiles that do not exist."""
+    """The references of all profiles of this home, with their services, and of settings for unknown profiles."""
     written = {override.image for override in settings.profiles.values() if override.image}
+    of_services = {service.image for profile in policies.profiles.values() for service in profile.services}
     return frozenset(
         written
+        | of_services
         | {choose_image_reference(settings, profile) for profile in policies.profiles.values() if not profile.problem}
     )
