@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
-    from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
+    from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.layers import (
         Layer,
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-    from sandbox.models.repositories import CloneResult, RemoveResult, Repository
+    from sandbox.models.remarks import Remark, RemarkKind
+    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
-    from sandbox.models.suggestions import Suggestion
+    from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -104,6 +105,7 @@ __all__ = [
     "Check",
     "CheckId",
     "CheckRun",
+    "ChosenSettings",
     "CiCheck",
     "CiState",
     "CiVerdict",
@@ -143,6 +145,7 @@ __all__ = [
     "Manifest",
     "Model",
     "ObjectId",
+    "PackageName",
     "PatchResult",
     "PatchedFile",
     "Permission",
@@ -162,12 +165,15 @@ __all__ = [
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
+    "Remark",
+    "RemarkKind",
     "RemoveResult",
     "RemovedLayers",
     "RepoId",
     "RepoMap",
     "Report",
     "Repository",
+    "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
     "Resolution",
@@ -192,7 +198,10 @@ __all__ = [
     "StopResult",
     "StoppedCheck",
     "StreamName",
+    "SuggestedPart",
     "Suggestion",
+    "SuggestionKind",
+    "SuggestionNote",
     "Task",
     "TaskId",
     "TaskStatus",
@@ -220,7 +229,7 @@ _MODULES = {
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
-    "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
+    "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
@@ -229,13 +238,14 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
-    "repositories": "CloneResult Repository RemoveResult",
+    "remarks": "Remark RemarkKind",
+    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
-    "suggestions": "Suggestion",
+    "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

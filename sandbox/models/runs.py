@@ -10,6 +10,7 @@ from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
+from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 from sandbox.models.service_rules import ServiceRun
 
@@ -194,12 +195,15 @@ class UncommittedChange(Model):
 class UncommittedChanges(Model):
     """Differences of a working directory from the verified commit: how many paths, and the first of them.
 
-    `complete`: False if the whole directory could not be compared, so there may be more.
+    `complete`: False if the whole directory could not be compared, so there may be more. `included`: the verified tree
+    has them. `left_out`: names that no tree can have, such as nested repositories, so they are not included.
     """
 
     count: int
     changes: tuple[UncommittedChange, ...]
     complete: bool
+    included: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 class PullRequestCommit(Model):
@@ -218,6 +222,7 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
+    `advice`: what was seen that may keep checks from passing.
     """
 
     repository: Repository
@@ -229,3 +234,4 @@ class RunSummary(Model):
     tree: ObjectId
     uncommitted: UncommittedChanges | None = None
     pull_request: PullRequestCommit | None = None
+    advice: tuple[Remark, ...] = ()

@@ -15,7 +15,7 @@ from sandbox.models import Check, ProbeLevel
 from sandbox.profiles import (
     MARKER_BYTES,
     Profile,
-    add_suggested_checks,
+    add_suggested_file,
     detect_profile,
     find_matches,
     load_profiles,
@@ -51,6 +51,7 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "make": "build",
         "make-check": "build",
         "meson": "build",
+        "node": "node",
         "perl": "perl",
         "python": "python",
         "rust": "rust",
@@ -106,6 +107,13 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("autotools-over-cmake-without-tests", {"configure.ac": b"", "CMakeLists.txt": b"project(x)"}, "autotools"),
     ("cmake-with-tests-over-autotools", {"configure.ac": b"", "CMakeLists.txt": TESTED}, "cmake"),
     ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": b"  INCLUDE(CTest)\n"}, "cmake"),
+    ("node", {"package.json": b"{}"}, "node"),
+    ("node-tools-beside-make", {"package.json": b'{"devDependencies": {}}', "Makefile": b"check:\n"}, "make-check"),
+    ("node-tests-over-make", {"package.json": b'{"scripts": {"test": "tap"}}', "Makefile": b"test:\n"}, "node"),
+    ("node-tests-beside-python", {"package.json": b'{\n "test": "jest"}', "pyproject.toml": PACKAGE}, "python"),
+    ("node-package-over-setup-py", {"package.json": b'{\n  "main": "i.js"\n}', "setup.py": b""}, "node"),
+    ("node-package-beside-cmake", {"package.json": b'{"main": "i.js"}', "CMakeLists.txt": TESTED}, "cmake"),
+    ("node-native-over-cmake-without-tests", {"binding.gyp": b"{}", "CMakeLists.txt": b""}, "node"),
     ("space", SPACE, "space"),
     ("space-over-all", {**SPACE, "pyproject.toml": b"", "Makefile": b"test:\n"}, "space"),
     ("space-another-project", {**SPACE, "CMakeLists.txt": b"project(other)"}, "cmake"),
@@ -385,8 +393,8 @@ def test_services_that_cannot_be_are_a_mistake_of_the_file(tmp_path: Path, more:
 
 def test_a_repository_suggests_services_for_checks_of_its_profile(shipped: dict[str, Profile]) -> None:
     content = f'{SERVICE}checks = ["test"]\n[service.check_env]\nPGHOST = "127.0.0.1"\n'.encode()
-    found = add_suggested_checks(shipped["python"], content, WORKSPACE)
+    found = add_suggested_file(shipped["python"], content, WORKSPACE)
     assert found.checks == shipped["python"].checks
     assert [(s.name, s.checks, s.check_env) for s in found.services] == [("db", ("test",), {"PGHOST": "127.0.0.1"})]
     with refused(ErrorCode.INVALID_INPUT):
-        add_suggested_checks(found, content, WORKSPACE)
+        add_suggested_file(found, content, WORKSPACE)

@@ -180,7 +180,11 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "npm_config_fund": "false",
             "npm_config_update_notifier": "false",
         },
-        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET, "CARGO_NET_OFFLINE": "false"},
+        "rust": {
+            "CARGO_HTTP_CAINFO": CA_FILE_TARGET,
+            "CARGO_NET_OFFLINE": "false",
+            "SPACE_INDEX": registries.indexes[0],  # cargo has no variable for it: the fetch writes a file
+        },
         "go": {"GOPROXY": registries.indexes[0]},
     }
     return common | own[ecosystem]

@@ -15,7 +15,7 @@ from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.guest_memory import count_host_bytes
-from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 
@@ -43,9 +43,28 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     """
     if building is not None and not services.supervisor_paths:  # the first check of this controller
         _resolve_or_build(services, SUPERVISOR, building)
-    image = _resolve_or_build(services, choose_image_reference(services.settings, profile), building)
+    name, packages = choose_image_reference(services.settings, profile), choose_packages(services.settings, profile)
+    digest = _resolve_or_build(services, name, building).digest
+    if packages:
+        digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
-    return GuestSetup(image.digest, runtime, services=_resolve_services(services, profile, runtime, building))
+    return GuestSetup(digest, runtime, services=_resolve_services(services, profile, runtime, building))
+
+
+def _derive(
+    services: Services, base_digest: str, name: str, packages: tuple[str, ...], building: Building | None
+) -> str:
+    """The digest of the image with the packages; built at its first use, as images of a recipe are."""
+    site = services.image_build_context
+    try:
+        return images.resolve_derived(site, base_digest, packages, name)
+    except SandboxError as error:
+        missing = error.code is ErrorCode.IMAGE_MISSING
+        if building is None or not missing or services.settings.images.build == "never":
+            raise
+    building(f"Adding {len(packages)} Debian packages to the image '{name}', once")
+    images.build_derived(site, name, packages, building)
+    return images.resolve_derived(site, base_digest, packages, name)
 
 
 def _resolve_services(

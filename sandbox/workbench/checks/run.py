@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,12 @@ from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.jobs import with_jobs
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
+from sandbox.context.advice import no_checks_error
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
-from sandbox.models import Check, CheckRun, ServiceSetup
+from sandbox.models import Check, CheckRun, Remark, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
@@ -206,24 +207,26 @@ def _own_user(services: Services) -> tuple[int, int]:
     return services.policies.pristine_owner or (os.geteuid(), os.getegid())
 
 
-def order_checks(profile: Profile, check_ids: Sequence[str], policy: ContainerPolicy) -> tuple[Check, ...]:
+def order_checks(
+    profile: Profile,
+    check_ids: Sequence[str],
+    policy: ContainerPolicy,
+    advise: Callable[[], tuple[Remark, ...]] = tuple,
+) -> tuple[Check, ...]:
     """The requested checks and their requirements, required ones first, with limits that this host can give.
 
-    Raises: `not_found` for an unknown check, `invalid_input` when there is no check to run.
+    `advise`: called if the profile has no checks, for the error. Raises: `not_found` for an unknown check,
+    `invalid_input` when there is no check to run.
     """
     known = [c.id for c in profile.checks]
+    if not known:
+        raise no_checks_error(profile.name, advise())
     for name in check_ids:
         if name not in known:
             raise not_found_error("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
-    if not check_ids and known:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
-        )
     if not check_ids:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"The profile '{profile.name}' has no checks to run",
-            hint="Add checks to the profile (docs/profiles.md), or use another one: `run` has --profile.",
+            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
         )
     return tuple(
         fit_to_host(c, os.cpu_count() or 1, policy.memory_of_all_guests(count_host_bytes()))

@@ -22,8 +22,9 @@ from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.only_copies import find_only_copies
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
+from sandbox.workbench.tasks.only_copies import find_only_copies
+from sandbox.workbench.tasks.task_refs import delete_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 
@@ -153,19 +154,12 @@ def _forget_task(services: Services, task_id: str, before: datetime) -> str | No
         return None
     git = _git_of(services, task.repo_id)
     if (git.git_dir / "HEAD").is_file():
-        _delete_refs(git, task)
+        delete_refs(git, task)
     if home.logs(task_id).exists():
         remove_tree(home.logs(task_id))
     home.task(task_id).unlink(missing_ok=True)
     _forget_mount_lock(home, task_id)
     return ""
-
-
-def _delete_refs(git: Git, task: Task) -> None:
-    places = (f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/")
-    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *places).decode().splitlines():
-        oid, _, name = line.partition(" ")
-        git.run("update-ref", "--no-deref", "-d", name, oid)
 
 
 def _forget_mount_lock(home: Home, task_id: str) -> None:
