@@ -222,8 +222,8 @@ _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
 
 def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:
-    """A profile from its file. With `extends`, what runs is that of another profile, a shipped one, unless
-    the file says it; how it is recognised only if it replaces that profile. Raises: ValueError.
+    """A profile from its file. With `extends`, what runs is that of a shipped profile, as far as the file does not say
+    it; how it is recognised only if it replaces that profile. Raises: ValueError.
     """
     written = {key: value for key, value in document.items() if key != "extends"}
     if "extends" in document:
