@@ -18,12 +18,14 @@ const settings = {
   ca: fs.readFileSync(process.env.npm_config_cafile, 'utf8').split(/(?<=-----END CERTIFICATE-----)/),
   cache: path.resolve('cache'),
   ignoreScripts: true,
-  fetchRetries: 2,
+  fetchRetries: 4,
+  fetchRetryMintimeout: 500, // npm waits 10 s, then 60 s
+  fetchRetryMaxtimeout: 4000,
   timeout: 60000,
   userAgent: 'npm'
 }
 const JOBS = 8
-const CONNECTIONS = 32 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
+const CONNECTIONS = 12 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
 const UNFIT = /^npm (?:ERR!|error) code (?:E404|ETARGET|ENOVERSIONS|ERESOLVE|EINVALIDTAGNAME|EUNSUPPORTEDPROTOCOL)$/m
 const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
 
@@ -145,7 +147,8 @@ async function resolve (projects, options, groups) {
     fs.mkdirSync(path.join('project', folder), { recursive: true })
     fs.writeFileSync(path.join('project', folder, 'package.json'), JSON.stringify(written))
   }
-  const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error']
+  const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error',
+    '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
   const env = { ...process.env }
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy']) env[name] = settings.proxy
   const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
