@@ -46,7 +46,7 @@ async function fetchArchive (one) {
   const usual = `${registry}${one.name}/-/${one.name.split('/').pop()}-${one.version}.tgz`
   const target = path.resolve('archives', one.file)
   try {
-    await pacote.tarball.file(spec, target, { ...settings, resolved: usual, integrity: one.integrity })
+    await pacote.tarball.file(usual, target, { ...settings, integrity: one.integrity })
   } catch (error) {
     if (!NOT_THERE.has(error.code)) throw error
     await pacote.tarball.file(spec, target, { ...settings, integrity: one.integrity }) // where the registry says

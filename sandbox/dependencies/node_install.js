@@ -84,6 +84,7 @@ function runScripts (folder, manifest) {
       maxBuffer: 64 * 1024 * 1024,
       env: {
         ...process.env,
+        npm_config_nodedir: path.resolve(process.execPath, '../..'), // node-gyp would download the headers
         PATH: [...listCommandFolders(folder), process.env.PATH].join(':'),
         INIT_CWD: layer,
         npm_execpath: npm,

@@ -27,7 +27,6 @@ MANIFESTS = (FILE, *LOCK_FILES, PNPM, YARN)
 _FETCH = "node_fetch.js"
 _INSTALL = "node_install.js"
 _INSTALL_ENV = {
-    "npm_config_nodedir": "/usr",  # where Debian's headers are: node-gyp would download them
     "npm_config_build_from_source": "true",
     "npm_config_userconfig": "/dev/null",
     "npm_config_globalconfig": "/nonexistent",

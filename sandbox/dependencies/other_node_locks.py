@@ -21,7 +21,9 @@ from sandbox.models.dependencies import RefusalReason
 PNPM = "pnpm-lock.yaml"
 YARN = "yarn.lock"
 _GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
-_ELSEWHERE = re.compile(r"^(?:link|file|workspace|portal|patch|exec|git[+@:]|github|https?):|^(?:[./]|~/)|://|\.git(?:#|$)")
+_ELSEWHERE = re.compile(
+    r"^(?:link|file|workspace|portal|patch|exec|git[+@:]|github|https?):|^(?:[./]|~/)|://|\.git(?:#|$)"
+)
 
 _Needs = Mapping[str, str]
 _ReadGraph = Callable[[Collection, str, NodeProject], tuple[dict[str, Package], dict[str, _Needs]]]
