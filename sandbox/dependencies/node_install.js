@@ -103,6 +103,18 @@ function runScripts (folder, manifest) {
   }
 }
 
+// node-gyp gives what it built a second name, and the host takes no such file: it could be one of elsewhere.
+function separateFiles (folder) {
+  for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
+    const name = path.join(folder, entry.name)
+    if (entry.isDirectory()) separateFiles(name)
+    else if (entry.isFile() && fs.lstatSync(name).nlink > 1) {
+      fs.copyFileSync(name, `${name}.copy`)
+      fs.renameSync(`${name}.copy`, name)
+    }
+  }
+}
+
 async function main () {
   fs.mkdirSync(path.join(layer, 'node_modules'), { recursive: true })
   const places = fs.readdirSync('archives').map(parsePlace).sort((a, b) => a.depth - b.depth || (a.file < b.file ? -1 : 1))
@@ -119,6 +131,7 @@ async function main () {
   }
   for (const { folder, manifest } of installed) linkCommands(folder, manifest)
   for (const { folder, manifest } of installed.reverse()) runScripts(folder, manifest) // what is nested comes first
+  separateFiles(layer)
   if (failed.length > 0) fs.writeFileSync(path.join(layer, 'failed-scripts.txt'), failed.map(line => `${line}\n`).join(''))
 }
 
