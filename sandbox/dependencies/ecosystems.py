@@ -11,6 +11,8 @@ from sandbox.models.layers import LayerEcosystem
 _MODULES: dict[LayerEcosystem, str] = {
     "python": "python_steps",
     "node": "node_steps",
+    "rust": "rust_steps",
+    "go": "go_steps",
 }
 """Loaded when they are asked for: one project seldom has more than one."""
 

@@ -30,7 +30,13 @@ def _use_node_modules(folder: str, path: str) -> Mapping[str, str]:
     return {"NODE_PATH": f"{folder}/node_modules", "PATH": f"{folder}/node_modules/.bin:{path}"}
 
 
+def _use_vendored_crates(folder: str, _path: str) -> Mapping[str, str]:
+    return {"CARGO_HOME": folder}  # its config.toml names the crates; cargo reads it after a repository's own
+
+
 _VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {
     "python": _use_virtual_environment,
     "node": _use_node_modules,
+    "rust": _use_vendored_crates,
+    "go": lambda folder, _path: {"GOMODCACHE": folder},
 }

@@ -168,9 +168,10 @@ def test_a_dependency_that_would_need_a_network_is_named_at_once(
     files: Mapping[str, str], sentence: str, tmp_path: Path
 ) -> None:
     """The offline switches of the policy: without them each tool waits for a name that it retries."""
+    never = {"layers": {"fetch": "never"}}
     source = make_repository(tmp_path / "source")
     commit(source, files, "main")
-    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+    with Workbench(tmp_path / "home", environ=os.environ, settings=never, allow_file=True) as workbench:
         run = run_branch(workbench, source, "main").runs[0]
     assert run.verdict is Verdict.FAILED
     assert run.cause is not None
