@@ -1,6 +1,6 @@
 """Read the part of YAML that lock files are written in: maps by indentation, plain and quoted text, short lists.
 
-Not a YAML parser: it knows no anchors, tags or multi-line text, so there is nothing that expands or runs. What it does
+Not a YAML parser: it knows no anchors, tags or multi-line text, so no text expands or runs. What it does
 not know is left out. Time and memory are linear in the text.
 """
 
