@@ -51,7 +51,8 @@ class EcosystemSteps:
     for what is no archive of this ecosystem. `find_mismatches`: names of archives, in a folder of ours, that differ
     from the lock file.
 
-    The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`.
+    The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
+    `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them.
     """
 
     manifests: tuple[str, ...]
@@ -65,3 +66,4 @@ class EcosystemSteps:
 
 
 SELECTION = "selection.txt"
+LEFT_OUT = "left-out.txt"

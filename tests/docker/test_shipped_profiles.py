@@ -45,6 +45,18 @@ PROJECTS = {
         {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
         report=True,
     ),
+    "node": Project(
+        "node",
+        {
+            "package.json": '{"name": "calc", "main": "calc.js", "scripts": {"test": "node --test"}}',
+            "calc.js": "exports.add = (a, b) => a + b\n",
+            "test/calc.test.mjs": "import test from 'node:test'\nimport assert from 'node:assert'\n"
+            "import calc from '../calc.js'\ntest('adds', () => assert.equal(calc.add(1, 2), 3))\n",
+            "Makefile": "test:\n\tnpm test\n",
+        },
+        {"calc.js": "exports.add = (a, b) => a - b\n"},
+        report=True,
+    ),
     "rust": Project(
         "rust",
         {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import SELECTION, LayerPlan, Step
+from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, LayerPlan, Step
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import seal_tree
@@ -34,6 +34,7 @@ from sandbox.workbench.controller.services import Services
 
 MAX_ARCHIVES = 1_000
 ARCHIVE_BYTES = 1024**3
+SELECTION_BYTES = 2_000
 _RELEASED = Limits(tmp_bytes=1024**3)
 
 
@@ -95,10 +96,11 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
 
 
 def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> str:
-    """The key of a layer: equal keys mean equal archives, installed by the same steps in the same image. Pure."""
-    setup = request.setup
+    """The key of a layer: equal keys mean equal archives and files, installed by equal steps in an equal image. Pure."""
+    setup, files = request.setup, request.plan.install_files
     parts = [request.version, request.rule.ecosystem, setup.image_digest, request.platform, setup.runtime]
-    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages)])
+    hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages), hashed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -156,7 +158,20 @@ def _take_archive(folder: int, target: Path, describe: _Describe) -> LayerPackag
 def _read_selection(path: Path) -> str:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as stream:
-        return ascii(stream.read(200).decode("ascii", "replace").strip())[1:-1]
+        return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
+
+
+def _read_left_out(path: Path, packages: tuple[LayerPackage, ...]) -> tuple[str, ...]:
+    """Names of archives in a file that code of packages may have changed: other names are not taken from it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ()
+    with os.fdopen(fd, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ()
+        lines = stream.read(MAX_ARCHIVES * 300).decode("utf-8", "replace").splitlines()
+    return tuple(sorted({p.file for p in packages} & set(lines)))
 
 
 def _install(
@@ -181,11 +196,15 @@ def _install(
             run = run_step(services, recorder, (run_id, check, directories), watch, request.rule.ecosystem)
             _require_installed(run)
             built = directories.workspace / steps.built
+            left_out = _read_left_out(directories.workspace / LEFT_OUT, archives.packages)
+            if left_out:
+                watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
             size = seal_tree(built, (os.geteuid(), os.getegid()))
             layer = Layer(
                 key=key,
                 ecosystem=request.rule.ecosystem,
-                packages=archives.packages,
+                packages=tuple(p for p in archives.packages if p.file not in left_out),
+                left_out=left_out,
                 image_digest=request.setup.image_digest,
                 platform=request.platform,
                 runtime=request.setup.runtime,

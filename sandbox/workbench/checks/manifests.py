@@ -9,15 +9,19 @@ from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
-from sandbox.git.objects import find_blob, list_named_entries
+from sandbox.git.objects import find_blob, find_tree, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
+from sandbox.policy.paths import path_bytes
 
 
 def plan_layer(git: Git, tree: str, rule: LayerRule) -> LayerPlan | None:
-    """What the checks of a tree need; None if that is no package. Raises: `not_found` for a damaged clone."""
+    """What the checks of a tree, or of the rule's folder in it, need; None if that is no package. Files outside the
+    folder are not read. Raises: `not_found` for a damaged clone.
+    """
     steps = find_steps(rule.ecosystem)
-    return steps.plan(_reader(git, tree, steps.manifests), rule.needs)
+    top = find_tree(git, tree, path_bytes(rule.folder)) if rule.folder else tree
+    return steps.plan(_reader(git, top, steps.manifests), rule.needs) if top else None
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
