@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
 from sandbox.dependencies.python_environment import TARGET, build_environment
-from sandbox.egress.registries import find_registries
+from sandbox.egress.registries import UnusableRegistry, find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import commit_time
@@ -56,8 +56,13 @@ class TreeOfCommit:
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
-    """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
-    return _add_layers(services, setup, profile, tree, lambda *_: None)
+    """The setup with the layer that the tree's manifests led to before; without one if there is none yet, or if no
+    registry can be used: nothing is fetched here.
+    """
+    try:
+        return _add_layers(services, setup, profile, tree, lambda *_: None)
+    except UnusableRegistry:
+        return setup
 
 
 def add_layers(
