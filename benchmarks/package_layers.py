@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks._harness import ROUNDS, Rounds, compare, judge, timed
 from sandbox import VerifyOptions, Workbench
-from sandbox.dependencies.python_steps import FETCH_ENV
+from sandbox.dependencies.python_steps import STEPS
 from sandbox.egress.reachability import ask_registries
 from sandbox.egress.registries import find_registries
 from sandbox.models import Task, Verdict
@@ -115,7 +115,8 @@ def first_layer(at: Desk, task: Task) -> None:
     folder = at.workbench.task(task.id).worktree_path
     assert folder is not None
     ca_file = registries.ca_file or at.workbench.settings.images.ca_bundle
-    env: Mapping[str, str] = {**FETCH_ENV, "UV_DEFAULT_INDEX": registries.indexes[0], "SSL_CERT_FILE": _CONTAINER_CA}
+    own = {"UV_DEFAULT_INDEX": registries.indexes[0], "SSL_CERT_FILE": _CONTAINER_CA}
+    env: Mapping[str, str] = {**STEPS.fetch.env, **own}
     words = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
     mounts = ["-v", f"{folder}/pyproject.toml:/pyproject.toml:ro", "-v", f"{ca_file}:{_CONTAINER_CA}:ro"]
     script = "mkdir /tmp/p && cd /tmp/p && cp /pyproject.toml . && uv sync -q --python /usr/bin/python3"

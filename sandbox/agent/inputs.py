@@ -37,6 +37,10 @@ class FetchInput(Input):
     subpath: Path | None = Field(None, description="Only this directory of it.")
 
 
+class UpdateInput(Input):
+    repo_id: RepoId
+
+
 class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
@@ -52,6 +56,7 @@ class CreateTaskInput(Input):
     from_snapshot: Line | None = Field(
         None, description="Instead of base_branch: start from this snapshot, of any task of the repository."
     )
+    offline: bool = Field(False, description="Start from the last fetch: do not ask the remote for new commits.")
 
 
 class ListTasksInput(Input):

@@ -13,6 +13,7 @@ from sandbox.models import (
     FileContent,
     Model,
     Pressure,
+    Remark,
     Repository,
     SparseModel,
     Task,
@@ -38,7 +39,10 @@ class Tasks(Model):
 
 
 class Checks(Model):
+    """`advice`: what was seen that decides whether checks can run."""
+
     checks: tuple[Check, ...]
+    advice: tuple[Remark, ...] = ()
 
 
 class FileResult(FileContent):

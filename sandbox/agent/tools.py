@@ -104,6 +104,11 @@ def _repo_or_task_id(arguments: inputs.MapInput | inputs.ListChecksInput) -> str
     return given[0]
 
 
+def _list_checks(request: ToolCall) -> BaseModel:
+    owner = _repo_or_task_id(request.arguments)
+    return outputs.Checks(checks=request.workbench.checks(owner), advice=request.workbench.advice(owner))
+
+
 def _search(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     query = SearchQuery(pattern=wanted.pattern, glob=wanted.glob, regex=wanted.regex, max_results=wanted.max_results)
@@ -189,6 +194,12 @@ _ROWS = (
         journal=_NO_JOURNAL, command="repo list",
     ),
     Tool(
+        "space_repo_update", Preset.DISCOVER, _WRITE, inputs.UpdateInput, models.RepositoryUpdate,
+        lambda r: r.workbench.update_repository(r.arguments.repo_id),
+        "Fetch new commits of a cloned repository.",
+        journal="update", command="repo update", open_world=True,
+    ),
+    Tool(
         "space_repo_map", Preset.DISCOVER, _READ, inputs.MapInput, models.RepoMap,
         lambda r: r.workbench.map(_repo_or_task_id(r.arguments), r.arguments.token_budget, r.arguments.include_globs),
         "The most important symbols of a repository or a task's last commit, within a token budget.",
@@ -200,11 +211,11 @@ _ROWS = (
         lambda r: outputs.TaskResult(
             task=r.workbench.create_task(
                 r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
-                from_snapshot=r.arguments.from_snapshot,
+                from_snapshot=r.arguments.from_snapshot, fetch=not r.arguments.offline,
             )
         ),
         "Create a task: its own branch and files to read, edit, check, commit and push.",
-        journal="create", command="task create",
+        journal="create", command="task create", open_world=True,
     ),
     Tool(
         "space_repo_list_tasks", Preset.DISCOVER, _READ, inputs.ListTasksInput, outputs.Tasks, _list_tasks,
@@ -272,7 +283,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_list_checks", Preset.CHECK, _READ, inputs.ListChecksInput, outputs.Checks,
-        lambda r: outputs.Checks(checks=r.workbench.checks(_repo_or_task_id(r.arguments))),
+        _list_checks,
         "List the checks of the repository's profile, such as build and test.",
         cut_fields=("checks",),
         journal=_NO_JOURNAL, command="check list",

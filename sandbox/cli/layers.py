@@ -52,6 +52,8 @@ def _show_one(found: LayerDetails) -> None:
                f"{layer.wall_time_s:.1f} s, used {format_for_listing(found.used_at)}")  # fmt: skip
     for package in layer.packages:
         click.echo(f"  {package.name} {package.version}  sha256:{package.sha256[:12]}")
+    for file in layer.left_out:
+        click.echo(f"  left out, it cannot be built: {file}")
     for resolution in found.resolutions:
         click.echo(f"  chosen from: {resolution.selection}")
         hosts = dict.fromkeys(f"{access.host}:{access.port}" for access in resolution.accesses)

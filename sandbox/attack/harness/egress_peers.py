@@ -21,7 +21,7 @@ from sandbox.egress.proxy import Outside, Streams, dial, listen_on
 DEADLINE_S = 30.0
 NAME = "registry.example"
 PUBLIC_ADDRESS = "93.184.215.14"
-"""An address that the proxy may connect to. The tests' dialler leads it to loopback: nothing is sent there."""
+"""An address that the proxy may connect to. A `FakeNetwork` leads it to loopback: no byte is sent there."""
 
 
 def echo(connection: socket.socket) -> bytes:

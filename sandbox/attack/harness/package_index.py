@@ -1,10 +1,11 @@
-"""A package index of a test's own on loopback, in the simple protocol of PyPI, and wheels of any content."""
+"""A package index of a test's own on loopback, in the simple protocol of PyPI, with archives of any content."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,20 @@ class PackageIndex:
         file, content = make_wheel(name, version, files, requires)
         self.wheels[file] = content
         return hashlib.sha256(content).hexdigest()
+
+    def add_source(self, name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> str:
+        """Publish a source distribution, built by the `backend.py` among its files; returns its sha256."""
+        metadata = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
+        metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
+        build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz") as stream:
+            for path, text in {"PKG-INFO": metadata, "pyproject.toml": build, **files}.items():
+                member = tarfile.TarInfo(f"{name}-{version}/{path}")
+                member.size = len(text.encode())
+                stream.addfile(member, io.BytesIO(text.encode()))
+        self.wheels[f"{name}-{version}.tar.gz"] = archive.getvalue()
+        return hashlib.sha256(archive.getvalue()).hexdigest()
 
     def answer(self, path: str) -> bytes | None:
         """The page of a project, or a file."""

@@ -1,4 +1,4 @@
-"""THREATS S: what fetches packages reaches only its registries, and what runs their code reaches nothing.
+"""THREATS S: what fetches packages reaches only its registries, and what runs their code has no network.
 
 The attacker of the first entries is at the guest's end of the egress proxy's socket and may send any bytes. They first
 go through a careless proxy, where they must reach their victim. Every name leads to a server of ours on loopback.
@@ -208,7 +208,7 @@ def _never_arrive(attempts: Attempts, *, looked_up: bool = True) -> Callable[[Sc
 
 
 def _require_open(scene: Scene) -> None:
-    """Raises: `Void` if the proxy lets nothing through: then a refusal proves nothing."""
+    """Raises: `Void` if the proxy passes no bytes on at all: then a refusal is no proof."""
     hello = build_client_hello(NAME)
     found = try_ours(scene, Attempt("honest", tunnel(f"{NAME}:443", hello), hello))
     require_hit(hello in found.arrived, "the proxy does not pass on an honest request")

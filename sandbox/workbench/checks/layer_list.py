@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.git import objects
-from sandbox.models import Task
 from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
-from sandbox.profiles import Profile
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, build_layers
-from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.checks.layers import build_layers, find_last_tree
+from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
@@ -62,22 +59,20 @@ def build_for_task(
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    profile, tree = find_tree(services, task)
+    profile, tree = load_task_profile(services, task), find_last_tree(services, task)
     setup = resolve_guest_setup(services, profile, watch.building)
     store = LayerStore(services.home)
     built = build_layers(services, setup, profile, tree, watch, refresh=refresh)
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
-        refused=read_manifest(tree.git, tree.tree).refused if profile.layers else (),
+        refused=tuple(
+            entry
+            for rule in profile.layers
+            if (plan := plan_layer(tree.git, tree.tree, rule))
+            for entry in plan.refused
+        ),
     )
-
-
-def find_tree(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
-    """The profile of a task, and the tree of its last commit. Raises: `not_found`."""
-    _, git = services.repositories.open(task.repo_id)
-    tree = TreeOfCommit(git, objects.tree_of(git, task.head_commit), task.head_commit)
-    return load_task_profile(services, task), tree
 
 
 def _summarize(store: LayerStore, layer: Layer) -> LayerSummary:
