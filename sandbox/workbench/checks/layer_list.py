@@ -61,7 +61,7 @@ def build_for_task(services: Services, task_id: str, watch: Watch, expected_comm
 def find_tree(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
     """The profile of a task, and the tree of its last commit. Raises: `not_found`."""
     _, git = services.repositories.open(task.repo_id)
-    tree = TreeOfCommit(git, objects.tree_of(git, task.head_commit), task.head_commit)
+    tree = TreeOfCommit(git, objects.tree_of(git, task.head_commit), task.head_commit, task.repo_id)
     return load_task_profile(services, task), tree
 
 

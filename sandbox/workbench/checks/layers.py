@@ -32,10 +32,11 @@ from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.dependencies.layer_plan import LayerPlan
+    from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
     from sandbox.models.layers import Layer, LayerRule
-    from sandbox.workbench.checks import layer_builds, manifests
+    from sandbox.workbench.checks import descriptions, layer_builds, manifests
 else:  # loaded when a layer is not known yet (docs/adr/0003)
+    descriptions = LazyModule("sandbox.workbench.checks.descriptions")
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
@@ -47,16 +48,19 @@ _FALLBACKS = {ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, ErrorCode.TIMEO
 
 @dataclass(frozen=True)
 class TreeOfCommit:
-    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen."""
+    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen. `repo_id`: of the
+    repository, '' if the project is not to be asked for what its manifests compute.
+    """
 
     git: Git
     tree: str
     commit: str
+    repo_id: str = ""
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
     """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
-    return _add_layers(services, setup, profile, tree, lambda *_: None)
+    return _add_layers(services, setup, profile, tree, (lambda *_: None, lambda _: None))
 
 
 def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch) -> GuestSetup:
@@ -79,7 +83,7 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
             return None
 
     build_missing = _builder(services, setup, tree, watch)
-    return _add_layers(services, setup, profile, tree, build)
+    return _add_layers(services, setup, profile, tree, (build, _describer(services, setup, tree, watch)))
 
 
 def build_layers(
@@ -96,7 +100,8 @@ def build_layers(
             hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
         )
     store = LayerStore(services.home)
-    used = _add_layers(services, setup, profile, tree, _builder(services, setup, tree, watch)).layers
+    steps = _builder(services, setup, tree, watch), _describer(services, setup, tree, watch)
+    used = _add_layers(services, setup, profile, tree, steps).layers
     return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
 
 
@@ -110,6 +115,18 @@ def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: W
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
+
+
+def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Describe:
+    """An agent's question lists what manifests say as data, so no more is asked for then."""
+
+    def describe(description: ProjectDescription) -> str | None:
+        if services.surface.actor is Actor.AGENT or not tree.repo_id:
+            return None
+        source = tree.repo_id, tree.git, tree.tree
+        return descriptions.describe_project(services, replace(setup, layers=()), description, source, watch)
+
+    return describe
 
 
 def _explain_absence(error: SandboxError) -> str:
@@ -129,21 +146,24 @@ def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
 
 
 _Build: TypeAlias = "Callable[[LayerRule, str, LayerPlan], Layer | None]"
+_Describe: TypeAlias = "Callable[[ProjectDescription], str | None]"
 
 
 def _add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, steps: tuple[_Build, _Describe]
 ) -> GuestSetup:
     store = LayerStore(services.home)
+    build, describe = steps
     layers = []
     for rule in profile.layers:
-        request, plan = _find_request(services, store, setup, rule, tree)
+        source, plan = _find_request(services, setup, rule, tree, describe)
+        request = source.request
         if not request:
             continue
         if known := store.find_resolution(request):
             layer = store.find(known.layer)
         else:
-            plan = plan or manifests.plan_layer(tree.git, tree.tree, rule)
+            plan = plan or manifests.plan_layer(tree.git, tree.tree, rule, source.described)
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
@@ -151,23 +171,28 @@ def _add_layers(
 
 
 def _find_request(
-    services: Services, store: LayerStore, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit
-) -> tuple[str, LayerPlan | None]:
-    """The digest of what a tree asks for, '' if it needs no layer; and the plan, if manifests had to be read."""
+    services: Services, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit, describe: _Describe
+) -> tuple[LayerSource, LayerPlan | None]:
+    """What a tree asks for; and the plan, if manifests had to be read."""
+    store = LayerStore(services.home)
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
     context = [VERSION, rule.model_dump(), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
-        return known.request, None
+        return known, None
+    description = manifests.find_description(tree.git, tree.tree, rule)
+    described = describe(description) if description else ""
     request = ""
-    if plan := manifests.plan_layer(tree.git, tree.tree, rule):
+    if plan := manifests.plan_layer(tree.git, tree.tree, rule, described or ""):
         files = [
             {name: text.decode() for name, text in part.items()} for part in (plan.fetch_files, plan.install_files)
         ]
         locked = sorted((p.name, p.version, p.hashes) for p in plan.locked)
         request = _digest([files, locked, *context])
-    store.save_source(source, LayerSource(request=request))
-    return request, plan
+    found = LayerSource(request=request, described=described or "")
+    if described is not None:  # else it is asked another time
+        store.save_source(source, found)
+    return found, plan
 
 
 def _mount(store: LayerStore, layer: Layer) -> GuestLayer:

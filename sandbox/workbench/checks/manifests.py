@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sandbox.dependencies.collection import LOCK_BYTES, ReadFile
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
 from sandbox.git.objects import find_blob, list_named_entries
@@ -14,10 +14,27 @@ from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
 
 
-def plan_layer(git: Git, tree: str, rule: LayerRule) -> LayerPlan | None:
-    """What the checks of a tree need; None if that is no package. Raises: `not_found` for a damaged clone."""
+def plan_layer(git: Git, tree: str, rule: LayerRule, described: str = "") -> LayerPlan | None:
+    """What the checks of a tree need; None if that is no package. `described`: what the project's build said of it.
+
+    Raises: `not_found` for a damaged clone.
+    """
     steps = find_steps(rule.ecosystem)
-    return steps.plan(_reader(git, tree, steps.manifests), rule.needs)
+    read = _reader(git, tree, steps.manifests)
+
+    def read_with_description(path: str) -> bytes | None:
+        is_described = described and steps.description is not None and path == steps.description.file
+        return described.encode() if is_described else read(path)
+
+    return steps.plan(read_with_description, rule.needs)
+
+
+def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription | None:
+    """How to ask the project for what its manifests compute; None if there is no need to."""
+    steps = find_steps(rule.ecosystem)
+    description = steps.description
+    is_needed = description is not None and description.is_needed(_reader(git, tree, steps.manifests))
+    return description if is_needed else None
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:

@@ -53,7 +53,7 @@ def run_checks(
 def _last_commit(services: Services, task: Task) -> TreeOfCommit:
     """The tree that says which packages the task needs: a change of a manifest counts once it is committed."""
     _, git = services.repositories.open(task.repo_id)
-    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit)
+    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit, task.repo_id)
 
 
 def _run_in_task(
