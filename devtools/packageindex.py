@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
+
+_LONGEST_HOLD_S = 120.0
 
 
 def make_wheel(name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
@@ -45,6 +47,18 @@ class PackageIndex:
     port: int
     wheels: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    _released: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        self.release()
+
+    def hold(self) -> None:
+        """Answer no request until `release`."""
+        self._released.clear()
+
+    def release(self) -> None:
+        """Answer again, also the requests that wait."""
+        self._released.set()
 
     @property
     def url(self) -> str:
@@ -73,6 +87,7 @@ class PackageIndex:
     def answer(self, path: str) -> bytes | None:
         """The page of a project, or a file."""
         self.asked.append(path)
+        self._released.wait(_LONGEST_HOLD_S)
         parts = path.strip("/").split("/")
         if parts[0] == "files":
             return self.wheels.get(parts[-1])
@@ -113,5 +128,6 @@ def serve_packages() -> Iterator[PackageIndex]:
         try:
             yield index
         finally:
+            index.release()
             server.shutdown()
             thread.join()

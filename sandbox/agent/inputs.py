@@ -37,6 +37,10 @@ class FetchInput(Input):
     subpath: Path | None = Field(None, description="Only this directory of it.")
 
 
+class UpdateInput(Input):
+    repo_id: RepoId
+
+
 class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
@@ -52,6 +56,7 @@ class CreateTaskInput(Input):
     from_snapshot: Line | None = Field(
         None, description="Instead of base_branch: start from this snapshot, of any task of the repository."
     )
+    offline: bool = Field(False, description="Start from the last fetch: do not ask the remote for new commits.")
 
 
 class ListTasksInput(Input):
@@ -119,12 +124,19 @@ class ListChecksInput(Input):
 
 
 WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run continues after.")]
-RunId = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
+RunId = Annotated[
+    Line, Field(description="run_id of a run, from space_repo_run_check, space_repo_verify or space_repo_prepare.")
+]
 
 
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
+    wait_s: WaitS = 45.0
+
+
+class PrepareInput(Input):
+    task_id: TaskId
     wait_s: WaitS = 45.0
 
 

@@ -50,6 +50,8 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
 def _show(result: BaseModel) -> dict[str, Any]:
     shown = file_result(result) if isinstance(result, FileContent) else result
     document: dict[str, Any] = neutralise_values(shown.model_dump(mode="json"))
+    for remark in document.get("advice", ()):
+        remark["remedy"] = replace_commands(remark["remedy"])
     if isinstance(shown, FileContent):
         document["content"] = shown.content
     return document

@@ -104,6 +104,11 @@ def _repo_or_task_id(arguments: inputs.MapInput | inputs.ListChecksInput) -> str
     return given[0]
 
 
+def _list_checks(request: ToolCall) -> BaseModel:
+    owner = _repo_or_task_id(request.arguments)
+    return outputs.Checks(checks=request.workbench.checks(owner), advice=request.workbench.advice(owner))
+
+
 def _search(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     query = SearchQuery(pattern=wanted.pattern, glob=wanted.glob, regex=wanted.regex, max_results=wanted.max_results)
@@ -124,6 +129,11 @@ def _run_check(request: ToolCall) -> BaseModel:
 
 def _verify(request: ToolCall) -> BaseModel:
     return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
+
+
+def _prepare(request: ToolCall) -> BaseModel:
+    started = request.workbench.start_layers(request.arguments.task_id, request.watch, expected_commit=request.state)
+    return _wait(request, started.run_id)
 
 
 def _wait(request: ToolCall, run_id: str) -> BaseModel:
@@ -184,6 +194,12 @@ _ROWS = (
         journal=_NO_JOURNAL, command="repo list",
     ),
     Tool(
+        "space_repo_update", Preset.DISCOVER, _WRITE, inputs.UpdateInput, models.RepositoryUpdate,
+        lambda r: r.workbench.update_repository(r.arguments.repo_id),
+        "Fetch new commits of a cloned repository.",
+        journal="update", command="repo update", open_world=True,
+    ),
+    Tool(
         "space_repo_map", Preset.DISCOVER, _READ, inputs.MapInput, models.RepoMap,
         lambda r: r.workbench.map(_repo_or_task_id(r.arguments), r.arguments.token_budget, r.arguments.include_globs),
         "The most important symbols of a repository or a task's last commit, within a token budget.",
@@ -195,11 +211,11 @@ _ROWS = (
         lambda r: outputs.TaskResult(
             task=r.workbench.create_task(
                 r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
-                from_snapshot=r.arguments.from_snapshot,
+                from_snapshot=r.arguments.from_snapshot, fetch=not r.arguments.offline,
             )
         ),
         "Create a task: its own branch and files to read, edit, check, commit and push.",
-        journal="create", command="task create",
+        journal="create", command="task create", open_world=True,
     ),
     Tool(
         "space_repo_list_tasks", Preset.DISCOVER, _READ, inputs.ListTasksInput, outputs.Tasks, _list_tasks,
@@ -267,7 +283,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_list_checks", Preset.CHECK, _READ, inputs.ListChecksInput, outputs.Checks,
-        lambda r: outputs.Checks(checks=r.workbench.checks(_repo_or_task_id(r.arguments))),
+        _list_checks,
         "List the checks of the repository's profile, such as build and test.",
         cut_fields=("checks",),
         journal=_NO_JOURNAL, command="check list",
@@ -281,12 +297,11 @@ _ROWS = (
         journal="check", command="check run", waits=True, starts_run=True,
     ),
     Tool(
-        "space_repo_prepare", Preset.CHECK, _WRITE, inputs.TaskInput, models.PreparedLayers,
-        lambda r: r.workbench.build_layers(r.arguments.task_id, r.watch, expected_commit=r.state),
+        "space_repo_prepare", Preset.CHECK, _WRITE, inputs.PrepareInput, outputs.PrepareResult, _prepare,
         "Fetch and install the packages that the manifests of the task's last commit ask for, so that checks have "
-        "them. Use it when a check lacks a declared package.",
+        "them. Use it when a check lacks a declared package. wait_s works as in space_repo_run_check.",
         cut_fields=("refused",),
-        journal="layers-build", command="layers build", open_world=True, asks=True,
+        journal="layers-build", command="layers build", open_world=True, asks=True, waits=True, starts_run=True,
     ),
     Tool(
         "space_repo_verify", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _verify,
@@ -298,7 +313,8 @@ _ROWS = (
     Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,
         lambda r: _wait(r, r.arguments.run_id),
-        "Wait for a run that space_repo_run_check or space_repo_verify started, in this or an earlier session.",
+        "Wait for a run that space_repo_run_check, space_repo_verify or space_repo_prepare started, in this or an "
+        "earlier session.",
         cut_fields=(*_RUN_FIELDS, *_VERIFY_FIELDS), cut_hint=_WHOLE_LOG,
         journal=_NO_JOURNAL, command="check wait", waits=True,
     ),

@@ -7,6 +7,7 @@ import click
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
 from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Check, Limits, StopResult, Verdict
@@ -25,8 +26,11 @@ def list_(invocation: Invocation, owner_id: str) -> None:
     """List the checks of TASK or of a repository."""
     with invocation.workbench() as workbench:
         found = workbench.checks(owner_id)
+        advice = workbench.advice(owner_id)
     rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), c.label] for c in found]
-    invocation.emit({"checks": found}, lambda: show_table(["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"], rows))
+    headers = ["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"]
+    invocation.emit({"checks": found, "advice": advice}, lambda: show_table(headers, rows))
+    show_advice(advice)
 
 
 def _limits(check: Check) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
-from sandbox.models import CloneResult, RemoveResult, Repository
+from sandbox.cli.repository_notes import show_advice
+from sandbox.cli.run_explanations import format_bytes
+from sandbox.models import CloneResult, RemoveResult, Repository, RepositoryUpdate
 from sandbox.text import neutralise, one_line
 
 
@@ -26,6 +31,7 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
     with invocation.workbench() as workbench:
         result = workbench.clone(locate_repository(workbench, url), partial=partial)
     invocation.emit(result, lambda: _show_clone(result))
+    show_advice(result.advice)
 
 
 def _show_clone(result: CloneResult) -> None:
@@ -40,7 +46,15 @@ def _show(repository: Repository) -> None:
     click.echo(repository.id)
     click.echo(f"  remote   {repository.remote_url}")
     click.echo(f"  branch   {repository.default_branch}")
-    click.echo(f"  profile  {repository.profile}")
+    chosen = repository.settings
+    click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
+    for name, value in (("subpath", chosen.subpath), ("image", chosen.image)):
+        if value:
+            click.echo(f"  {name:<8} {one_line(value)}")
+    for name, limit in chosen.limits.items():
+        click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
+    for name, value in chosen.env.items():
+        click.echo(f"  env      {name}={one_line(value)}")
 
 
 @repo.command()
@@ -106,6 +120,90 @@ def show(invocation: Invocation, repo_id: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.repository(repo_id)
     invocation.emit({"repository": found}, lambda: _show(found))
+
+
+@repo.command()
+@click.argument("repo_id", metavar="[REPO]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Update all registered repositories.")
+@global_options
+@click.pass_obj
+def update(invocation: Invocation, repo_id: str | None, everything: bool) -> int:
+    """Fetch what is new of REPO, or of all repositories. Exits with 1 if one of them could not be reached."""
+    if (repo_id is None) != everything:
+        raise click.UsageError("Give either REPO or --all.")
+    with invocation.workbench() as workbench:
+        found = (workbench.update_repository(repo_id),) if repo_id else workbench.update_repositories()
+    invocation.emit({"updates": found}, lambda: _show_updates(found))
+    return 1 if any(one.error for one in found) else 0
+
+
+def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
+    for one in found:
+        if one.error:
+            said = one_line(one.error)
+        elif one.before == one.after:
+            said = f"{one.default_branch} is up to date"
+        else:
+            said = f"{one.default_branch}  {(one.before or '-')[:12]} -> {(one.after or '-')[:12]}"
+        click.echo(f"{one.repo_id}  {said}")
+
+
+@repo.command("set")
+@click.argument("repo_id", metavar="REPO")
+@click.option("--profile", help="Use this profile instead of the detected one.")
+@click.option("--image", help="Run checks in this image instead of the profile's.")
+@click.option("--subpath", help="Folder of the project: detection looks there, and checks run there.")
+@click.option(
+    "--limit", "limits", multiple=True, metavar="NAME=N", help="Limit of every check, such as tmp_bytes=2G. Repeatable."
+)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    help="Take back profile, image, subpath, limits, env, limits.NAME or env.NAME. Repeatable.",
+)
+@global_options
+@click.pass_obj
+def set_(
+    invocation: Invocation,
+    /,
+    repo_id: str,
+    limits: tuple[str, ...],
+    env: tuple[str, ...],
+    unset: tuple[str, ...],
+    **fields: str | None,
+) -> None:
+    """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
+
+    A verdict counts only for the settings that it was given under.
+    """
+    values: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+    if limits:
+        values["limits"] = {name: _parse_amount(text) for name, text in map(_split_pair, limits)}
+    if env:
+        values["env"] = dict(map(_split_pair, env))
+    if not values and not unset:
+        raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")
+    with invocation.workbench() as workbench:
+        found = workbench.set_repository(repo_id, values, unset=unset)
+    invocation.emit({"repository": found}, lambda: _show(found))
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"'{text[:80]}' is not NAME=VALUE.")
+    return name, value
+
+
+def _parse_amount(text: str) -> int | float:
+    """A number, with K, M, G or T for powers of 1024."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMGT]?)", text)
+    if match is None:
+        raise click.UsageError(f"'{text[:80]}' is not a number such as 512M, 2G or 1.5.")
+    amount = float(match[1]) * 1024 ** " KMGT".index(match[2] or " ")
+    return int(amount) if amount == int(amount) else amount
 
 
 @repo.command()

@@ -9,6 +9,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
+from sandbox.cli.time_format import format_relative
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
@@ -26,20 +27,36 @@ def task() -> None:
 @click.option(
     "--base", "base_branch", help="Branch, tag, commit id or pr/NUMBER to start from. Default: the default branch."
 )
-@click.option("--kind", type=click.Choice(["worktree"]), default="worktree", help="How the task keeps its files.")
+@click.option(
+    "--kind",
+    type=click.Choice(["worktree"]),
+    default="worktree",
+    expose_value=False,
+    help="How the task keeps its files.",
+)
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
+@click.option("--profile", help="Use this profile for the task instead of the repository's.")
+@click.option("--offline", is_flag=True, help="Do not fetch first: start from what the last fetch brought.")
 @global_options
 @click.pass_obj
-def create(
-    invocation: Invocation, repo_id: str, prompt: str, base_branch: str | None, kind: str, from_snapshot: str | None
-) -> None:
-    """Create a task on REPO with its own branch and worktree."""
+def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str | None) -> None:
+    """Create a task on REPO with its own branch and worktree. New commits of the remote are fetched first."""
     with invocation.workbench() as workbench:
-        made = workbench.create_task(repo_id, prompt, base_branch, from_snapshot=from_snapshot)
+        if offline and (fetched := workbench.fetched_at(repo_id)):
+            note(f"note: offline; the last fetch of {repo_id} was {format_relative(fetched)}")
+        made = workbench.create_task(
+            repo_id,
+            start["prompt"] or "",
+            start["base_branch"],
+            from_snapshot=start["from_snapshot"],
+            profile=start["profile"],
+            fetch=not offline,
+        )
+        workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 
-@task.command("list")
+@click.command("list")
 @click.argument("repo_id", metavar="[REPO]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Also list closed tasks; --json always does.")
 @global_options
@@ -51,6 +68,17 @@ def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None
             invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
         else:
             show_tasks(workbench.task_lines(repo_id), everything=everything)
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def use(invocation: Invocation, task_id: str) -> None:
+    """Let `-` stand for TASK in this terminal. Creating or forking a task does the same."""
+    with invocation.workbench() as workbench:
+        found = workbench.use_task(task_id)
+    invocation.emit({"task": found}, lambda: show_task(found))
 
 
 @task.command()
@@ -125,5 +153,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (status, diff, snapshot, snapshots, restore, clean, fork, log):
+for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log):
     task.add_command(_command)

@@ -8,7 +8,12 @@ from typing import cast
 from sandbox.dependencies.layer_plan import EcosystemSteps
 from sandbox.models.layers import LayerEcosystem
 
-_MODULES: dict[LayerEcosystem, str] = {"python": "python_steps"}
+_MODULES: dict[LayerEcosystem, str] = {
+    "python": "python_steps",
+    "node": "node_steps",
+    "rust": "rust_steps",
+    "go": "go_steps",
+}
 """Loaded when they are asked for: one project seldom has more than one."""
 
 

@@ -24,7 +24,7 @@ from sandbox.git.partial import (
     unmark_if_complete,
 )
 from sandbox.git.process import Git, NetworkAccess
-from sandbox.git.transport import RemoteAccess, RemoteHead, fetch, find_remote_head
+from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs, fetch, read_remote_refs
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
@@ -64,13 +64,19 @@ def open_cache(path: Path, executable: str = "") -> Git:
 
 
 def refresh(
-    path: Path, access: RemoteAccess, requested_at: float | None = None, *, partial: bool = False
+    path: Path,
+    access: RemoteAccess,
+    requested_at: float | None = None,
+    *,
+    partial: bool = False,
+    only_if_changed: bool = False,
 ) -> RemoteHead:
     """Create the cache clone if it is missing, and fetch into it. The caller holds the repository's lock.
 
     `requested_at`: when the caller asked, in seconds since the epoch. A fetch that another process began after this
     time is enough, so many callers that wait for one lock fetch once. A corrupt clone is renamed and cloned again.
-    `partial`: for a new clone (see `git.partial`); an existing clone stays as it is.
+    `partial`: for a new clone (see `git.partial`); an existing clone stays as it is. `only_if_changed`: do not fetch if
+    the branches and tags of an existing clone are those of the remote: one request instead of two.
     Raises: `origin_mismatch` if the clone is of another remote with the same repository id.
     """
     if not (path / "HEAD").is_file():
@@ -81,7 +87,7 @@ def refresh(
         return last.head
     _write_config(path, _find_oid_length(path, last))
     try:
-        return _fetch_and_record(Git(path, access.git), access)
+        return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
         if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git)):
             raise
@@ -203,9 +209,15 @@ def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
             _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
 
-def _fetch_and_record(git: Git, access: RemoteAccess, *, is_new: bool = False) -> RemoteHead:
+def _fetch_and_record(
+    git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
+) -> RemoteHead:
     began = time.time()
-    head = find_remote_head(git, access)
+    remote = read_remote_refs(git, access)
+    head = remote.head
+    if only_if_changed and head.branch and _has_same_refs(git, remote):
+        _record_fetch(git, access, began, head)
+        return head
     if is_new:
         _write_config(git.git_dir, len(head.commit))
     said = fetch(git, access, partial=is_partial(git))
@@ -216,13 +228,30 @@ def _fetch_and_record(git: Git, access: RemoteAccess, *, is_new: bool = False) -
         unmark_if_complete(git)
     if is_partial(git):
         fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+    _record_fetch(git, access, began, head)
+    return head
+
+
+def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
+    """Whether the clone has exactly the branches and tags of the remote."""
+    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
+    ours = (line.partition(" ") for line in listed.decode("utf-8", errors="replace").splitlines())
+    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for oid, _, name in ours} == remote.refs
+
+
+def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> None:
     record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _remote_identity(access.remote)}
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
     beside.chmod(0o644)
     beside.replace(marker)
-    return head
+
+
+def read_last_fetch_time(path: Path) -> float | None:
+    """When the last fetch of a clone began, in seconds since the epoch; None if that is unknown."""
+    last = _read_last_fetch(path)
+    return None if last is None else last.began
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import tenacity
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient
+from sandbox.git.failures import classify, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
@@ -29,6 +29,7 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
+from sandbox.memory import TRANSFER_BUDGET
 from sandbox.remotes import Remote
 from sandbox.retries import build_retrying
 
@@ -36,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MAX_MEMORY_BYTES = 4 * 1024**3
+MAX_MEMORY_BYTES = 1024**3
+FIRST_MEMORY_BYTES = 256 * 1024**2
+"""Memory of the first attempt of a fetch: enough for 1.5 million objects. Reached: it is repeated with the maximum."""
+_REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
 MAX_REFS = 250_000
 _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
@@ -73,6 +77,7 @@ class RemoteAccess:
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured
     max_fetch_bytes: int = MAX_FETCH_BYTES
+    max_memory_bytes: int = MAX_MEMORY_BYTES
     shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
 
 
@@ -178,27 +183,41 @@ def _log_retry(state: tenacity.RetryCallState) -> None:
     _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error)
 
 
+@dataclass(frozen=True)
+class RemoteRefs:
+    """The remote's HEAD, and the object ids of its branches and tags by full name."""
+
+    head: RemoteHead
+    refs: Mapping[str, str]
+
+
 def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
+    """Ask the remote for its default branch. Raises: as `read_remote_refs`."""
+    return read_remote_refs(git, access).head
+
+
+def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
     `quota_exceeded` for too many refs.
     """
-    branch, commit, refs = "", "", 0
+    branch, commit, refs = "", "", dict[str, str]()
     for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
         if name == "HEAD" and value.startswith("ref: refs/heads/"):
             branch = value.removeprefix("ref: refs/heads/")
         elif name == "HEAD" and is_object_id(value):
             commit = value
-        refs += name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}")
-    if refs > MAX_REFS:
-        brief = f"The remote has {refs} branches and tags, more than {MAX_REFS}"
+        if name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
+            refs[name] = value
+    if len(refs) > MAX_REFS:
+        brief = f"The remote has {len(refs)} branches and tags, more than {MAX_REFS}"
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
         )
-    return RemoteHead(require_ref_name(branch) if branch else "", commit)
+    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
 
 
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
@@ -209,7 +228,7 @@ def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[
 
 
 def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> list[str]:
-    ceiling = ResourceLimits(_TRACE_BYTES, MAX_MEMORY_BYTES)
+    ceiling = ResourceLimits(_TRACE_BYTES, _REFS_MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
     def once(network: NetworkAccess) -> GitResult:
@@ -251,7 +270,8 @@ def _trace_headers() -> Iterator[_HeaderTrace]:
 def fetch(git: Git, access: RemoteAccess, *, partial: bool = False) -> str:
     """Fetch all branches and tags into the cache and prune those that the remote deleted; returns git's stderr.
 
-    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
+    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`, or if git needs
+    more than `max_memory_bytes`; `timeout` if other fetches use the memory of all.
     """
     return _fetch(git, access, ("--prune",), (_BRANCH_REFSPEC, _TAG_REFSPEC), partial=partial)
 
@@ -308,14 +328,21 @@ def _fetch_readable(
         source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
         config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def once(network: NetworkAccess) -> GitResult:
-        ceiling = ResourceLimits(access.max_fetch_bytes, MAX_MEMORY_BYTES)
-        limited = replace(network, limits=ceiling, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
-        with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
+    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+        limits = ResourceLimits(access.max_fetch_bytes, memory_bytes)
+        limited = replace(network, limits=limits, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
+        with TRANSFER_BUDGET.reserve(min(memory_bytes, TRANSFER_BUDGET.total_bytes), access.timeout_s):
             return git.attempt(
                 "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
                 stdin=stdin, network=limited, deadline_s=access.timeout_s,
-            ).raise_for_status("fetch")  # fmt: skip
+            )  # fmt: skip
+
+    def once(network: NetworkAccess) -> GitResult:
+        with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
+            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes))
+            if result.code != 0 and may_need_more_memory(result.stderr):
+                result = attempt(network, access.max_memory_bytes)
+            return result.raise_for_status("fetch")
 
     return _read_remote(access, once).stderr
 

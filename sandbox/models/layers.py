@@ -10,17 +10,19 @@ from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 
-LayerEcosystem: TypeAlias = Literal["python"]
+LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go"]
 
 
 class LayerRule(Model):
     """`[[layer]]` of a profile: how the dependencies of its repositories are found, fetched and installed.
 
     `ecosystem` chooses the steps. `needs`: requirements of the profile's own checks, added to those of the project.
+    `folder`: where the manifests are, '' for the top.
     """
 
     ecosystem: LayerEcosystem
     needs: tuple[str, ...] = ()
+    folder: str = ""
 
 
 class LayerPackage(Model):

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from sandbox.models.context import Context
-from sandbox.models.ids import RepoId
+from sandbox.models.ids import ObjectId, RepoId
 from sandbox.models.model import Model
+from sandbox.models.remarks import Remark
 from sandbox.models.words import Host
 
 
+class ChosenSettings(Model):
+    """What the operator chose for one repository. '' and missing names: as detected, and as the profile says.
+
+    `subpath`: the folder that holds the project; its checks run there. `limits`, `env`: of all checks of the
+    repository. Values of `env` are not secret.
+    """
+
+    profile: str = ""
+    image: str = ""
+    subpath: str = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
+
+
 class Repository(Model):
-    """A registered remote with its cache clone. `remote_url` never holds credentials."""
+    """A registered remote with its cache clone. `remote_url` never holds credentials. `profile`: the one in use."""
 
     id: RepoId
     remote_url: str
@@ -22,13 +39,27 @@ class Repository(Model):
     default_branch: str
     profile: str
     created_at: datetime
+    settings: ChosenSettings = ChosenSettings()
 
 
 class CloneResult(Model):
-    """The answer of `repo clone`."""
+    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run."""
 
     repository: Repository
     context: Context
+    advice: tuple[Remark, ...] = ()
+
+
+class RepositoryUpdate(Model):
+    """The answer of `repo update` for one repository. `before`, `after`: the head of the default branch, None if it is
+    unknown. `error`: why the remote could not be asked, with `--all`.
+    """
+
+    repo_id: RepoId
+    default_branch: str
+    before: ObjectId | None = None
+    after: ObjectId | None = None
+    error: str = ""
 
 
 class RemoveResult(Model):

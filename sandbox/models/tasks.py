@@ -20,7 +20,7 @@ class WorkspaceKind(StrEnum):
 
 
 class Task(Model):
-    """One piece of work on one repository."""
+    """One piece of work on one repository. `profile`: chosen for it; None: that of the repository."""
 
     id: TaskId
     repo_id: RepoId
@@ -32,6 +32,7 @@ class Task(Model):
     worktree_path: HostPath | None
     status: TaskStatus
     head_commit: ObjectId
+    profile: str | None = None
     pr_url: str | None = None
     forked_from: TaskId | None = None
     created_at: datetime

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN, CheckRun, Model, Repository, Task, TaskStatus
+from sandbox.models import TASK_ID_PATTERN, CheckRun, ChosenSettings, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
 
@@ -48,12 +48,24 @@ def find_repository(home: Home, repo_id: str) -> Repository:
     return known[repo_id]
 
 
-def save_repository(home: Home, repository: Repository) -> None:
-    """Add or replace one registry entry, under the registry's lock."""
+def save_repository(home: Home, repository: Repository) -> Repository:
+    """Add or replace one registry entry, under the registry's lock. The settings of an existing entry are kept."""
     with home.locked("registry"):
-        kept = [r for r in list_repositories(home) if r.id != repository.id]
-        documents = [r.model_dump(mode="json") for r in (*kept, repository)]
-        write_json(home.registry, {"repositories": documents})
+        before = next((r for r in list_repositories(home) if r.id == repository.id), repository)
+        return _put_repository(home, repository.model_copy(update={"settings": before.settings}))
+
+
+def save_settings(home: Home, repo_id: str, settings: ChosenSettings, profile: str) -> Repository:
+    """Replace the settings of a repository, and the name of the profile that follows. Raises: `not_found`."""
+    with home.locked("registry"):
+        update = {"settings": settings, "profile": profile}
+        return _put_repository(home, find_repository(home, repo_id).model_copy(update=update))
+
+
+def _put_repository(home: Home, repository: Repository) -> Repository:
+    kept = [r for r in list_repositories(home) if r.id != repository.id]
+    write_json(home.registry, {"repositories": [r.model_dump(mode="json") for r in (*kept, repository)]})
+    return repository
 
 
 def delete_repository(home: Home, repo_id: str) -> None:

@@ -20,6 +20,7 @@ from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
+from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Surface, build_services
 
@@ -59,10 +60,12 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        Remark,
         RemovedLayers,
         RemoveResult,
         RepoMap,
         Repository,
+        RepositoryUpdate,
         RestoreResult,
         Risk,
         RunLog,
@@ -72,25 +75,26 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         StopResult,
-        StreamName,
         Suggestion,
         Task,
         Verification,
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
-    from sandbox.store import records, task_table
+    from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
     task_table = LazyModule("sandbox.store.task_table")
     records = LazyModule("sandbox.store.records")
+    terminal_task = LazyModule("sandbox.store.terminal_task")
     home_operations = LazyModule("sandbox.workbench.home_operations")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
+@complete_ids
 @check_argument_types
 class Workbench:
     """One controller on one home directory. Each method raises `SandboxError` with a stable code.
@@ -221,6 +225,36 @@ class Workbench:
         """One repository. Raises: `not_found`."""
         return records.find_repository(self._services.home, repo_id)
 
+    def update_repository(self, repo_id: str) -> RepositoryUpdate:
+        """Fetch what is new of a registered repository; one request if nothing is.
+
+        Raises: `not_found`; as `clone`.
+        """
+        return home_operations.update(self._services, repo_id)
+
+    def update_repositories(self) -> tuple[RepositoryUpdate, ...]:
+        """As `update_repository` for all of them; one that fails has its error in the answer.
+
+        Raises: no specific code.
+        """
+        return home_operations.update_all(self._services)
+
+    def fetched_at(self, repo_id: str) -> datetime | None:
+        """When a repository was last compared with its remote; None if that is unknown. Raises: `not_found`."""
+        records.find_repository(self._services.home, repo_id)
+        return use.updates.find_fetch_time(self._services.home, repo_id)
+
+    def set_repository(
+        self, repo_id: str, values: Mapping[str, Any] | None = None, *, unset: Sequence[str] = ()
+    ) -> Repository:
+        """Give a repository settings (fields of `ChosenSettings`), and take back those in `unset`.
+
+        `limits` and `env` are merged by name; `unset` takes `profile`, `image`, `subpath`, `limits.NAME`, `env.NAME`.
+        Raises: `not_found` for the repository, profile or folder; `invalid_input`; `policy_violation` for a limit above
+        the ceiling or a protected variable; `unsafe_path` for `subpath`.
+        """
+        return home_operations.set_repository(self._services, repo_id, values or {}, unset)
+
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RemoveResult:
         """Remove a repository and its cache clone; with `discard` also work that exists nowhere else.
 
@@ -235,7 +269,7 @@ class Workbench:
 
     def profile(self, name: str) -> Profile:
         """One profile. Raises: `not_found`; `invalid_input` for a mistake in its file."""
-        return use.clone.find_profile(self._services.policies.profiles, name)
+        return use.repository_settings.find_profile(self._services.policies.profiles, name)
 
     def detect_profiles(self, url: str, ref: str = "HEAD") -> ProfileCandidates:
         """The profiles that a ref matches, with the evidence and what each would run; the first one is used.
@@ -266,28 +300,41 @@ class Workbench:
         return home_operations.distrust(self._services, repo_id)
 
     def create_task(
-        self, repo_id: str, prompt: str = "", base_branch: str | None = None, *, from_snapshot: str | None = None
+        self,
+        repo_id: str,
+        prompt: str = "",
+        base_branch: str | None = None,
+        *,
+        from_snapshot: str | None = None,
+        profile: str | None = None,
+        fetch: bool = False,
     ) -> Task:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
-        `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch. Raises:
-        `invalid_input`, also when both are given; `not_found` for the repository, branch or snapshot; `quota_exceeded`;
-        `unsafe_repository`; in a partial clone also `auth_failed`, `remote_not_found`, `network_error`, `timeout`;
-        `conflict`.
+        `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
+        `profile`: instead of the repository's. `fetch`: first fetch what is new of the remote, as the command line and
+        agents do. Raises: `invalid_input`, also when both a base and a snapshot are given; `not_found` for the
+        repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with `fetch`, and in a partial
+        clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
+        if profile is not None:
+            use.repository_settings.find_profile(self._services.policies.profiles, profile)
+            arguments["profile"] = profile
         with use.journaling.record_operation(
             self._services, None, "create", arguments, names=[from_snapshot or ""]
         ) as done:
             if from_snapshot is None:
-                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch))
+                if fetch:
+                    use.updates.fetch_for_task(self._services, repo_id)
+                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt))
+            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, profile))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, or those of one repository. Raises: `not_found` for the repository."""
@@ -307,6 +354,14 @@ class Workbench:
     def task(self, task_id: str) -> Task:
         """One task, also a closed one. Raises: `not_found`."""
         return records.find_task(self._services.home, task_id, allow_closed=True)
+
+    def use_task(self, task_id: str) -> Task:
+        """Let `-` stand for this task, in the terminal or script of this process. Raises: `not_found`; `conflict` for a
+        closed task.
+        """
+        found = records.find_task(self._services.home, task_id)
+        terminal_task.remember_task(self._services.home, found.id)
+        return found
 
     def read_file(
         self,
@@ -401,6 +456,13 @@ class Workbench:
         `quota_exceeded`.
         """
         return use.profile_checks.list_checks(self._services, owner_id)
+
+    def advice(self, owner_id: str) -> tuple[Remark, ...]:
+        """What was seen in a task's base or a repository's default branch that decides whether checks can run.
+
+        Raises: as `checks`.
+        """
+        return use.seen_facts.advise_owner(self._services, owner_id)
 
     def run_checks(
         self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
@@ -517,7 +579,8 @@ class Workbench:
     ) -> RunSummary:
         """The main use-case: clone, check out, verify in clean rooms.
 
-        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
+        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile; `invalid_input` for
+        `include_changes` with a ref, or with a URL that is no directory.
         """
         how = options or VerifyOptions()
         services = self._services.with_runtime(how.runtime)
@@ -530,12 +593,11 @@ class Workbench:
         """
         return use.history.list_runs(self._services.home, owner_id, most)
 
-    def run_log(
-        self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
-    ) -> RunLog:
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
-        `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
+        `stream`: also `service-NAME`, for all output of one of its services. `owner_id` may be the id of a run. Raises:
+        `not_found`; `invalid_input` for `stream`.
         """
         return use.history.read_log(self._services.home, owner_id, run_id, stream, raw=raw)
 
@@ -835,6 +897,21 @@ class Workbench:
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
+    def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
+        """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
+
+        Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_derived(self._services.image_build_context, name, packages, progress)
+
+    def remove_image(self, name: str) -> ImageInfo:
+        """Remove an image with packages of a profile, by its name in `images`; it is built again when it is needed.
+
+        Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
+        """
+        return home_operations.remove_image(self._services, name)
+
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
         return use.layer_list.list_layers(self._services)
@@ -843,17 +920,40 @@ class Workbench:
         """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
         return use.layer_list.show_layer(self._services, key)
 
+    def layer_sbom(self, key: str) -> str:
+        """The packages of a layer as a CycloneDX 1.6 document, in JSON. Raises: `not_found`."""
+        return use.layer_list.write_bill_of_materials(self._services, key)
+
     def build_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:
         """Fetch and install the packages that the manifests of the task's last commit ask for, if they are missing.
 
-        `expected_commit`: refuse another last commit. Raises: `not_found`; `conflict` for another commit;
+        `expected_commit`: refuse another last commit. `refresh`: choose the packages anew. Raises: `not_found`;
+        `conflict` for another commit, or with reason `stopped` when it was cancelled;
         `policy_violation` if `layers.fetch` is `never`, or for a package with another hash than the lock file's;
         `egress_refused`, `network_error`, `timeout`; `engine_unavailable`, `image_missing`; `quota_exceeded`.
         """
-        with use.journaling.record_operation(self._services, task_id, "layers-build", {}) as done:
-            return done(use.layer_list.build_for_task(self._services, task_id, watch or Watch(), expected_commit))
+        heard = watch or Watch()
+        with use.journaling.record_operation(self._services, task_id, "layers-build", {"refresh": refresh}) as done:
+            return done(use.layer_list.build_for_task(self._services, task_id, heard, expected_commit, refresh=refresh))
+
+    def start_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+    ) -> BackgroundRun:
+        """As `build_layers`, without waiting: the answer has the run id for `wait_run` and `stop_run`; otherwise as
+        `start_checks`.
+
+        Raises: `not_found`; `conflict` for another commit; `quota_exceeded` for too many runs at once; the error of a
+        run that fails at once, as `build_layers`.
+        """
+        use.layer_list.require_commit(self._services, task_id, expected_commit)
+        question = use.background.Question("layers-build", task_id, (), {"refresh": refresh})
+
+        def build(heard: Watch, _run_id: str) -> PreparedLayers:
+            return self.build_layers(task_id, heard, expected_commit=expected_commit, refresh=refresh)
+
+        return use.background.start(self._services, question, watch or Watch(), build)
 
     def remove_layer(self, key: str) -> RemovedLayers:
         """Remove a layer; it is built again when it is needed. Raises: `not_found`; `conflict` while checks use it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         CloneResult,
         CredentialInfo,
         FetchResult,
+        ImageInfo,
         Probe,
         ProfileCandidates,
         Reconciliation,
         RemovedLayers,
         RemoveResult,
         Repository,
+        RepositoryUpdate,
         RunSummary,
         Suggestion,
     )
@@ -68,6 +70,32 @@ def materialize(services: Services, repo_id: str) -> Repository:
     """As `repositories.clone.materialize`."""
     with record_home_operation(services, "materialize", {"repo_id": repo_id}, names=[repo_id]):
         return use.clone.materialize(services, repo_id)
+
+
+def update(services: Services, repo_id: str) -> RepositoryUpdate:
+    """As `updates.update_repository`."""
+    with record_home_operation(services, "update", {"repo_id": repo_id}, names=[repo_id]) as operation:
+        result = use.updates.update_repository(services, repo_id)
+        operation.note(commit=result.after or "")
+    return result
+
+
+def update_all(services: Services) -> tuple[RepositoryUpdate, ...]:
+    """As `updates.update_all`."""
+    with record_home_operation(services, "update", {"all": True}) as operation:
+        results = use.updates.update_all(services)
+        operation.note(*(result.repo_id for result in results))
+    return results
+
+
+def set_repository(services: Services, repo_id: str, values: Mapping[str, object], unset: Sequence[str]) -> Repository:
+    """As `change_settings.change_settings`. The journal has the names of variables, not their values."""
+    env = values.get("env")
+    said = {**values, "env": sorted(env)} if isinstance(env, Mapping) else dict(values)
+    names = [repo_id, *(clip_text(f"{key}={value}") for key, value in said.items()), *(f"unset {n}" for n in unset)]
+    arguments = {"repo_id": repo_id, "values": said, "unset": list(unset)}
+    with record_home_operation(services, "repo-set", arguments, names=names):
+        return use.change_settings.change_settings(services, repo_id, values, unset)
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
@@ -121,7 +149,9 @@ def run(
 ) -> RunSummary:
     """As `verify.run_url`."""
     (url, ref), remote = url_and_ref, _safe_url(services, url_and_ref[0])
-    arguments = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    if options.include_changes:
+        arguments["include_changes"] = True
     with record_home_operation(
         services, "run", arguments, facts={"remote": remote, "ref": clip_text(ref)}
     ) as operation:
@@ -158,6 +188,12 @@ def remove_layer(services: Services, key: str) -> RemovedLayers:
     """As `layer_list.remove`."""
     with record_home_operation(services, "layers-remove", {"key": key}, names=[clip_text(key)]):
         return use.layer_list.remove(services, key)
+
+
+def remove_image(services: Services, name: str) -> ImageInfo:
+    """As `sandbox.images.remove_derived`."""
+    with record_home_operation(services, "images-remove", {"name": name}, names=[clip_text(name)]):
+        return use.doctor.remove_image(services, name)
 
 
 def forget(services: Services, refs: Sequence[str]) -> Reconciliation:

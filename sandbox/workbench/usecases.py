@@ -25,11 +25,15 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
     from sandbox.workbench.reconciling import remove_repository as remove_repository
+    from sandbox.workbench.repositories import change_settings as change_settings
     from sandbox.workbench.repositories import clone as clone
     from sandbox.workbench.repositories import detection as detection
     from sandbox.workbench.repositories import map as map
     from sandbox.workbench.repositories import profile_checks as profile_checks
+    from sandbox.workbench.repositories import repository_settings as repository_settings
+    from sandbox.workbench.repositories import seen_facts as seen_facts
     from sandbox.workbench.repositories import trust as trust
+    from sandbox.workbench.repositories import updates as updates
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
     from sandbox.workbench.tasks import lifecycle as lifecycle
@@ -45,7 +49,17 @@ else:
         "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
-        "repositories": ("clone", "detection", "map", "profile_checks", "trust"),
+        "repositories": (
+            "change_settings",
+            "clone",
+            "detection",
+            "map",
+            "profile_checks",
+            "repository_settings",
+            "seen_facts",
+            "trust",
+            "updates",
+        ),
         "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
     }
     _MODULES = {

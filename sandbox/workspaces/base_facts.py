@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import read_blobs
@@ -11,7 +12,15 @@ from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.process import Git
 from sandbox.models import Model, ObjectId
 from sandbox.policy.paths import path_bytes, show_path
+from sandbox.workspaces.build_files import find_build_files
 from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
+
+ReadMarker = Callable[[str], bytes | None]
+"""Reads a marker file; None if there is none."""
+
+_LFS = re.compile(rb"^[^#\n]*\bfilter=lfs\b", re.MULTILINE)
+_ATTRIBUTES_BYTES = 64 * 1024
+_ATTRIBUTES_FILES = 20
 
 
 class BaseFacts(Model):
@@ -19,12 +28,17 @@ class BaseFacts(Model):
 
     `ignore`: text of each `.gitignore` by its directory; None if they are too large. `gitlinks`: paths of submodules.
     `markers`: content of the files that profiles look for (bytes as latin-1), None for those that the tree lacks.
+    `below`: the same for folders, only files that they have. `manifests`: build files by name, at the top and one
+    folder below. `lfs`: whether .gitattributes gives files to Git LFS.
     """
 
     tree: ObjectId
     ignore: dict[str, str] | None
     gitlinks: tuple[str, ...]
     markers: dict[str, str | None]
+    below: dict[str, dict[str, str]]
+    manifests: tuple[str, ...]
+    lfs: bool
 
     def rules(self, artifacts: Iterable[str]) -> IgnoreRules:
         """The ignore rules of the tree, plus the build output of a profile. Raises: `quota_exceeded`."""
@@ -45,15 +59,46 @@ class BaseFacts(Model):
         text = self.markers[path]
         return None if text is None else text.encode("latin-1")
 
+    def markers_in(self, folder: str) -> ReadMarker:
+        """Reads marker files of a folder, '' for the top. A folder that was not looked at has none."""
+        if not folder:
+            return self.marker
+        files = self.below.get(folder, {})
+        return lambda path: None if path not in files else files[path].encode("latin-1")
 
-def gather_facts(git: Git, tree: str, entries: Sequence[TreeEntry], markers: Mapping[str, bytes | None]) -> BaseFacts:
+
+def gather_facts(
+    git: Git,
+    tree: str,
+    entries: Sequence[TreeEntry],
+    markers: Mapping[str, bytes | None],
+    below: Mapping[str, Mapping[str, bytes]] | None = None,
+) -> BaseFacts:
     """Collect the facts of a tree with these leaves."""
     return BaseFacts(
         tree=tree,
         ignore=_ignore_files(git, entries),
         gitlinks=tuple(show_path(e.path) for e in entries if e.mode == GITLINK),
         markers={path: None if content is None else content.decode("latin-1") for path, content in markers.items()},
+        below={
+            folder: {name: content.decode("latin-1") for name, content in files.items()}
+            for folder, files in (below or {}).items()
+        },
+        manifests=find_build_files(show_path(e.path) for e in entries if e.mode not in {SYMLINK, GITLINK}),
+        lfs=_uses_lfs(git, entries),
     )
+
+
+def _uses_lfs(git: Git, entries: Iterable[TreeEntry]) -> bool:
+    """Looks into the .gitattributes files, as long as they are small."""
+    found = [
+        e.oid
+        for e in entries
+        if posixpath.basename(e.path) == b".gitattributes"
+        and e.mode not in {SYMLINK, GITLINK}
+        and (e.size or 0) <= _ATTRIBUTES_BYTES
+    ][:_ATTRIBUTES_FILES]
+    return any(_LFS.search(content) for content in read_blobs(git, found))
 
 
 def _ignore_files(git: Git, entries: Iterable[TreeEntry]) -> dict[str, str] | None:

@@ -13,7 +13,8 @@ from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
-from sandbox.workbench.checks import gate, layer_list
+from sandbox.workbench.checks import gate
+from sandbox.workbench.checks.layers import find_last_tree
 from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
@@ -21,6 +22,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -112,9 +114,9 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
 
 def _package_lines(services: Services, task: Task) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them."""
-    profile, tree = layer_list.find_tree(services, task)
+    tree = find_last_tree(services, task)
     lines = []
-    for rule in profile.layers:
+    for rule in load_task_profile(services, task).layers:
         plan = plan_layer(tree.git, tree.tree, rule)
         if plan is None:
             continue

@@ -20,13 +20,14 @@ from sandbox.dependencies.environment import build_environment, target
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import commit_time
+from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
-from sandbox.models import Actor
+from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
@@ -43,8 +44,6 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
 VERSION = 2
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
-_FALLBACKS = {ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, ErrorCode.TIMEOUT}
-
 
 @dataclass(frozen=True)
 class TreeOfCommit:
@@ -58,17 +57,27 @@ class TreeOfCommit:
     repo_id: str = ""
 
 
+def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
+    """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
+    _, git = services.repositories.open(task.repo_id)
+    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit, task.repo_id)
+
+
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
     """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
     return _add_layers(services, setup, profile, tree, (lambda *_: None, lambda _: None))
 
 
-def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch) -> GuestSetup:
+def add_layers(
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
+) -> GuestSetup:
     """As `add_known_layers`, and builds a layer that is missing, if a person or a program asks and the setting
     `layers.fetch` allows it.
 
-    When its packages cannot be fetched, the checks run without it and `watch.building` says why. Raises:
-    `policy_violation` for a package with another hash than the lock file's; as `build_layer`.
+    `refresh`: choose the packages anew, also for manifests that led to a layer before. When packages cannot be fetched,
+    or could not a few minutes ago, the checks run without the layer, or with the one that is there, and
+    `watch.building` says why. Raises: `policy_violation` for a package with another hash than the lock file's; as
+    `build_layer`.
     """
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
         return add_known_layers(services, setup, profile, tree)
@@ -77,21 +86,25 @@ def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: Tr
         try:
             return build_missing(rule, request, plan)
         except SandboxError as error:
-            if error.code not in _FALLBACKS:
+            if error.code not in FETCH_FAILURES and error.reason != STOPPED:
                 raise
-            watch.building(_explain_absence(error))
-            return None
+            store = LayerStore(services.home)
+            known = store.find_resolution(request)
+            watch.building(_explain_absence(error, known=known is not None))
+            return store.find(known.layer) if known else None
 
-    build_missing = _builder(services, setup, tree, watch)
-    return _add_layers(services, setup, profile, tree, (build, _describer(services, setup, tree, watch)))
+    build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
+    describe = _describer(services, setup, tree, watch)
+    return _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
 
 
 def build_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
 ) -> tuple[Layer, ...]:
-    """The layers that the tree's manifests ask for; missing ones are built, whoever asks.
+    """The layers that the tree's manifests ask for; missing ones are built, whoever asks. `refresh`: as `add_layers`.
 
-    Raises: `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
+    An attempt that failed a moment ago is repeated. Raises: a `conflict` with reason `stopped` when `watch.cancelled`;
+    `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
     """
     if services.settings.layers.fetch == "never":
         raise SandboxError(
@@ -100,18 +113,22 @@ def build_layers(
             hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
         )
     store = LayerStore(services.home)
-    steps = _builder(services, setup, tree, watch), _describer(services, setup, tree, watch)
-    used = _add_layers(services, setup, profile, tree, steps).layers
+    build = _builder(services, setup, tree, watch, retry=True, refresh=refresh)
+    steps = build, _describer(services, setup, tree, watch)
+    used = _add_layers(services, setup, profile, tree, steps, refresh=refresh).layers
     return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
 
 
-def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Build:
+def _builder(
+    services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch, *, retry: bool, refresh: bool
+) -> _Build:
     def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         store = LayerStore(services.home)
-        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
-            if resolution := store.find_resolution(request):
+        with attempt(services.home, request, watch, retry=retry):
+            if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
                 return store.find(resolution.layer)
-            wanted = layer_builds.BuildRequest(rule, request, plan, setup, _date_of(tree), VERSION, PLATFORM)
+            alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
+            wanted = layer_builds.BuildRequest(rule, request, plan, alone, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
@@ -129,10 +146,11 @@ def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch:
     return describe
 
 
-def _explain_absence(error: SandboxError) -> str:
+def _explain_absence(error: SandboxError, *, known: bool) -> str:
     """The cause and what to do, on one line: it stands before the runs of the checks."""
     seen = next(iter(error.details.splitlines()), "")
-    return f"Without the packages that the project asks for: {error.brief}. {seen} {error.hint}"
+    which = "With the packages that were chosen before" if known else "Without the packages that the project asks for"
+    return f"{which}: {error.brief}. {seen} {error.hint}"
 
 
 @contextmanager
@@ -150,7 +168,13 @@ _Describe: TypeAlias = "Callable[[ProjectDescription], str | None]"
 
 
 def _add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, steps: tuple[_Build, _Describe]
+    services: Services,
+    setup: GuestSetup,
+    profile: Profile,
+    tree: TreeOfCommit,
+    steps: tuple[_Build, _Describe],
+    *,
+    refresh: bool = False,
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
@@ -160,7 +184,8 @@ def _add_layers(
         request = source.request
         if not request:
             continue
-        if known := store.find_resolution(request):
+        known = None if refresh else store.find_resolution(request)
+        if known:
             layer = store.find(known.layer)
         else:
             plan = plan or manifests.plan_layer(tree.git, tree.tree, rule, source.described)
@@ -176,7 +201,7 @@ def _find_request(
     """What a tree asks for; and the plan, if manifests had to be read."""
     store = LayerStore(services.home)
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
-    context = [VERSION, rule.model_dump(), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
+    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known, None
@@ -193,6 +218,11 @@ def _find_request(
     if described is not None:  # else it is asked another time
         store.save_source(source, found)
     return found, plan
+
+
+def _identify_rule(rule: LayerRule) -> dict[str, object]:
+    """The rule as part of a layer's identity; that of a rule without a folder is as in older versions."""
+    return rule.model_dump(exclude=set() if rule.folder else {"folder"})
 
 
 def _mount(store: LayerStore, layer: Layer) -> GuestLayer:

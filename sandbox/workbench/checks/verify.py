@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, Verification
+from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, UncommittedChanges, Verification
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -22,30 +26,51 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
     fetch_commit,
-    find_profile,
     find_pull_request_ref,
     update_cache,
     whole_tree_of,
 )
-from sandbox.workbench.repositories.commit_facts import load_profile, profile_from_facts
+from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.repositories.repository_settings import choose_profile, find_profile, read_settings
+from sandbox.workbench.repositories.seen_facts import advise, advise_owner
+from sandbox.workspaces.base_facts import BaseFacts
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
-    Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
+    Raises: `not_found`; `conflict` for a closed task; `invalid_input` for `include_changes`; as `order_checks` and
+    `run_in_rooms`.
     """
+    if options.include_changes:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The changes of a task cannot be included: `verify` is about its last commit",
+            hint="Commit them first, or run checks in the task's own worktree.",
+        )
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
     policy = services.policies.container.container
-    checks = run.order_checks(profile, [c.id for c in profile.checks], policy)
+    checks = run.order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
     differences = explain_disagreements(services, task, runs)
     return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """`commit`: that the tree belongs to, or is based on. `base_tree`: of that commit."""
+
+    git: Git
+    commit: str
+    tree: str
+    base_tree: str
+    facts: BaseFacts
+    uncommitted: UncommittedChanges | None
 
 
 def run_url(
@@ -60,33 +85,52 @@ def run_url(
 
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
+    if profile_name:
+        find_profile(services.policies.profiles, profile_name)
     url, ref = url_and_ref
-    chosen = find_profile(services.policies.profiles, profile_name) if profile_name else None
     updated = update_cache(services, url)
-    repository, git = updated.repository, updated.git
-    commit = fetch_commit(services, updated, ref)
-    tree = whole_tree_of(services, updated, commit)
-    profile = (
-        apply_overrides(services.settings, repository.id, chosen, strict=False)
-        if chosen
-        else _detect_profile(services, updated, commit)
-    )
-    policy = services.policies.container.container
-    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy)
-    source = TreeSource(repository.id, git, tree, commit, tree)
-    uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
-    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
+    repository = updated.repository
+    with _open_source(services, updated, ref, include_changes=options.include_changes) as found:
+        facts, uncommitted = found.facts, found.uncommitted
+        profile = (
+            _choose_named(services, repository.id, facts, profile_name)
+            if profile_name
+            else profile_from_facts(services, repository.id, facts)
+        )
+        policy = services.policies.container.container
+        left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
+        advice = advise(services, repository.id, facts, profile, left_out)
+        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
+        pull_request = _describe_pull_request(updated.git, ref, found.commit)
+        tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
+        runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,
-        commit=commit,
+        commit=found.commit,
         profile=profile.name,
         runs=runs,
         verified=_is_verified(runs, checks),
-        tree=tree,
+        tree=found.tree,
         uncommitted=uncommitted,
-        pull_request=_describe_pull_request(git, ref, commit),
+        advice=advice,
+        pull_request=pull_request,
     )
+
+
+@contextmanager
+def _open_source(
+    services: Services, updated: UpdatedRepository, ref: str, *, include_changes: bool
+) -> Iterator[_Verified]:
+    commit = fetch_commit(services, updated, ref)
+    tree = whole_tree_of(services, updated, commit)
+    if include_changes:
+        with build_directory_tree(services, updated, ref, commit) as built:
+            yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
+    else:
+        facts = _load_facts(services, updated, commit)
+        uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
+        yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
 
 def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit | None:
@@ -97,11 +141,17 @@ def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit
     return PullRequestCommit(number=wanted.number, merged=wanted.merged, author=author, subject=subject)
 
 
-def _detect_profile(services: Services, updated: UpdatedRepository, commit: str) -> Profile:
-    """The profile of a commit; for the head, from the facts that `update_cache` has read."""
+def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
+    """The facts of a commit; for the head, those that `update_cache` has read."""
     if commit == updated.default_head.commit:
-        return profile_from_facts(services, updated.repository.id, updated.facts)
-    return load_profile(services, updated.repository.id, updated.git, commit)
+        return updated.facts
+    return load_facts(services.home, services.policies, updated.repository.id, updated.git, commit)
+
+
+def _choose_named(services: Services, repo_id: str, facts: BaseFacts, name: str) -> Profile:
+    """The profile that the caller named, without checks that the repository suggests."""
+    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+    return apply_overrides(services.settings, repo_id, profile, strict=False)
 
 
 def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:

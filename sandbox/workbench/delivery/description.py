@@ -17,7 +17,7 @@ from sandbox.version import __version__
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.policies_in_force import Policies
-from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.profile_images import describe_image_choice
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
@@ -68,7 +68,7 @@ def gather_facts(
 
 def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=choose_image_reference(services.settings, profile) if setup else "",
+        image=describe_image_choice(services.settings, profile) if setup else "",
         image_digest=setup.image_digest if setup else "",
         wheelhouse=_wheelhouse(services, setup),
         runtime=setup.runtime if setup else "",
@@ -92,7 +92,7 @@ def _reproduce_command(services: Services, task: Task, profile: Profile, setup: 
     """
     repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    if load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
+    if task.profile or load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
         words += ["--profile", profile.name]
     if setup is not None and setup.runtime != ContainerSettings().runtime:
         words += ["--runtime", setup.runtime]

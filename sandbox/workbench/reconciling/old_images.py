@@ -28,7 +28,7 @@ def find_old_images(reconciler: Reconciler) -> Iterator[Finding]:
         return
     for unused in images.find_unused_images(
         services.image_build_context,
-        list_image_references(services.settings, services.policies),
+        list_image_references(services.settings, services.policies, services.home),
         services.settings.images.keep_days,
     ):
         note = f"no home has used it since {unused.since}"

@@ -27,8 +27,8 @@ from sandbox.store.records import (
 )
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
-from sandbox.workbench.reconciling.only_copies import find_only_copies
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
+from sandbox.workbench.tasks.only_copies import find_only_copies
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,18 +31,24 @@ from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
 from sandbox.git.transport import RemoteAccess, RemoteHead
-from sandbox.models import CloneResult, FetchResult, Repository
+from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
-from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.remotes import Remote
 from sandbox.store.home import Home
-from sandbox.store.records import list_repositories, not_found_error, save_repository
+from sandbox.store.records import list_repositories, save_repository
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
-from sandbox.workbench.repositories.commit_facts import CommitListing, list_commit, load_facts_of_listing
+from sandbox.workbench.repositories.commit_facts import (
+    CommitListing,
+    list_commit,
+    load_facts_of_listing,
+    profile_from_facts,
+)
+from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
 
@@ -63,7 +69,9 @@ def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult
     """Clone a remote into the cache, or fetch new commits if it is cached, and describe it to the caller."""
     updated = update_cache(services, url, partial=partial)
     context = build_envelope(updated.default_head.entries, lambda oids: list(read_blobs(updated.git, oids)))
-    return CloneResult(repository=updated.repository, context=context)
+    profile = profile_from_facts(services, updated.repository.id, updated.facts)
+    advice = advise(services, updated.repository.id, updated.facts, profile)
+    return CloneResult(repository=updated.repository, context=context, advice=advice)
 
 
 @dataclass(frozen=True)
@@ -93,18 +101,25 @@ class UpdatedRepository:
         )
 
 
-def update_cache(services: Services, url: str, *, partial: bool = False) -> UpdatedRepository:
+def update_cache(
+    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False
+) -> UpdatedRepository:
     """Clone or fetch into the cache, and save the repository in the registry.
 
-    `partial`: a new clone leaves out file contents that are not on the default branch.
+    `partial`: a new clone leaves out file contents that are not on the default branch. `only_if_changed`: see
+    `refresh`.
     """
     remote = services.remotes.parse(url)
     ensure_recovered(services)
     repo_id = choose_repo_id(services.home, remote)
     wanted_since = time.time()
     path = services.home.clone(repo_id)
+
+    def transfer(access: RemoteAccess) -> RemoteHead:
+        return refresh(path, access, wanted_since, partial=partial, only_if_changed=only_if_changed)
+
     with services.home.locked(f"repository-{repo_id}"):
-        head = _run_transfer(services, remote, lambda access: refresh(path, access, wanted_since, partial=partial))
+        head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
     listing = _list_default_branch(services, remote, git, head)
     facts = load_facts_of_listing(services.home, services.policies, repo_id, git, listing)
@@ -117,11 +132,12 @@ def update_cache(services: Services, url: str, *, partial: bool = False) -> Upda
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=detect_profile(services.policies.profiles, facts.marker).name,
+        profile=choose_profile(services.policies, facts, known.settings if known else ChosenSettings()).name,
         created_at=known.created_at if known else datetime.now(UTC),
+        settings=known.settings if known else ChosenSettings(),
     )
     if repository != known:
-        save_repository(services.home, repository)
+        repository = save_repository(services.home, repository)
     return UpdatedRepository(repository, git, listing, head.commit, facts)
 
 
@@ -232,13 +248,6 @@ def ensure_pristine_checkout(
         if not path.is_dir():
             admitted.enter_context(services.disk.admit(Writer.CHECKOUT, demand_of_checkout(entries)))
         return ensure_pristine(git, entries, path, services.policies.pristine_owner)
-
-
-def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
-    """Raises: `not_found` with near matches, `invalid_input` for a profile with a mistake in its file."""
-    if name not in profiles:
-        raise not_found_error("profile", name, profiles, "`sandbox profiles list` shows all profiles.")
-    return require_usable(profiles[name])
 
 
 def choose_repo_id(home: Home, remote: Remote) -> str:

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
-from sandbox.files.tree import sha256_of
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
+from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, add_suggested_checks, detect_profile
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
 from sandbox.store.home import Home, read_json, write_json
-from sandbox.store.trust import is_trusted
+from sandbox.suggestions.paths import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
+from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
+from sandbox.workspaces.build_files import find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
@@ -41,44 +44,54 @@ def load_base(
     home: Home, policies: Policies, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()
 ) -> BaseTree:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
-    return base_from_facts(policies, load_facts(home, policies, repo_id, git, commit), without)
+    facts = load_facts(home, policies, repo_id, git, commit)
+    return base_from_facts(policies, facts, read_settings(home, repo_id), without)
 
 
-def base_from_facts(policies: Policies, facts: BaseFacts, without: Sequence[str] = ()) -> BaseTree:
+def base_from_facts(
+    policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
+) -> BaseTree:
     """As `load_base`, from facts that were read before."""
-    artifacts = detect_profile(policies.profiles, facts.marker).artifacts
+    artifacts = choose_profile(policies, facts, chosen).artifacts
     return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
 
 
-def load_profile(services: Services, repo_id: str, git: Git, commit: str) -> Profile:
-    """The profile that matches the markers of a commit, with the checks that the commit suggests if the operator
-    trusts them, and the operator's settings for this repository.
+def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: str | None = None) -> Profile:
+    """The profile that is chosen for a repository, or that matches the markers of a commit, with the checks that the
+    commit suggests if the operator trusts them, and the operator's settings for this repository.
+
+    `name`: a profile to use instead.
     """
-    return profile_from_facts(services, repo_id, load_facts(services.home, services.policies, repo_id, git, commit))
+    facts = load_facts(services.home, services.policies, repo_id, git, commit)
+    return profile_from_facts(services, repo_id, facts, name)
 
 
-def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts) -> Profile:
+def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts, name: str | None = None) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile, suggested = detect_profile(services.policies.profiles, facts.marker), facts.marker(SUGGESTIONS)
-    if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
-        profile = add_suggested_checks(profile, suggested, services.policies.workspace)
-    return apply_overrides(services.settings, repo_id, profile)
+    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+    extended = add_trusted_suggestions(services, repo_id, profile, facts)
+    return apply_overrides(services.settings, repo_id, extended, strict=name is None)
 
 
-def load_facts(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseFacts:
-    """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack.
+def load_facts(
+    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, folder: str | None = None
+) -> BaseFacts:
+    """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack, or the
+    repository a folder. `folder`: instead of the one in its settings.
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    return _read_stored(home, policies, repo_id, commit) or _gather_and_store(
-        home, policies, repo_id, git, list_commit(git, commit)
+    below = read_settings(home, repo_id).subpath if folder is None else folder
+    return _read_stored(home, policies, repo_id, commit, below) or _gather_and_store(
+        home, policies, repo_id, git, list_commit(git, commit), below
     )
 
 
 def load_facts_of_listing(home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    return _read_stored(home, policies, repo_id, listing.commit) or _gather_and_store(
-        home, policies, repo_id, git, listing
+    below = read_settings(home, repo_id).subpath
+    return _read_stored(home, policies, repo_id, listing.commit, below) or _gather_and_store(
+        home, policies, repo_id, git, listing, below
     )
 
 
@@ -88,9 +101,15 @@ def list_commit(git: Git, commit: str) -> CommitListing:
     return CommitListing(commit, tree, list_tree(git, tree))
 
 
-def _gather_and_store(home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
-    markers = _read_markers(git, listing.entries, _list_marker_names(policies.profiles))
-    facts = gather_facts(git, listing.tree, listing.entries, markers)
+def gather_facts_of_tree(home: Home, policies: Policies, repo_id: str, git: Git, tree: str) -> BaseFacts:
+    """As `load_facts`, for a tree that is not kept: its facts are not stored. Raises: `quota_exceeded`."""
+    return _gather(policies, git, tree, list_tree(git, tree), read_settings(home, repo_id).subpath)
+
+
+def _gather_and_store(
+    home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folder: str
+) -> BaseFacts:
+    facts = _gather(policies, git, listing.tree, listing.entries, folder)
     path = home.facts(repo_id, listing.commit)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -100,29 +119,54 @@ def _gather_and_store(home: Home, policies: Policies, repo_id: str, git: Git, li
     return facts
 
 
+def _gather(policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folder: str) -> BaseFacts:
+    markers = _read_markers(git, entries, _list_marker_names(policies.profiles))
+    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folder))
+
+
 def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
-    return {name for profile in profiles.values() for name in profile.markers} | {SUGGESTIONS}
+    named = {name for profile in profiles.values() for name in profile.markers}
+    return named | {SUGGESTIONS, WORKFLOWS} | SUGGESTING_FILES
 
 
-def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str) -> BaseFacts | None:
-    """None when no facts are stored, when they are damaged, and when they lack a marker of a newer profile."""
+def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str, folder: str) -> BaseFacts | None:
+    """None when no facts are stored, when they are damaged, of an older version, or lack a marker of a newer profile or
+    the repository's folder.
+    """
     try:
         document = read_json(home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
         return None  # they are only a cache of git's answers
-    return facts if facts is not None and _list_marker_names(policies.profiles) <= facts.markers.keys() else None
+    if facts is None or not _list_marker_names(policies.profiles) <= facts.markers.keys():
+        return None
+    return facts if not folder or folder in facts.below else None
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
-    """Content of the named files; None for a file that is absent, too large or not regular."""
+    """Content of the named files and of workflows; None for a file that is absent, too large or not regular."""
     found: dict[str, bytes | None] = dict.fromkeys(names)
     regular = {
         show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
     }
+    found.update(dict.fromkeys(select_workflows(regular)))
     present = [name for name in found if name in regular]
     found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
     return found
+
+
+def _read_folder_markers(
+    git: Git, entries: Iterable[TreeEntry], policies: Policies, declared: str
+) -> dict[str, dict[str, bytes]]:
+    """As `_read_markers`, for folders at the top and the declared one: only files that are there."""
+    names = {name for profile in policies.profiles.values() for name in profile.markers}
+    regular = {
+        show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
+    }
+    folders = find_folder_markers(regular, names, [declared] if declared else [])
+    paths = [path for files in folders.values() for path in files.values()]
+    content = dict(zip(paths, read_blobs(git, [regular[path] for path in paths]), strict=True))
+    return {folder: {name: content[path] for name, path in files.items()} for folder, files in folders.items()}
 
 
 def _size_or_negative(entry: TreeEntry) -> int:

@@ -22,4 +22,4 @@ def list_checks(services: Services, owner_id: str) -> tuple[Check, ...]:
 def load_task_profile(services: Services, task: Task) -> Profile:
     """The profile of a task's base commit."""
     _, git = services.repositories.open(task.repo_id)
-    return load_profile(services, task.repo_id, git, task.base_commit)
+    return load_profile(services, task.repo_id, git, task.base_commit, task.profile)

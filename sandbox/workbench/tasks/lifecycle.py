@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -27,8 +28,10 @@ from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
+from sandbox.workbench.tasks.task_refs import delete_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -47,6 +50,8 @@ from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
+
+_log = logging.getLogger(__name__)
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
@@ -94,9 +99,15 @@ class ForkOrigin:
 
 
 def create_task(
-    services: Services, repo_id: str, prompt: str, base: str | None, origin: ForkOrigin | None = None
+    services: Services,
+    repo_id: str,
+    prompt: str,
+    base: str | None,
+    origin: ForkOrigin | None = None,
+    *,
+    profile: str | None = None,
 ) -> Task:
-    """A new task with its own branch and worktree. On failure both are removed."""
+    """A new task with its own branch and worktree. On failure both are removed. `profile`: its own, if chosen."""
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     base_branch = base if base and base != "HEAD" else repository.default_branch
@@ -118,6 +129,7 @@ def create_task(
         worktree_path=services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
+        profile=profile,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
     )
@@ -134,7 +146,7 @@ def _find_base(services: Services, repository: Repository, git: Git, base: str |
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     site = locate_new_worktree(services, task.repo_id, task.id, checks)
     branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
@@ -189,7 +201,8 @@ def compare_task(
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     """
     known = task_base or read_base(services, task)
-    git, base = known.git, base_from_facts(services.policies, known.facts, without)
+    chosen = read_settings(services.home, task.repo_id, task.profile)
+    git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
@@ -209,7 +222,8 @@ def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
 def close_task(
     services: Services, task_id: str, *, delete: bool, discard: bool, expected_tree: str | None = None
 ) -> Task:
-    """End a task; `delete` removes its worktree if it is clean, or with `discard`. Keeps the remote branch and PR.
+    """End a task; `delete` removes its worktree if it is clean, or with `discard`, and its local branch and refs unless
+    commits or snapshots exist only there. Keeps the remote branch and PR.
 
     `expected_tree`: the working state that was approved. Raises: `conflict` for another one; `dirty_workspace`.
     """
@@ -232,9 +246,21 @@ def close_task(
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
+        if delete:
+            _delete_refs(services, saved)
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def _delete_refs(services: Services, task: Task) -> None:
+    """Delete the local branch and refs, unless work exists only there. The task is closed in any case: `gc` looks at
+    them again.
+    """
+    try:
+        delete_refs_without_work(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError as error:
+        _log.info("the refs of %s were kept: %s", task.id, error)
 
 
 def _require_no_changes(services: Services, task: Task) -> None:

@@ -33,6 +33,7 @@ from sandbox.workbench.tasks.lifecycle import (
     require_approved_tree,
 )
 from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import restore_tree
 
 LABEL_LENGTH = 200
@@ -157,6 +158,7 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
     """
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
+            require_writable_disk(services.home, task)
             require_approved_tree(opened, expected_tree)
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
@@ -175,17 +177,23 @@ def _find_target_tree(git: Git, task: Task, state: str) -> str:
     return _find_snapshot(git, task, state).snapshot.tree
 
 
-def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, prompt: str | None = None) -> Task:
+def fork_task(
+    services: Services,
+    task_id: str,
+    snapshot_id: str | None = None,
+    prompt: str | None = None,
+    profile: str | None = None,
+) -> Task:
     """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
-    in the task, only a snapshot can be forked, not the current state (`conflict`).
+    in the task, only a snapshot can be forked, not the current state (`conflict`). `profile`: default: the task's.
     """
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
         kept = _find_snapshot(git, task, snapshot_id)
-        return _create_fork(services, ForkOrigin(task, kept.head, kept.snapshot.tree, git), prompt)
+        return _create_fork(services, ForkOrigin(task, kept.head, kept.snapshot.tree, git), prompt, profile)
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
@@ -193,10 +201,12 @@ def fork_task(services: Services, task_id: str, snapshot_id: str | None = None, 
         scratch_objects(opened.git) as git,
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git), prompt)
+        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git), prompt, profile)
 
 
-def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, prompt: str) -> Task:
+def create_from_snapshot(
+    services: Services, repo_id: str, snapshot_id: str, prompt: str, profile: str | None = None
+) -> Task:
     """A new task of the repository that continues from a snapshot of any of its tasks, also of closed ones.
 
     Raises: `not_found`, also for a snapshot of another repository.
@@ -206,9 +216,10 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
         raise not_found_error("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
-    return fork_task(services, owners[snapshot_id], snapshot_id, prompt)
+    return fork_task(services, owners[snapshot_id], snapshot_id, prompt, profile)
 
 
-def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None) -> Task:
+def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None, profile: str | None) -> Task:
     task = origin.task
-    return create_task(services, task.repo_id, task.prompt if prompt is None else prompt, task.base_branch, origin)
+    text = task.prompt if prompt is None else prompt
+    return create_task(services, task.repo_id, text, task.base_branch, origin, profile=profile or task.profile)

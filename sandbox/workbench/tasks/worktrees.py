@@ -30,7 +30,7 @@ from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay_layout import OverlayLayout, base_of
-from sandbox.workspaces.own_disk import find_files, has_disk
+from sandbox.workspaces.own_disk import find_files, has_disk, has_failed
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -66,10 +66,12 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str, checks: 
     return replace(site, owner=lease_user(services, task_id), new_disk=disk)
 
 
-def list_checks_at(services: Services, git: Git, repo_id: str, commit: str) -> tuple[Check, ...]:
+def list_checks_at(
+    services: Services, git: Git, repo_id: str, commit: str, profile: str | None = None
+) -> tuple[Check, ...]:
     """The checks that a worktree at this base commit is for; none if its profile cannot be used."""
     try:
-        return load_profile(services, repo_id, git, commit).checks
+        return load_profile(services, repo_id, git, commit, profile).checks
     except SandboxError as error:
         _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
         return ()
@@ -167,7 +169,7 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     the old one, the new one, or, for a moment, none.
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
-    checks = list_checks_at(services, git, task.repo_id, task.base_commit)
+    checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     disk = choose_disk(services, checks, is_room=False)
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk)
     try:
@@ -272,6 +274,20 @@ def ensure_task_mounted(home: Home, policies: Policies, task: Task) -> Path:
             if find_task(home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
                 layout_of(site).ensure_mounted(site)
     return site.root
+
+
+def require_writable_disk(home: Home, task: Task) -> None:
+    """Raises: `quota_exceeded` when the task's own disk failed. Its files can still be read and saved, perhaps only
+    until it is unmounted. They are not committed: what the kernel could not write may be missing, so `task clean`
+    keeps them as a snapshot, and the caller looks at it first.
+    """
+    if has_failed(home.layers(task.repo_id, task.id)):
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The disk of {task.id} can no longer be written: the disk of the home was full",
+            hint=f"Free space there, then `sandbox task clean {task.id}`: it saves the changes, and creates a new "
+            "worktree with them. Look at them before you commit: what was written last may be missing.",
+        )
 
 
 _KEPT = "Its commits and snapshots were kept"

@@ -1,0 +1,145 @@
+"""From facts about a commit to advice: what was seen, why nothing may run, and the command that helps. Pure.
+
+A person who meets a repository for the first time has to learn from one answer what to do next, also when its checks
+cannot run. Names of files are text of the repository; no content of a file is repeated.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.remarks import Remark, RemarkKind
+from sandbox.profiles import GENERIC
+
+_SHOWN = 8
+_VERSION_FROM_GIT = re.compile(
+    rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning)\b"
+)
+_VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True)
+class SeenFacts:
+    """What is known of a commit. `repo_id`: for the commands. `profile`: the one in use; `has_checks`: of it.
+
+    `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
+    `below`: the profile that each folder matches by itself. `suggestion`: hash of an untrusted file of checks.
+    `local_changes`: paths that a directory has and the commit has not.
+    """
+
+    repo_id: str
+    profile: str
+    has_checks: bool
+    manifests: Sequence[str] = ()
+    near: Sequence[str] = ()
+    below: Mapping[str, str] | None = None
+    suggestion: str = ""
+    submodules: Sequence[str] = ()
+    uses_lfs: bool = False
+    asks_git_for_version: bool = False
+    local_changes: int = 0
+
+
+def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
+    """All remarks on a commit, those that decide whether anything runs first."""
+    return tuple(
+        remark
+        for rule in (_no_checks, _below, _suggestion, _submodules, _lfs, _git_data, _local_changes)
+        for remark in rule(facts)
+    )
+
+
+def asks_git_for_version(read: Callable[[str], bytes | None]) -> bool:
+    """Whether a Python project's files name a tool that reads the version from git tags. `read`: marker files."""
+    return any(_VERSION_FROM_GIT.search(read(name) or b"") for name in _VERSION_FILES)
+
+
+def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
+    """`invalid_input`: nothing can run. What was seen is in the details, what to do about it in the hint."""
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"The profile '{profile}' has no checks to run",
+        details="\n".join(remark.seen for remark in remarks),
+        hint=". ".join(remark.remedy for remark in remarks if remark.remedy) + ".",
+    )
+
+
+def _no_checks(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.has_checks:
+        return
+    seen = f"Build files seen: {_join(facts.manifests)}" if facts.manifests else "No build file was seen"
+    choose = f"`sandbox repo set {facts.repo_id} --profile"
+    if facts.near:
+        why = f"The profile {' or '.join(facts.near)} looks for more in its file, such as a test target"
+        remedy = f"To use it all the same: {choose} {facts.near[0]}`"
+    else:
+        why = f"The profile '{facts.profile}' has no checks" if facts.profile != GENERIC else "No profile fits"
+        remedy = f"`sandbox profiles list` shows the profiles, {choose} NAME` chooses one; see docs/profiles.md"
+    has_better = bool(facts.below or facts.suggestion) and not facts.near
+    yield Remark(kind=RemarkKind.NO_CHECKS, seen=f"{seen}. {why}", remedy="" if has_better else remedy)
+
+
+def _suggestion(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.suggestion:
+        yield Remark(
+            kind=RemarkKind.SUGGESTION,
+            seen=".sandbox/checks.toml suggests checks, which are not used until the operator trusts them",
+            remedy=f"The operator reviews and trusts them with `sandbox trust {facts.repo_id}`",
+        )
+
+
+def _below(facts: SeenFacts) -> Iterator[Remark]:
+    """Only when nothing would run at the top: a library with examples in folders is not several projects."""
+    if facts.has_checks or not facts.below:
+        return
+    folder = shlex.quote(next(iter(facts.below)))
+    yield Remark(
+        kind=RemarkKind.BELOW,
+        seen=f"Projects in folders: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",
+        remedy=f"To check one: `sandbox repo set {facts.repo_id} --subpath {folder}`",
+    )
+
+
+def _submodules(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.submodules:
+        yield Remark(
+            kind=RemarkKind.SUBMODULES,
+            seen=f"Submodules are left out, their folders are empty: {_join(facts.submodules)}",
+            remedy="A check that needs their files fails",
+        )
+
+
+def _lfs(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.uses_lfs:
+        yield Remark(
+            kind=RemarkKind.LFS,
+            seen="Some files are stored with Git LFS (.gitattributes): checks see small pointer files in their place",
+        )
+
+
+def _git_data(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.asks_git_for_version:
+        yield Remark(
+            kind=RemarkKind.GIT_DATA,
+            seen="The build reads its version from git, and a check sees no git data (no .git, no tags)",
+            remedy="Set it, for example: "
+            f"`sandbox repo set {facts.repo_id} --env SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0`",
+        )
+
+
+def _local_changes(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.local_changes:
+        yield Remark(
+            kind=RemarkKind.LOCAL_CHANGES,
+            seen=f"The directory has uncommitted changes ({facts.local_changes}), which are left out",
+            remedy="Commit them to have them checked",
+        )
+
+
+def _join(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

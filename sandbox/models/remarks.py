@@ -1,0 +1,30 @@
+"""What a commit holds that decides whether its checks can run, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sandbox.models.model import Model
+
+
+class RemarkKind(StrEnum):
+    """What a remark is about."""
+
+    NO_CHECKS = "no-checks"  # no profile fits, or the one that does has no checks
+    SUGGESTION = "suggestion"  # .sandbox/checks.toml suggests checks that nobody trusts
+    BELOW = "below"  # a folder holds a project of its own
+    SUBMODULES = "submodules"  # their files are left out
+    LFS = "lfs"  # checks see pointers
+    GIT_DATA = "git-data"  # the build asks git for a version
+    LOCAL_CHANGES = "local-changes"  # of the directory given to `sandbox run`, left out
+
+
+class Remark(Model):
+    """One thing that was seen, and a remedy; '' if there is none. Names in it are text of the repository.
+
+    Commands in a remedy are those of the command line; the agent interface names its tools instead.
+    """
+
+    kind: RemarkKind
+    seen: str
+    remedy: str = ""

@@ -1,0 +1,62 @@
+"""Gather what is known of a commit and turn it into advice (sandbox/context/advice.py). Runs no code of it."""
+
+from __future__ import annotations
+
+from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice
+from sandbox.files.tree import sha256_of
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.models import Remark
+from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_matches, find_near_profiles
+from sandbox.store.records import find_task
+from sandbox.store.trust import is_trusted
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
+from sandbox.workbench.repositories.repository_settings import read_settings
+from sandbox.workspaces.base_facts import BaseFacts
+
+
+def advise(
+    services: Services, repo_id: str, facts: BaseFacts, profile: Profile, local_changes: int = 0
+) -> tuple[Remark, ...]:
+    """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given."""
+    profiles, suggested = services.policies.profiles, facts.marker(SUGGESTIONS)
+    read = facts.markers_in(read_settings(services.home, repo_id).subpath)
+    sha256 = "" if suggested is None else sha256_of(suggested)
+    return find_advice(
+        SeenFacts(
+            repo_id=repo_id,
+            profile=profile.name,
+            has_checks=bool(profile.checks),
+            manifests=facts.manifests,
+            near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
+            below=_match_folders(services, facts),
+            suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
+            submodules=facts.gitlinks,
+            uses_lfs=facts.lfs,
+            asks_git_for_version=asks_git_for_version(read),
+            local_changes=local_changes,
+        )
+    )
+
+
+def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
+    """Remarks on the base of a task, or on the default branch of a repository. Raises: `not_found`."""
+    if owner_id.startswith("task-"):
+        task = find_task(services.home, owner_id, allow_closed=True)
+        repo_id, commit, name = task.repo_id, task.base_commit, task.profile
+        _, git = services.repositories.open(repo_id)
+    else:
+        repository, git = services.repositories.open(owner_id)
+        repo_id, commit, name = owner_id, resolve_commit(git, "HEAD", repository.default_branch), None
+    facts = load_facts(services.home, services.policies, repo_id, git, commit)
+    return advise(services, repo_id, facts, profile_from_facts(services, repo_id, facts, name))
+
+
+def _match_folders(services: Services, facts: BaseFacts) -> dict[str, str]:
+    """The profile with checks that each folder matches by itself."""
+    found = {}
+    for folder in sorted(facts.below):
+        matches = find_matches(services.policies.profiles, facts.markers_in(folder))
+        if matches and matches[0].profile.checks:
+            found[folder] = matches[0].profile.name
+    return found

@@ -1,0 +1,70 @@
+"""Use-cases that fetch what is new of a registered remote: `repo update`, and the fetch before a task begins.
+
+No question for an agent: the remote is known, and only reads.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.cache_clones import read_last_fetch_time, resolve_commit
+from sandbox.git.objects import resolve_ref
+from sandbox.models import Repository, RepositoryUpdate
+from sandbox.store.home import Home
+from sandbox.store.records import find_repository, list_repositories
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import update_cache
+
+
+def update_repository(services: Services, repo_id: str) -> RepositoryUpdate:
+    """Fetch what is new; one request if nothing is. Raises: `not_found`; as `update_cache`."""
+    repository, git = services.repositories.open(repo_id)
+    before = resolve_ref(git, f"refs/remotes/origin/{repository.default_branch}")
+    updated = update_cache(services, repository.remote_url, only_if_changed=True)
+    branch = updated.repository.default_branch
+    after = resolve_commit(updated.git, "HEAD", branch)
+    return RepositoryUpdate(repo_id=repo_id, default_branch=branch, before=before, after=after)
+
+
+def update_all(services: Services) -> tuple[RepositoryUpdate, ...]:
+    """As `update_repository` for each registered repository; one that fails has the error, the others go on."""
+    return tuple(_try_update(services, repository) for repository in list_repositories(services.home))
+
+
+def _try_update(services: Services, repository: Repository) -> RepositoryUpdate:
+    try:
+        return update_repository(services, repository.id)
+    except SandboxError as error:
+        brief = f"{error.code.value}: {error.brief}"
+        return RepositoryUpdate(repo_id=repository.id, default_branch=repository.default_branch, error=brief)
+
+
+def fetch_for_task(services: Services, repo_id: str) -> None:
+    """Fetch what is new before a task begins. A remote that this surface may not use is left as it is: a path of this
+    host, for agents.
+
+    Raises: as `update_repository`; the hint says how old the last fetch is.
+    """
+    repository = find_repository(services.home, repo_id)
+    try:
+        services.remotes.parse(repository.remote_url)
+    except SandboxError as error:
+        if error.code is ErrorCode.INVALID_INPUT:
+            return
+        raise
+    try:
+        update_repository(services, repo_id)
+    except SandboxError as error:
+        fetched = find_fetch_time(services.home, repo_id)
+        age = f", of {fetched:%Y-%m-%d %H:%M} UTC" if fetched else ""
+        hint = (
+            f"{error.hint} Offline, a task starts from the last fetch{age}: `sandbox task create {repo_id} --offline`."
+        )
+        raise error.with_hint(hint.strip()) from error
+
+
+def find_fetch_time(home: Home, repo_id: str) -> datetime | None:
+    """When the cache clone was last compared with its remote; None if that is unknown."""
+    seconds = read_last_fetch_time(home.clone(repo_id))
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
