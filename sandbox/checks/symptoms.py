@@ -20,7 +20,7 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.UNKNOWN,
 )
 _NETWORK = "it tried to use a network, and a check has none"
-_IMAGE = "add it to the profile's image (docs/images.md)"
+_IMAGE = "add a Debian package that has it (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"

@@ -96,10 +96,11 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
 
 
 def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> str:
-    """The key of a layer: equal keys mean equal archives, installed by the same steps in the same image. Pure."""
-    setup = request.setup
+    """The key of a layer: equal keys mean equal archives and files, installed by equal steps in equal images. Pure."""
+    setup, files = request.setup, request.plan.install_files
     parts = [request.version, request.rule.ecosystem, setup.image_digest, request.platform, setup.runtime]
-    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages)])
+    hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages), hashed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
