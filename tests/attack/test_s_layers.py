@@ -35,6 +35,22 @@ limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
 """
 PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
 
+REACH = """
+import os, socket
+def reach(places):
+    found = []
+    for place in places:
+        try:
+            kind = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+            with socket.socket(kind) as s:
+                s.settimeout(2)
+                s.connect(place)
+            found.append("reached")
+        except OSError:
+            pass
+    return found
+"""
+
 
 class Bench:
     """A home with a profile that has a layer, and an index that is its only registry."""
