@@ -64,7 +64,7 @@ def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
         ErrorCode.INVALID_INPUT,
         f"The profile '{profile}' has no checks to run",
         details="\n".join(remark.seen for remark in remarks),
-        hint=". ".join(remark.remedy for remark in remarks if remark.remedy) + ".",
+        hint=" ".join(f"{remark.remedy}." for remark in remarks if remark.remedy),
     )
 
 
