@@ -61,8 +61,13 @@ def test_an_update_names_both_commits(desk: Desk) -> None:
 
 
 def test_nothing_new_is_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched = []
-    monkeypatch.setattr(cache_clones, "fetch", lambda *args, **_: fetched.append(args) or "")
+    fetched: list[object] = []
+
+    def fetch(*arguments: object, **_: object) -> str:
+        fetched.append(arguments)
+        return ""
+
+    monkeypatch.setattr(cache_clones, "fetch", fetch)
     before = desk.workbench.fetched_at(desk.repo_id)
     desk.workbench.update_repository(desk.repo_id)
     after = desk.workbench.fetched_at(desk.repo_id)
