@@ -7,7 +7,6 @@ cannot run. Names of files are text of the repository; no content of a file is r
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ _SHOWN = 8
 _VERSION_FROM_GIT = re.compile(
     rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning)\b"
 )
+_PLAIN = re.compile(r"\w[\w./-]{0,100}", re.ASCII)
 _VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -96,7 +96,10 @@ def _below(facts: SeenFacts) -> Iterator[Remark]:
     """Only when nothing would run at the top: a library with examples in folders is not several projects."""
     if facts.has_checks or not facts.below:
         return
-    folder = shlex.quote(next(iter(facts.below)))
+    plain = (folder for folder in facts.below if _PLAIN.fullmatch(folder))
+    folder = next(
+        plain, "FOLDER"
+    )  # a remedy is text of ours, made to be copied: no name that could be more than a name
     yield Remark(
         kind=RemarkKind.BELOW,
         seen=f"Projects in folders: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",

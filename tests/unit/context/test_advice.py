@@ -40,8 +40,15 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
             replace(NOTHING, below={"my api": "python", "lib": "make"}),
             RemarkKind.BELOW,
             "my api (python), lib (make)",
-            "--subpath 'my api'`",
+            "--subpath lib`",
             id="below",
+        ),
+        pytest.param(
+            replace(NOTHING, below={"`x`; rm -rf ~": "make"}),
+            RemarkKind.BELOW,
+            "rm -rf",
+            "--subpath FOLDER`",
+            id="hostile",
         ),
         pytest.param(
             replace(PLAIN, suggestion="sha256:1"),
