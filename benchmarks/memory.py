@@ -28,6 +28,8 @@ from sandbox.errors import SandboxError
 MIB = 1024**2
 THREADS = 16
 NEW_FILES = 450_000
+MANY_FILES = 74_000  # 75,000 are too many
+LONG_NAMES = 50_000  # 12 MiB of paths
 ONE, ALL = 300, 600
 _PAUSE_S = 0.003
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -136,17 +138,28 @@ def prepare_new_file(site: Site) -> list[str]:
     return [task]
 
 
-def prepare_many_files(site: Site) -> list[str]:
+def prepare_new_files(site: Site, count: int, name: str = "file-{}") -> list[str]:
+    """A task with new files of one line each, 1,000 in a directory."""
     task = site.new_task()
     root = site.root_of(task)
-    for number in range(NEW_FILES):
-        if number % 1000 == 0:
-            (root / f"d{number}").mkdir()
-            folder = os.open(root / f"d{number}", os.O_RDONLY)
-        os.close(os.open(f"file-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
-        if number % 1000 == 999:
-            os.close(folder)
+    for start in range(0, count, 1000):
+        folder = root / f"d{start}"
+        folder.mkdir()
+        for number in range(start, min(start + 1000, count)):
+            (folder / name.format(number)).write_text(f"{number}\n")
     return [task]
+
+
+def prepare_too_many_files(site: Site) -> list[str]:
+    return prepare_new_files(site, NEW_FILES)
+
+
+def prepare_many_files(site: Site) -> list[str]:
+    return prepare_new_files(site, MANY_FILES)
+
+
+def prepare_long_names(site: Site) -> list[str]:
+    return prepare_new_files(site, LONG_NAMES, "{:0>240}")
 
 
 def prepare_mix(site: Site) -> list[str]:
@@ -184,7 +197,13 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
     "status": (prepare_new_file, status, ONE),
     "diff": (prepare_new_file, diff, ONE),
     "snapshot": (prepare_new_file, snapshot, ONE),
-    "new-files": (prepare_many_files, status, ONE),
+    "new-files": (prepare_too_many_files, status, ONE),
+    "many-status": (prepare_many_files, status, ONE),
+    "many-diff": (prepare_many_files, diff, ONE),
+    "many-snapshot": (prepare_many_files, snapshot, ONE),
+    "names-status": (prepare_long_names, status, ONE),
+    "names-diff": (prepare_long_names, diff, ONE),
+    "names-snapshot": (prepare_long_names, snapshot, ONE),
     "mix": (prepare_mix, mix, ALL),
 }
 

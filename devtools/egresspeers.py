@@ -33,6 +33,10 @@ class Certificates:
         self._ca.issue_cert(*names).configure_cert(context)
         return context
 
+    def ca_pem(self) -> bytes:
+        """The certificate of the CA."""
+        return self._ca.cert_pem.bytes()
+
     def client(self) -> ssl.SSLContext:
         """Without a check of the name: the attacker owns the client."""
         context = ssl.create_default_context()

@@ -1,17 +1,20 @@
-"""A package index of a test's own on loopback, in the simple protocol of PyPI, and wheels of any content."""
+"""A package index of a test's own on loopback, in the simple protocol of PyPI, with archives of any content."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
+
+_LONGEST_HOLD_S = 120.0
 
 
 def make_wheel(name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
@@ -44,6 +47,18 @@ class PackageIndex:
     port: int
     wheels: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    _released: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        self.release()
+
+    def hold(self) -> None:
+        """Answer no request until `release`."""
+        self._released.clear()
+
+    def release(self) -> None:
+        """Answer again, also the requests that wait."""
+        self._released.set()
 
     @property
     def url(self) -> str:
@@ -55,9 +70,24 @@ class PackageIndex:
         self.wheels[file] = content
         return hashlib.sha256(content).hexdigest()
 
+    def add_source(self, name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> str:
+        """Publish a source distribution, built by the `backend.py` among its files; returns its sha256."""
+        metadata = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
+        metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
+        build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz") as stream:
+            for path, text in {"PKG-INFO": metadata, "pyproject.toml": build, **files}.items():
+                member = tarfile.TarInfo(f"{name}-{version}/{path}")
+                member.size = len(text.encode())
+                stream.addfile(member, io.BytesIO(text.encode()))
+        self.wheels[f"{name}-{version}.tar.gz"] = archive.getvalue()
+        return hashlib.sha256(archive.getvalue()).hexdigest()
+
     def answer(self, path: str) -> bytes | None:
         """The page of a project, or a file."""
         self.asked.append(path)
+        self._released.wait(_LONGEST_HOLD_S)
         parts = path.strip("/").split("/")
         if parts[0] == "files":
             return self.wheels.get(parts[-1])
@@ -98,5 +128,6 @@ def serve_packages() -> Iterator[PackageIndex]:
         try:
             yield index
         finally:
+            index.release()
             server.shutdown()
             thread.join()

@@ -233,6 +233,7 @@ _MEANT = {
     ErrorCode.GATE_CLOSED: "the tree has to be verified first ([verify](../verify.md#the-gate))",
     ErrorCode.QUOTA_EXCEEDED: "a limit of ours, or the disk is full",
     ErrorCode.ENGINE_UNAVAILABLE: "no container engine answers, or it lacks what is asked for; `sandbox doctor`",
+    ErrorCode.SERVICE_FAILED: "a service of a check ended, or was not ready in time; its last lines are shown",
     ErrorCode.IMAGE_MISSING: "the image is not here; `sandbox images build`",
     ErrorCode.POLICY_VIOLATION: "refused by a policy, or a container is not what was asked for",
     ErrorCode.INTERNAL: "a defect, or a damaged file of ours",

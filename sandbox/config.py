@@ -27,6 +27,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
+from sandbox.models.ids import PackageName
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -51,6 +52,7 @@ class RemoteSettings(_SettingsSection):
 
     `timeout_s`: of each git command; reached: git is killed, `timeout`.
     `max_fetch_bytes`: of the pack that a fetch downloads; reached: git is killed, `quota_exceeded`.
+    `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     """
@@ -59,6 +61,7 @@ class RemoteSettings(_SettingsSection):
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
+    max_fetch_memory_bytes: PositiveInt = 1024**3
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)
@@ -131,10 +134,12 @@ class LayerSettings(_SettingsSection):
 class ProfileSettings(_SettingsSection):
     """`image`: any local image, or the name of a folder under `images/`, instead of the profile's image.
 
+    `packages`: Debian packages for its checks, beside those of the profile.
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
     """
 
     image: str = ""
+    packages: tuple[PackageName, ...] = ()
     runtime: str = ""
 
 
@@ -267,8 +272,9 @@ class CheckSettings(_SettingsSection):
 
 
 class RepositorySettings(_SettingsSection):
-    """`checks`: overrides by check id, for this repository only."""
+    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks."""
 
+    packages: tuple[PackageName, ...] = ()
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
 

@@ -38,6 +38,7 @@ class ErrorCode(StrEnum):
     QUOTA_EXCEEDED = "quota_exceeded"
     ENGINE_UNAVAILABLE = "engine_unavailable"
     IMAGE_MISSING = "image_missing"
+    SERVICE_FAILED = "service_failed"
     POLICY_VIOLATION = "policy_violation"
     INTERNAL = "internal"
 

@@ -32,6 +32,11 @@ class MemoryBudget:
         self._holders: Counter[int] = Counter()
 
     @property
+    def total_bytes(self) -> int:
+        """The whole budget."""
+        return self._total
+
+    @property
     def free_bytes(self) -> int:
         """Bytes that are not reserved. Below 0: reservations inside others exceed the budget."""
         return self._free
@@ -80,3 +85,6 @@ class MemoryBudget:
 
 PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
 """Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
+
+TRANSFER_BUDGET = MemoryBudget(2 * 1024**3)
+"""The same for git commands that receive objects. Apart, so that only fetches wait for a slow remote."""

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check
+from sandbox.models import Check, PackageName
 from sandbox.models.layers import LayerRule
+from sandbox.models.service_rules import ServiceRule
+from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
 
 GENERIC = "generic"
@@ -28,8 +30,13 @@ MARKER_BYTES = 256 * 1024
 SUGGESTIONS = ".sandbox/checks.toml"
 """Where a repository suggests checks: read from base commits only, and used only if the operator trusts the file."""
 
+MAX_PACKAGES = 200
+"""How many Debian packages one image may get."""
+
 _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
+
+MAX_SERVICES = 8
 
 _NOT_IN_FILES = {"problem": "", "source": "", "repository_image": ""}
 
@@ -80,8 +87,21 @@ class DetectionRules(_ProfileModel):
         return tuple(dict.fromkeys(m.file for m in (*self.all, *self.any)))
 
 
+Packages = Annotated[tuple[PackageName, ...], Field(max_length=MAX_PACKAGES)]
+
+
+class _ImageTable(_ProfileModel):
+    """`[image]` of a profile."""
+
+    name: str
+    packages: Packages = ()
+
+
 class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
+
+    `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
+    `[image]` with `name` and `packages` (docs/adr/0058).
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
@@ -90,19 +110,50 @@ class Profile(_ProfileModel):
     name: str
     label: str
     image: str
+    packages: Packages = ()
     priority: int = 10
     artifacts: tuple[str, ...] = ()
     detect: DetectionRules = DetectionRules()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
+    services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten_image(cls, document: object) -> object:
+        if isinstance(document, dict) and isinstance(document.get("image"), dict):
+            table = _ImageTable.model_validate(document["image"])
+            return {**document, "image": table.name, "packages": (*document.get("packages", ()), *table.packages)}
+        return document
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
         self.order_checks([c.id for c in self.checks])
         return self
+
+    @model_validator(mode="after")
+    def _validate_services(self) -> Profile:
+        self.require_usable_services()
+        return self
+
+    def require_usable_services(self) -> None:
+        """Raises: ValueError for services that cannot run side by side, or that are for no check."""
+        names = [service.name for service in self.services]
+        if len(names) > MAX_SERVICES:
+            raise ValueError(f"{len(names)} services; at most {MAX_SERVICES} are possible")
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several services are named {', '.join(doubled)}")
+        ids = {check.id for check in self.checks}
+        for service in self.services:
+            if unknown := sorted(set(service.checks) - ids):
+                raise ValueError(f"the service '{service.name}' names the unknown check {', '.join(unknown)}")
+        for check_id in ids:
+            ports = [service.port for service in self.services if service.serves(check_id)]
+            if len(set(ports)) < len(ports):
+                raise ValueError(f"services of the check '{check_id}' listen on the same port")
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -141,19 +192,45 @@ def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.toml")):
-            profiles[path.stem] = _load_profile(path, workspace, profiles.get(path.stem))
+        profiles |= {path.stem: _load_profile(path, workspace, profiles) for path in sorted(folder.glob("*.toml"))}
     return profiles
 
 
-def _load_profile(path: Path, workspace: PurePosixPath, replaced: Profile | None) -> Profile:
+def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Profile]) -> Profile:
     document: dict[str, Any] = {}
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
         document = tomllib.loads(text)
-        return Profile.model_validate({**document, "name": path.stem, **_NOT_IN_FILES})
+        return _build_profile(path.stem, document, known)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        return _build_broken_profile(path, document, describe_errors(error), replaced)
+        return _build_broken_profile(path, document, describe_errors(error), known.get(path.stem))
+    except ValueError as error:
+        return _build_broken_profile(path, document, str(error), known.get(path.stem))
+
+
+_INHERITED = {
+    "image": "image",
+    "packages": "packages",
+    "artifacts": "artifacts",
+    "check": "checks",
+    "layer": "layers",
+    "service": "services",
+}
+_RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
+
+
+def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:
+    """A profile from its file. With `extends`, what runs is that of another profile, a shipped one, unless
+    the file says it; how it is recognised only if it replaces that profile. Raises: ValueError.
+    """
+    written = {key: value for key, value in document.items() if key != "extends"}
+    if "extends" in document:
+        origin = known.get(str(document["extends"]))
+        if origin is None or origin.problem:
+            raise ValueError(f"extends: there is no usable shipped profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
+        keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
+        written = {key: getattr(origin, field) for key, field in keys.items()} | written
+    return Profile.model_validate({**written, "name": name, **_NOT_IN_FILES})
 
 
 def _build_broken_profile(path: Path, document: Mapping[str, Any], problem: str, replaced: Profile | None) -> Profile:
@@ -196,23 +273,28 @@ def require_usable(profile: Profile) -> Profile:
     return profile
 
 
+class _SuggestedImage(_ProfileModel):
+    """A repository may ask for packages, but not choose the image."""
+
+    packages: Packages = ()
+
+
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
+    image: _SuggestedImage = _SuggestedImage()
+    services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
 
 
-def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """Add the checks that a repository suggests to the profile; they may require the profile's checks.
+def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
+    """Add the checks, packages and services of `SUGGESTIONS` to the profile. The checks may require the profile's, the
+    services may be for them.
 
-    Raises: `invalid_input` for invalid content, or for a check id that the profile has already.
+    Raises: `invalid_input` for invalid content, or for a check id or service that the profile has already.
     """
     try:
         text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _SuggestionFile.model_validate(untrusted_toml.loads(text)).checks
-        ids = [c.id for c in (*profile.checks, *added)]
-        if taken := sorted({name for name in ids if ids.count(name) > 1}):
-            raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-        kept = {name: value for name, value in profile if name not in {"checks", "layers"}}
-        return Profile.model_validate({**kept, "check": (*profile.checks, *added), "layer": profile.layers})
+        added = _SuggestionFile.model_validate(untrusted_toml.loads(text))
+        return _extend(profile, added.checks, added.image.packages, added.services)
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -220,6 +302,44 @@ def add_suggested_checks(profile: Profile, content: bytes, workspace: PurePosixP
             details=describe_errors(error),
             hint=_HINT,
         ) from error
+
+
+def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:
+    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set.
+
+    Raises: `invalid_input` for a check id that the profile has already.
+    """
+    env: dict[str, str] = {}
+    for part in parts:
+        try:
+            profile = _extend(profile, part.checks, part.packages)
+        except ValueError as error:
+            brief = f"The checks suggested in {part.path} cannot be used"
+            raise SandboxError(ErrorCode.INVALID_INPUT, brief, details=describe_errors(error), hint=_HINT) from error
+        env |= part.env
+    checks = (check.model_copy(update={"env": {**env, **check.env}}) for check in profile.checks)
+    return profile.model_copy(update={"checks": tuple(checks)}) if env else profile
+
+
+def _extend(
+    profile: Profile, checks: Sequence[Check], packages: Sequence[str], services: Sequence[ServiceRule] = ()
+) -> Profile:
+    """Raises: ValueError for a check id or service that the profile has already, and for checks that cannot be
+    ordered.
+    """
+    ids = [c.id for c in (*profile.checks, *checks)]
+    if taken := sorted({name for name in ids if ids.count(name) > 1}):
+        raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
+    extended = profile.model_copy(
+        update={
+            "checks": (*profile.checks, *checks),
+            "packages": tuple(dict.fromkeys((*profile.packages, *packages))),
+            "services": (*profile.services, *services),
+        }
+    )
+    extended.order_checks(ids)
+    extended.require_usable_services()
+    return extended
 
 
 @dataclass(frozen=True)

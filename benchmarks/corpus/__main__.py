@@ -2,6 +2,8 @@
 
 Each archive is fetched by its pinned hash, committed to a fresh git repository, and given to `sandbox run` with no
 option. Exit code 1 if a project that has to be verified is not, or if one is verified that the file calls open.
+
+With CONTROL=1 in the environment, a project that is not verified is run in an ordinary container too (`control.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import Outcome, format_line, format_table, judge
 from devtools.command import SANDBOX
@@ -57,11 +60,15 @@ def _try(entry: Entry) -> Outcome:
         root = _commit(entry)
     except FetchError as error:
         return judge(entry, {"error": {"code": "fetch", "brief": str(error)}}, 0.0)
+    control = None
     try:
         document = _tell("run", str(root), "--json", "--keep-going")
+        wall_time_s = time.monotonic() - started
+        if os.environ.get("CONTROL") == "1":
+            control = fails_as_well(root, FOLDER / "home", document, FOLDER / "control")
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return judge(entry, document, time.monotonic() - started)
+    return judge(entry, document, wall_time_s, control)
 
 
 def _commit(entry: Entry) -> Path:

@@ -17,7 +17,8 @@ _CAUSE_WIDTH = 90
 class Outcome:
     """`profile`: the one that was detected, empty if none. `cause`: what was seen, empty if verified.
 
-    `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not.
+    `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not. `control`:
+    whether the failed check fails in an ordinary container too; None if that was not tried.
     """
 
     entry: Entry
@@ -26,16 +27,18 @@ class Outcome:
     tests: int
     cause: str
     wall_time_s: float
+    control: bool | None = None
 
 
-def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float) -> Outcome:
+def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float, control: bool | None = None) -> Outcome:
     """Read the JSON document of `sandbox run`."""
     runs = document.get("runs", [])
     tests = sum((run.get("report") or {}).get("tests", 0) for run in runs)
     if document.get("verified"):
         return Outcome(entry, document["profile"], "verified", tests, "", wall_time_s)
     state: State = "upstream" if entry.upstream else "open" if entry.open else "lost"
-    return Outcome(entry, document.get("profile", ""), state, tests, _find_cause(document, runs), wall_time_s)
+    cause = _find_cause(document, runs)
+    return Outcome(entry, document.get("profile", ""), state, tests, cause, wall_time_s, control)
 
 
 def _find_cause(document: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
@@ -56,22 +59,30 @@ def _last_line(run: Mapping[str, Any]) -> str:
 def format_line(outcome: Outcome) -> str:
     """One project."""
     said = f"{outcome.tests} tests" if outcome.state == "verified" else outcome.cause[:_CAUSE_WIDTH]
+    if outcome.control is not None:
+        said += " (fails in an ordinary container too)" if outcome.control else " (passes in an ordinary container)"
     detected = outcome.profile or "-"
     name = f"{outcome.entry.name} {outcome.entry.version}"
     return f"{name:<34} {detected:<10} {outcome.state:<9} {outcome.wall_time_s:6.1f} s  {said}"
 
 
 def format_table(outcomes: Iterable[Outcome]) -> str:
-    """For each profile: how many were verified, fail as upstream does, are open, and are lost."""
+    """For each profile: how many were verified, fail as upstream does, are open, and are lost; and of those that are
+    not verified, how many fail and how many pass in an ordinary container, as far as that was tried.
+    """
     found = list(outcomes)
-    lines = [f"{'profile':<10} {'projects':>8} {'verified':>8} {'upstream':>8} {'open':>5} {'lost':>5}"]
+    lines = [
+        f"{'profile':<10} {'projects':>8} {'verified':>8} {'upstream':>8} {'open':>5} {'lost':>5} "
+        f"{'control fails':>13} {'control passes':>14}"
+    ]
     for profile in [*sorted({o.entry.profile for o in found}), "all"]:
-        states = Counter(o.state for o in found if profile in {"all", o.entry.profile})
+        rows = [o for o in found if profile in {"all", o.entry.profile}]
+        states, controls = Counter(o.state for o in rows), Counter(o.control for o in rows)
         lines.append(
-            f"{profile:<10} {states.total():>8} {states['verified']:>8} {states['upstream']:>8} "
-            f"{states['open']:>5} {states['lost']:>5}"
+            f"{profile:<10} {len(rows):>8} {states['verified']:>8} {states['upstream']:>8} "
+            f"{states['open']:>5} {states['lost']:>5} {controls[True]:>13} {controls[False]:>14}"
         )
-    fair = sum(1 for o in found if o.state != "upstream")
+    fair = sum(1 for o in found if o.state != "upstream" and not o.control)
     share = 100 * sum(1 for o in found if o.state == "verified") / fair if fair else 0.0
     lines.append(f"verified with no option, of those that pass upstream: {share:.0f} %")
     return "\n".join(lines)

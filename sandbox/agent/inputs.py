@@ -124,12 +124,19 @@ class ListChecksInput(Input):
 
 
 WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run continues after.")]
-RunId = Annotated[Line, Field(description="run_id of a run, from space_repo_run_check or space_repo_verify.")]
+RunId = Annotated[
+    Line, Field(description="run_id of a run, from space_repo_run_check, space_repo_verify or space_repo_prepare.")
+]
 
 
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
+    wait_s: WaitS = 45.0
+
+
+class PrepareInput(Input):
+    task_id: TaskId
     wait_s: WaitS = 45.0
 
 

@@ -19,6 +19,8 @@ from sandbox.models import (
     Task,
     Verdict,
 )
+from sandbox.models.dependencies import RefusedEntry
+from sandbox.models.layers import LayerSummary
 
 
 class Repositories(Model):
@@ -143,12 +145,34 @@ class VerifyResult(SparseModel):
     last_lines: tuple[str, ...] | None = None
 
 
+class PrepareResult(SparseModel):
+    """The layers of a commit, none if its manifests ask for no package; `refused`: entries that are not used.
+
+    `verdict` is `killed` if the run was stopped, else absent. While `state` is `running`: its progress, as in a
+    `RunResult`.
+    """
+
+    layers: tuple[LayerSummary, ...] | None = None
+    refused: tuple[RefusedEntry, ...] | None = None
+    commit: str | None = None
+    verdict: Verdict | None = None
+    run_id: str
+    task_id: str | None = None
+    state: RunState
+    elapsed_s: float | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] | None = None
+
+
 class WaitRunResult(RunResult):
-    """A `RunResult`, or the fields of a `VerifyResult`, depending on which tool started the run."""
+    """A `RunResult`, or the fields of a `VerifyResult` or `PrepareResult`, depending on which tool started the run."""
 
     verified: bool | None = None
     runs: tuple[RunResult, ...] | None = None
     differences: tuple[str, ...] | None = None
+    layers: tuple[LayerSummary, ...] | None = None
+    refused: tuple[RefusedEntry, ...] | None = None
+    commit: str | None = None
 
 
 class ApprovalResult(Model):

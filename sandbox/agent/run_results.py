@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from sandbox.agent.outputs import RunResult, RunUsage, TestCounts
-from sandbox.models import BackgroundRun, CheckRun, Report, Usage, Verdict, Verification
+from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Report, Usage, Verdict, Verification
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -35,11 +35,19 @@ def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:
     """A background run as the result model of its tool: its progress, or its result. Pure."""
     common = {"run_id": run.run_id, "task_id": run.task_id, "state": run.state}
     if run.state == "running":
-        fields = ("check_id", "elapsed_s", "deadline_s", "queue_position")
+        fields = {"check_id", "elapsed_s", "deadline_s", "queue_position"} & set(model.model_fields)
         return model(**common, **{name: getattr(run, name) for name in fields}, last_lines=run.last_lines or None)
+    if run.operation == "layers-build":
+        return model(**common, **_preparation_fields(run.prepared))
     if run.verification is not None:
         return model(**common, **_verification_fields(run.verification))
     return model(**{**dict(run_result(run.runs[-1])), **common})
+
+
+def _preparation_fields(found: PreparedLayers | None) -> dict[str, Any]:
+    if found is None:
+        return {"verdict": Verdict.KILLED}
+    return {"layers": found.layers, "refused": found.refused or None, "commit": found.commit}
 
 
 def _verification_fields(found: Verification) -> dict[str, Any]:

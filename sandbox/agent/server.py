@@ -202,12 +202,12 @@ def _request_approval(agent: Agent, arguments: Any) -> ApprovalResult:
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
     """Run the use-case in a thread. If the client cancels or disconnects, this still waits for the end."""
     if tool.waits:
-        return await _run_cancellable(agent, tool, arguments, context)
+        return await _run_cancellable(agent, tool, arguments, context, state)
     threads = agent.network_threads if tool.open_world else agent.threads  # a remote may be silent for minutes
     return await _in_thread(threads, partial(tool.call, ToolCall(agent.workbench, arguments, Watch(), state)))
 
 
-async def _run_cancellable(agent: Agent, tool: Tool, arguments: Any, context: _Context) -> BaseModel:
+async def _run_cancellable(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
     """Run a call that may wait for long. It returns when the client cancels it; its run continues, or is stopped.
 
     Such calls have their own threads, so that waiting calls never block a short one.
@@ -216,7 +216,7 @@ async def _run_cancellable(agent: Agent, tool: Tool, arguments: Any, context: _C
     watch = _build_watch(context, ended)
     if agent.on_disconnect == "stop":
         watch = replace(watch, cancelled=abandoned.is_set)
-    request = ToolCall(agent.workbench, arguments, watch, is_cancelled=abandoned.is_set)
+    request = ToolCall(agent.workbench, arguments, watch, state, abandoned.is_set)
     async with anyio.create_task_group() as group:
         group.start_soon(_flag_when_cancelled, ended, abandoned)
         outcome = await anyio.to_thread.run_sync(_attempt, tool, request, limiter=agent.check_threads)

@@ -131,6 +131,11 @@ def _verify(request: ToolCall) -> BaseModel:
     return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
 
 
+def _prepare(request: ToolCall) -> BaseModel:
+    started = request.workbench.start_layers(request.arguments.task_id, request.watch, expected_commit=request.state)
+    return _wait(request, started.run_id)
+
+
 def _wait(request: ToolCall, run_id: str) -> BaseModel:
     return request.workbench.wait_run(run_id, request.arguments.wait_s, cancelled=request.is_cancelled)
 
@@ -292,12 +297,11 @@ _ROWS = (
         journal="check", command="check run", waits=True, starts_run=True,
     ),
     Tool(
-        "space_repo_prepare", Preset.CHECK, _WRITE, inputs.TaskInput, models.PreparedLayers,
-        lambda r: r.workbench.build_layers(r.arguments.task_id, r.watch, expected_commit=r.state),
+        "space_repo_prepare", Preset.CHECK, _WRITE, inputs.PrepareInput, outputs.PrepareResult, _prepare,
         "Fetch and install the packages that the manifests of the task's last commit ask for, so that checks have "
-        "them. Use it when a check lacks a declared package.",
+        "them. Use it when a check lacks a declared package. wait_s works as in space_repo_run_check.",
         cut_fields=("refused",),
-        journal="layers-build", command="layers build", open_world=True, asks=True,
+        journal="layers-build", command="layers build", open_world=True, asks=True, waits=True, starts_run=True,
     ),
     Tool(
         "space_repo_verify", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _verify,
@@ -309,7 +313,8 @@ _ROWS = (
     Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,
         lambda r: _wait(r, r.arguments.run_id),
-        "Wait for a run that space_repo_run_check or space_repo_verify started, in this or an earlier session.",
+        "Wait for a run that space_repo_run_check, space_repo_verify or space_repo_prepare started, in this or an "
+        "earlier session.",
         cut_fields=(*_RUN_FIELDS, *_VERIFY_FIELDS), cut_hint=_WHOLE_LOG,
         journal=_NO_JOURNAL, command="check wait", waits=True,
     ),

@@ -7,7 +7,7 @@ how it does that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +21,26 @@ from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
-from sandbox.models import Check, CheckRun, FailedTest, Report, Usage, Verdict
+from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
+
+
+class Companions(Protocol):
+    """What runs beside one check, in its network namespace (service_guests.py)."""
+
+    @property
+    def runs(self) -> tuple[ServiceRun, ...]:
+        """What ran, once the check has ended."""
+        ...
+
+    def run_beside(self, container_id: str, stop_condition: StopCondition) -> AbstractContextManager[None]:
+        """Start all of it, and remove it at the end. Raises: `service_failed`, errors of the engine."""
+        ...
 
 
 @dataclass(frozen=True)
 class CheckDirectories:
     """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files. `account`:
-    their owner.
+    their owner. `companions`: its services, None without any.
     """
 
     workspace: Path
@@ -36,6 +49,7 @@ class CheckDirectories:
     tree: str
     clean_room: bool
     task_id: str | None
+    companions: Companions | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,7 @@ class GuestSettings:
     cpus: int  # of the engine's host
     supervisor: Supervisor
     layers: tuple[GuestLayer, ...] = ()
+    services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
 
 
@@ -200,6 +215,7 @@ class Recorder:
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
             layers=tuple(layer.key for layer in self.guest.layers),
+            services=directories.companions.runs if directories.companions else (),
             report=report,
             failures=list_failures(report),
         )

@@ -16,7 +16,13 @@ from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
-from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
+from sandbox.engine.container_types import (
+    ContainerExit,
+    StopCondition,
+    Streams,
+    SupervisedCheck,
+    surround_with_nothing,
+)
 from sandbox.engine.create_options import (
     EGRESS_SOCKET_TARGET,
     RELAY_TARGET,
@@ -74,7 +80,7 @@ class TaskContainer:
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        work = _build_check(self.policy, with_layers(check, self.guest), directories, streams, stop_condition)
+        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
         work = replace(work, max_left_bytes=self.keep_bytes)
         if not self.keep:
             self.engine.remove_container(name)  # a container from before the setting was changed may exist
@@ -100,7 +106,7 @@ class FreshContainer:
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
-        work = _build_check(self.policy, with_layers(check, self.guest), directories, streams, stop_condition)
+        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
@@ -169,9 +175,11 @@ def _build_spec(
     )
 
 
-def with_layers(check: Check, guest: GuestSettings) -> Check:
-    """The check with the variables of the guest's layers. Pure."""
-    variables = {name: value for layer in guest.layers for name, value in layer.env.items()}
+def with_surroundings(check: Check, guest: GuestSettings) -> Check:
+    """The check with the variables of the guest's layers and of its own services. Pure."""
+    rules = (setup.rule for setup in guest.services if setup.rule.serves(check.id))
+    given = (*(layer.env for layer in guest.layers), *(rule.check_env for rule in rules))
+    variables = {name: value for env in given for name, value in env.items()}
     return check.model_copy(update={"env": {**variables, **check.env}}) if variables else check
 
 
@@ -183,11 +191,13 @@ def _build_check(
     stop_condition: StopCondition,
 ) -> SupervisedCheck:
     cwd = PurePosixPath(policy.container.mounts.workspace) / _require_directory(directories.workspace, check.cwd)
+    companions = directories.companions
     return SupervisedCheck(
         build_command=lambda created: build_command(check.argv, cwd, check.env, policy, created),
         streams=streams,
         deadline_s=check.timeout_s,
         stop_condition=stop_condition,
+        surround=(lambda guest: companions.run_beside(guest, stop_condition)) if companions else surround_with_nothing,
     )
 
 

@@ -91,8 +91,15 @@ def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
                 raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The report has a tag that is too long")
 
 
+_CASE_DEPTH = 2  # of a case that is directly in `testsuites`
+_OUTCOMES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+
+
 class _JUnitCollector:
-    """Parser target that collects counts and failures of the suites at the top, or directly in `testsuites`."""
+    """Parser target that collects counts and failures of the suites at the top, or directly in `testsuites`.
+
+    `node --test` writes cases there too, without a suite around them: they are counted one by one.
+    """
 
     def __init__(self) -> None:
         self.suites = 0
@@ -118,7 +125,12 @@ class _JUnitCollector:
             self.counts.update({name: _parse_count(attributes.get(name, "0")) for name in _COUNTS})
         elif tag == "testcase":
             self._case = attributes
-        elif tag in {"failure", "error"} and self._case is not None:
+            if self._suite_depth == self._depth == _CASE_DEPTH:
+                self.suites += 1
+                self.counts["tests"] += 1
+        elif tag in _OUTCOMES and self._suite_depth == _CASE_DEPTH == self._depth - 1 and self._case is not None:
+            self.counts[_OUTCOMES[tag]] += 1
+        if tag in {"failure", "error"} and self._case is not None:
             self._message = attributes.get("message", "")
             self._pieces, self._size = [], 0
             self._collecting = len(self.failed) < _FAILURES

@@ -47,6 +47,8 @@ _COMMANDS = {
     "run": ("sandbox.cli.run:run", "Clone a repository and run its checks in clean rooms."),
     "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
     "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
+    "list": ("sandbox.cli.task:list_", "List open tasks, newest first."),
+    "use": ("sandbox.cli.task:use", "Let `-` stand for a task in this terminal."),
     "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
     "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),

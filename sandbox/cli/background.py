@@ -1,4 +1,4 @@
-"""Background runs of checks: `check run --detach`, `verify --detach`, `check wait`."""
+"""Background runs: `check run --detach`, `verify --detach`, `layers build --detach`, `check wait`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import BackgroundRun, Verdict
@@ -44,7 +45,7 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
 
 def _wait_for_start(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
     """Wait, so that the starting command reports an unknown check or a busy task as its own error."""
-    while found.state == "running" and found.check_id is None:
+    while found.state == "running" and found.check_id is None and found.operation != "layers-build":
         found = workbench.wait_run(found.run_id, _START_POLL_S)
     return found
 
@@ -59,7 +60,7 @@ def _wait_for_start(workbench: Workbench, found: BackgroundRun) -> BackgroundRun
 def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
     """Wait for a background RUN and print its result.
 
-    Exits with 0 when every check passed, 1 when one did not, 5 when it is still running after --timeout.
+    Exits with 0 when every check passed or the packages are there, 1 when not, 5 when it still runs after --timeout.
     """
     with invocation.workbench() as workbench:
         found = _wait_for_run(workbench, run_id, timeout, invocation.status)
@@ -86,6 +87,8 @@ def exit_code(found: BackgroundRun) -> int:
     """0: all checks passed; 1: one did not; `STILL_RUNNING`."""
     if found.state == "running":
         return STILL_RUNNING
+    if found.operation == "layers-build":
+        return 0 if found.prepared is not None else 1
     runs = found.verification.runs if found.verification else found.runs
     passed = found.verification.verified if found.verification else all(r.verdict is Verdict.PASSED for r in runs)
     return 0 if passed else 1
@@ -99,11 +102,21 @@ def show_background_run(found: BackgroundRun) -> None:
             click.echo(f"      {line}")
         note(f"The run continues in the background. Wait for it: sandbox check wait {found.run_id}")
         return
+    if found.operation == "layers-build":
+        _show_prepared(found)
+        return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
     if found.verification:
         word = "verified" if found.verification.verified else "not verified"
         color = "green" if found.verification.verified else "red"
         click.echo(f"{click.style(word, fg=color)}: tree {found.verification.tree}")
+
+
+def _show_prepared(found: BackgroundRun) -> None:
+    if found.prepared is None:
+        click.echo("stopped")
+    else:
+        show_prepared(found.prepared)
 
 
 def _progress(found: BackgroundRun) -> str:

@@ -14,7 +14,7 @@ from sandbox.text import one_line
 
 _BEGIN = re.compile(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
 _STEP = re.compile(r"^Step (?P<number>\d+)/(?P<count>\d+) : (?P<command>.*)$")
-_END = "Successfully tagged "
+_END = ("Successfully tagged ", "not built: ")  # the second: of the product, with an error that says why
 _WIDTH = 100
 _KEPT_LINES = 20_000
 

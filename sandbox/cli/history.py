@@ -57,6 +57,7 @@ def _parse_line_range(
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
               help="Output stream to print.")  # fmt: skip
+@click.option("--service", metavar="NAME", help="Print the output of this service of the run instead.")
 @click.option("--pattern", metavar="REGEX", help="Print only lines that match this Perl-compatible regular expression.")
 @click.option(
     "--lines", metavar="A:B", callback=_parse_line_range, help="Print only these lines, from 1: A:B, A: or :B."
@@ -65,7 +66,14 @@ def _parse_line_range(
 @global_options
 @click.pass_obj
 def log(
-    invocation: Invocation, /, owner_id: str, run_id: str | None, stream: StreamName, raw: bool, **part: Any
+    invocation: Invocation,
+    /,
+    owner_id: str,
+    run_id: str | None,
+    stream: StreamName,
+    service: str | None,
+    raw: bool,
+    **part: Any,
 ) -> None:
     """Print the output of a check run of TASK or of a repository. Default: the newest run.
 
@@ -73,10 +81,12 @@ def log(
     With --pattern each line has its number, to be used with --lines.
     """
     if part["pattern"] is not None or part["lines"] is not None:
+        if service is not None:
+            raise click.UsageError("--service prints the whole log: remove --pattern and --lines.")
         _print_lines(invocation, (owner_id, run_id), stream, raw, part)
         return
     with invocation.workbench() as workbench:
-        found = workbench.run_log(owner_id, run_id, stream, raw=raw)
+        found = workbench.run_log(owner_id, run_id, f"service-{service}" if service else stream, raw=raw)
     invocation.emit(found, lambda: _show(found))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"

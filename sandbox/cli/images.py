@@ -10,6 +10,7 @@ from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.errors import SandboxError
 from sandbox.models import ImageInfo
+from sandbox.text import one_line
 
 _MEGABYTE = 1e6
 
@@ -33,6 +34,8 @@ def _show(found: tuple[ImageInfo, ...]) -> None:
     rows = [[i.name, _state(i), f"{(i.size_bytes or 0) / _MEGABYTE:.0f} MB", (i.digest or "-")[:19]] for i in found]
     show_table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
     for image in found:
+        if image.packages:
+            click.echo(f"{image.name}: {one_line(image.derived_from)} with {', '.join(image.packages)}")
         if image.problem:
             note(f"{image.name}: {image.problem}")
 
@@ -79,3 +82,32 @@ def build(
         progress.show_log()
         raise
     invocation.emit({"images": built}, lambda: _show(built))
+
+
+@images.command()
+@click.argument("name")
+@click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show all output of the build, not only the steps.")
+@global_options
+@click.pass_obj
+def derive(invocation: Invocation, name: str, packages: tuple[str, ...], verbose: bool) -> None:
+    """Build the image that a profile with image NAME and these Debian packages uses. Checks build it too."""
+    progress = BuildProgress(invocation.status, verbose=verbose)
+    try:
+        with invocation.workbench() as workbench:
+            built = workbench.derive_image(name, packages, progress.add_line)
+    except SandboxError:
+        progress.show_log()
+        raise
+    invocation.emit({"image": built}, lambda: _show((built,)))
+
+
+@images.command()
+@click.argument("name")
+@global_options
+@click.pass_obj
+def remove(invocation: Invocation, name: str) -> None:
+    """Remove an image with packages of a profile (see `images list`). It is built again when it is needed."""
+    with invocation.workbench() as workbench:
+        found = workbench.remove_image(name)
+    invocation.emit({"image": found}, lambda: click.echo(f"removed {found.name}"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
-
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
-from sandbox.models import Check, ProfileCandidate, ProfileCandidates
+from sandbox.cli.service_rows import show_services
+from sandbox.cli.suggestion_rows import show_checks, show_notes, show_packages, show_parts
+from sandbox.models import ProfileCandidate, ProfileCandidates
 from sandbox.profiles import Profile
 from sandbox.text import one_line
 
@@ -51,14 +50,9 @@ def show(invocation: Invocation, name: str) -> None:
 def _show(found: Profile) -> None:
     click.echo(f"{found.name}: {found.label}")
     click.echo(f"  image  {found.image}")
-    _show_checks(found.checks)
-
-
-def _show_checks(checks: Iterable[Check]) -> None:
-    for check in checks:
-        click.echo(f"  check  {check.id}: {one_line(shlex.join(check.argv))}  (timeout {check.timeout_s:g} s)")
-        for name, value in check.env.items():
-            click.echo(f"         {name}={one_line(value)}")
+    show_packages(found.packages)
+    show_checks(found.checks)
+    show_services(found.services)
 
 
 @profiles.command()
@@ -81,11 +75,17 @@ def _show_candidates(found: ProfileCandidates) -> None:
         note(f"The profile {used.name} cannot be used: {used.problem}")
     else:
         click.echo(f"  image  {used.image}")
-        _show_checks(used.checks)
+        show_packages(used.packages)
+        show_checks(used.checks)
+        show_services(used.services)
     if not used.checks and not used.problem:
         note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
     for candidate in others:
         _show_candidate(candidate, "also matches")
+    show_parts(found.suggested)
+    show_notes(found.notes)
+    if any(not part.trusted for part in found.suggested):
+        note(f"Suggestions are not used before you trust them: sandbox trust {found.repo_id}")
 
 
 def _show_candidate(candidate: ProfileCandidate, role: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -25,27 +27,32 @@ _ON_FAILURE = {RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
     "--check", "checks", multiple=True, metavar="ID", help="Run only this check and the checks it requires. Repeatable."
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
+@click.option(
+    "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
+)
 @add_clean_room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def run(
-    invocation: Invocation, url: str, ref: str, checks: tuple[str, ...], profile: str | None, rooms: CleanRoomArguments
-) -> int:
+def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: CleanRoomArguments, **what: Any) -> int:
     """Clone URL, run the profile's checks on a fresh checkout without network, and print the verdicts.
 
     For a local repository (or a directory in one) the checked-out commit is verified; uncommitted changes are listed
-    but not verified. Exits with 0 when every check passed, else with 1.
+    but not verified, unless --include-changes is given. Exits with 0 when every check passed, else with 1.
     """
     started = time.monotonic()
-    note(f"Cloning and verifying {ref}")
+    note(f"Cloning and verifying {what['ref']}")
+    options = replace(rooms.options, include_changes=what["include_changes"])
     with invocation.workbench() as workbench:
-        summary = workbench.run(locate_repository(workbench, url), ref, checks, profile, rooms.watch, rooms.options)
+        located = locate_repository(workbench, url)
+        summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
     show_advice(
         r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
     )
-    if summary.uncommitted is not None:
+    if summary.uncommitted is not None and summary.uncommitted.included:
+        _explain_included(summary.uncommitted)
+    elif summary.uncommitted is not None:
         _warn_uncommitted(summary.uncommitted)
     return 0 if summary.verified else 1
 
@@ -55,21 +62,39 @@ def _show(summary: RunSummary, took: str) -> None:
     if request := summary.pull_request:
         what = f"trial merge of pull request {request.number}" if request.merged else f"pull request {request.number}"
         click.echo(f"  {what}: {one_line(request.subject)}, by {one_line(request.author)}")
-    click.echo(f"  commit {summary.commit[:12]}  tree {summary.tree[:12]}  profile {summary.profile}")
+    included = summary.uncommitted.count if summary.uncommitted and summary.uncommitted.included else 0
+    changed = f" and {_count_changes(included)}" if included else ""
+    click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}")
     show_runs(summary.runs, summary.repository.id)
     word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
     click.echo(f"{word} in {took}")
+
+
+def _count_changes(count: int) -> str:
+    return "1 uncommitted change" if count == 1 else f"{count} uncommitted changes"
+
+
+def _explain_included(found: UncommittedChanges) -> None:
+    if found.count:
+        note("note: this tree is on no branch; commit to verify what others get:")
+        _list_changes(found)
+    for path in found.left_out:
+        note(f"  {'left out':<12} {one_line(path)}  (cannot be in a commit)")
+
+
+def _list_changes(found: UncommittedChanges) -> None:
+    for change in found.changes:
+        note(f"  {change.kind.value:<12} {one_line(change.path)}")
+    if found.count > len(found.changes):
+        note(f"  ... and {found.count - len(found.changes)} more")
 
 
 def _warn_uncommitted(found: UncommittedChanges) -> None:
     """Warn that the verdict is about the commit only: the user may have meant the directory."""
     if found.count:
         least = "" if found.complete else "at least "
-        changes = "1 uncommitted change" if found.count == 1 else f"{found.count} uncommitted changes"
-        note(f"note: the directory has {least}{changes}; the verdict is about the commit only:")
-    for change in found.changes:
-        note(f"  {change.kind.value:<12} {one_line(change.path)}")
-    if found.count > len(found.changes):
-        note(f"  ... and {found.count - len(found.changes)} more")
+        note(f"note: the directory has {least}{_count_changes(found.count)}; the verdict is about the commit only")
+        note("note: --include-changes verifies the files as they are:")
+        _list_changes(found)
     if not found.complete and not found.count:
         note("note: the directory could not be compared with the commit in time; the verdict is about the commit")

@@ -97,6 +97,7 @@ def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: 
     """Create a task that continues from a state of TASK on its own branch."""
     with invocation.workbench() as workbench:
         made = workbench.fork_task(task_id, snapshot_id, prompt)
+        workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 

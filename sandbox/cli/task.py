@@ -52,10 +52,11 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
             profile=start["profile"],
             fetch=not offline,
         )
+        workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 
 
-@task.command("list")
+@click.command("list")
 @click.argument("repo_id", metavar="[REPO]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Also list closed tasks; --json always does.")
 @global_options
@@ -67,6 +68,17 @@ def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None
             invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
         else:
             show_tasks(workbench.task_lines(repo_id), everything=everything)
+
+
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def use(invocation: Invocation, task_id: str) -> None:
+    """Let `-` stand for TASK in this terminal. Creating or forking a task does the same."""
+    with invocation.workbench() as workbench:
+        found = workbench.use_task(task_id)
+    invocation.emit({"task": found}, lambda: show_task(found))
 
 
 @task.command()
@@ -141,5 +153,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (status, diff, snapshot, snapshots, restore, clean, fork, log):
+for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log):
     task.add_command(_command)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from sandbox.cli.invocation import note, show_table
+from sandbox.cli.terminal import is_interactive
 from sandbox.cli.time_format import format_for_listing, format_local, format_relative
 from sandbox.models import TaskStatus
+from sandbox.store.short_ids import SHOWN_CHARACTERS
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -32,10 +35,18 @@ def show_task(found: Task) -> None:
         click.echo(f"  fork of   {found.forked_from}")
 
 
+def shorten_task_id(task_id: str) -> str:
+    """On a terminal the beginning of an id, which each command takes; elsewhere the whole id."""
+    return task_id[:SHOWN_CHARACTERS] if is_interactive(sys.stdout) else task_id
+
+
 def show_tasks(found: Sequence[TaskRow], *, everything: bool) -> None:
     """Print a table, newest first. Closed tasks are listed only with `everything`, else counted."""
     shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
-    rows = [[t.id, t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)] for t in shown]
+    rows = [
+        [shorten_task_id(t.id), t.status, format_for_listing(t.created_at), one_line(t.repo_id), one_line(t.prompt)]
+        for t in shown
+    ]
     show_table(["TASK", "STATUS", "CREATED", "REPOSITORY", "PROMPT"], rows)
     hidden = len(found) - len(shown)
     if hidden:

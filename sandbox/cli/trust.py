@@ -1,4 +1,4 @@
-"""`sandbox trust`: the checks that a repository suggests."""
+"""`sandbox trust`: what a repository suggests for its checks."""
 
 from __future__ import annotations
 
@@ -8,38 +8,62 @@ import click
 
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.person import describe_user
+from sandbox.cli.service_rows import show_services
+from sandbox.cli.suggestion_rows import show_notes, show_packages, show_parts
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
 from sandbox.text import one_line
+from sandbox.workbench import Workbench
 
 
 @click.command()
 @click.argument("repo_id", metavar="REPO")
-@click.option("--hash", "sha256", metavar="HASH", help="Trust the suggested checks if their file has this hash.")
-@click.option("--revoke", is_flag=True, help="Stop trusting all suggested checks of REPO.")
+@click.option("--hash", "hashes", metavar="HASH", multiple=True, help="Trust what has this hash. Repeat for more.")
+@click.option("--revoke", is_flag=True, help="Stop trusting everything that REPO suggests.")
 @global_options
 @click.pass_obj
-def trust(invocation: Invocation, repo_id: str, sha256: str | None, revoke: bool) -> None:
-    """Show the checks that REPO suggests in .sandbox/checks.toml, or trust them after you have reviewed them."""
-    if revoke and sha256:
+def trust(invocation: Invocation, repo_id: str, hashes: tuple[str, ...], revoke: bool) -> None:
+    """Show what REPO suggests for its checks, or trust it after you have reviewed it.
+
+    Read are .sandbox/checks.toml, CI workflows, devcontainer.json, mise.toml, .tool-versions and debian/control.
+    """
+    if revoke and hashes:
         raise SandboxError(ErrorCode.INVALID_INPUT, "Give either --hash or --revoke")
     with invocation.workbench() as workbench:
         if revoke:
             found = workbench.distrust(repo_id)
-        elif sha256:
-            found = workbench.trust(repo_id, sha256, by=describe_user())
+        elif hashes:
+            found = _trust_all(workbench, repo_id, hashes)
         else:
             found = workbench.suggestion(repo_id)
     invocation.emit({"suggestion": found}, lambda: _show(found))
 
 
+def _trust_all(workbench: Workbench, repo_id: str, hashes: tuple[str, ...]) -> Suggestion:
+    for each in hashes:
+        found = workbench.trust(repo_id, each, by=describe_user())
+    return found
+
+
 def _show(found: Suggestion) -> None:
-    if found.sha256 is None:
-        click.echo(f"{found.repo_id} suggests no checks: its default branch has no {found.path}")
+    if found.sha256 is None and not found.parts and not found.notes:
+        click.echo(f"{found.repo_id} suggests nothing: its default branch has no {found.path}, CI workflow or the like")
         return
+    if found.sha256 is not None:
+        _show_file(found)
+    show_parts(found.parts)
+    show_notes(found.notes)
+    open_ones = [part.sha256 for part in found.parts if not part.trusted]
+    if found.sha256 is not None and not found.trusted:
+        open_ones.insert(0, found.sha256)
+    if open_ones:
+        note(add_home(f"To use what has a hash: sandbox trust {found.repo_id} --hash {open_ones[0]}"))
+
+
+def _show_file(found: Suggestion) -> None:
+    show_packages(found.packages)
     for check in found.checks:
         after = f", after {', '.join(check.requires)}" if check.requires else ""
         click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
+    show_services(found.services)
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")
-    if not found.trusted:
-        note(add_home(f"To use these checks: sandbox trust {found.repo_id} --hash {found.sha256}"))

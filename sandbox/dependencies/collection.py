@@ -25,7 +25,8 @@ ReadFile = Callable[[str], bytes | None]
 @dataclass
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
-    by normalized name. `wanted_extras`: those that some file selects.
+    by normalized name. `wanted_extras`: those that some file selects. `unnamed`: lists, with their origins, that hold a
+    test tool and whose names do not say what they are for.
     """
 
     read: ReadFile
@@ -34,6 +35,7 @@ class Collection:
     files: dict[str, str | None] = field(default_factory=dict)
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
+    unnamed: list[tuple[object, str]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
     refused: list[RefusedEntry] = field(default_factory=list)

@@ -8,8 +8,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from sandbox.dependencies.collection import LOCK_BYTES, Collection
-from sandbox.dependencies.requirement_text import RefusedTextError, require_strong_hash
-from sandbox.models.dependencies import LockedPackage, RefusalReason
+from sandbox.dependencies.requirement_text import RefusedTextError, parse_requirement, require_strong_hash
+from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry, RequirementRole
 
 LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock")
 _NAME_CHARS = 100
@@ -56,7 +56,21 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
         return collection.refuse(f"{shown} {version}", RefusalReason.VERSION, path)
     except RefusedTextError as refused:
         return collection.refuse(shown, refused.reason, path)
-    return collection.add_locked(LockedPackage(name=plain[0], version=plain[1], hashes=hashes, origin=path))
+    marker = _read_marker(package, plain[0], path)
+    return collection.add_locked(
+        LockedPackage(name=plain[0], version=plain[1], marker=marker, hashes=hashes, origin=path)
+    )
+
+
+def _read_marker(package: dict[str, Any], name: str, path: str) -> str:
+    """Where this version is meant, in the three formats; '' if it is not said in plain words."""
+    said = package.get("resolution-markers") or package.get("marker") or package.get("markers")
+    alternatives = said if isinstance(said, list) else [said]
+    if not alternatives or not all(isinstance(one, str) and one for one in alternatives):
+        return ""
+    text = f"{name} ; {' or '.join(f'({one})' for one in alternatives)}"
+    found = parse_requirement(text, RequirementRole.RUNTIME, path)
+    return "" if isinstance(found, RefusedEntry) else found.marker
 
 
 def _list_kinds(package: dict[str, Any], source: dict[str, Any]) -> set[str]:

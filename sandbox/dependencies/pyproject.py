@@ -4,6 +4,7 @@ sources (`tool.uv.index`, `tool.poetry.source`) are never read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ TEST_NAMES = frozenset(
     {"test", "tests", "testing", "test-dependencies", "pytest", "unittest", "unittests", "hatch-test"}
 )
 DEVELOPMENT_NAMES = frozenset({"dev", "devel", "develop", "development"})
+
+
+TEST_TOOLS = re.compile(r"\s*(?:pytest|hypothesis|nose2?)\b(?!-)", re.IGNORECASE)
 
 
 def classify_list(name: str) -> Role | None:
@@ -57,14 +61,22 @@ def add_extra(collection: Collection, name: str, texts: object, origin: str) -> 
     collection.extras.setdefault(canonicalize_name(name), (texts, origin))
     if role := classify_list(name):
         collection.want_extras([name], role)
+    elif _names_test_tool(texts):
+        collection.unnamed.append((texts, origin))
+
+
+def _names_test_tool(texts: object) -> bool:
+    return isinstance(texts, list) and any(isinstance(text, str) and TEST_TOOLS.match(text) for text in texts)
 
 
 def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
     by_name: dict[str, Any] = {canonicalize_name(name): entries for name, entries in groups.items()}
     for name in by_name:
+        texts, origin = _expand_group(by_name, name), f"{FILE}: dependency group {name}"
         if role := classify_list(name):
-            texts = _expand_group(by_name, name)
-            collection.add(texts, role, f"{FILE}: dependency group {name}")
+            collection.add(texts, role, origin)
+        elif _names_test_tool(texts):
+            collection.unnamed.append((texts, origin))
 
 
 def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:

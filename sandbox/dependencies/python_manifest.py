@@ -8,7 +8,8 @@ from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
 from sandbox.dependencies.pyproject import FILE, read_pyproject
 from sandbox.dependencies.requirement_files import read_requirement_file
-from sandbox.dependencies.setup_files import read_noxfile, read_pkg_info, read_setup_cfg, read_setup_py, read_tox
+from sandbox.dependencies.setup_files import read_pkg_info, read_setup_cfg, read_setup_py
+from sandbox.dependencies.test_environments import read_noxfile, read_tox
 from sandbox.models.dependencies import Manifest
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -17,7 +18,8 @@ _REQUIREMENT_FILES = {
     "requirements/default.txt": Role.RUNTIME,
     "requirements/base.txt": Role.RUNTIME,
     **{
-        f"{folder}{name}.txt": role
+        f"{folder}{name}.{suffix}": role
+        for suffix in ("txt", "in")
         for folder in ("", "requirements/")
         for role, names in {
             Role.TEST: ("requirements-test", "requirements-tests", "requirements-testing", "requirements_test",
@@ -30,6 +32,12 @@ _REQUIREMENT_FILES = {
     "tests/requirements.txt": Role.TEST,
     "test/requirements.txt": Role.TEST,
 }  # fmt: skip
+_FOR_TESTS = frozenset({Role.TEST, Role.DEVELOPMENT})
+_NOT_FOR_TESTS = frozenset(
+    {"bandit", "basedpyright", "black", "bumpversion", "bump2version", "codespell", "flake8", "furo", "isort"}
+    | {"mkdocs", "mkdocs-material", "mypy", "nox", "pre-commit", "pylint", "pyright", "ruff", "sphinx-autobuild"}
+    | {"sphinx-rtd-theme", "towncrier", "tox", "tox-uv", "twine", "ty", "zest-releaser"}
+)
 MANIFESTS = (FILE, "setup.cfg", "setup.py", "tox.ini", "noxfile.py", "PKG-INFO", *LOCK_FILES, *_REQUIREMENT_FILES)
 """The files that are looked at; those that they include are read too."""
 
@@ -45,23 +53,25 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     if not any(found.role is Role.RUNTIME for found in collection.requirements):
         read_pkg_info(collection)
     for path, role in _REQUIREMENT_FILES.items():
-        if path not in collection.files:
+        is_source_of_other = path.endswith(".in") and collection.files.get(f"{path[:-3]}.txt") is not None
+        if path not in collection.files and not is_source_of_other:
             read_requirement_file(collection, path, role)
     read_tox(collection)
     read_noxfile(collection)
     read_lock_files(collection)
+    if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
+        for texts, origin in collection.unnamed:
+            collection.add(texts, Role.DEVELOPMENT, origin)
     collection.expand_extras()
     return collection.to_manifest()
 
 
 def select_requirements(manifest: Manifest) -> Manifest:
-    """The manifest with the requirements that a check needs: those of the project, and those of its tests. Lists for
-    development are used where it has none for tests.
+    """The manifest with the requirements that a check needs: of development lists, without the tools that no test
+    imports, as far as their names say so.
     """
-    roles = {requirement.role for requirement in manifest.requirements}
-    tests = Role.TEST if Role.TEST in roles else Role.DEVELOPMENT
-    wanted = {Role.RUNTIME, Role.BUILD, tests}
-    return manifest.model_copy(update={"requirements": tuple(r for r in manifest.requirements if r.role in wanted)})
+    kept = (r for r in manifest.requirements if r.role is not Role.DEVELOPMENT or r.name not in _NOT_FOR_TESTS)
+    return manifest.model_copy(update={"requirements": tuple(kept)})
 
 
 def names_manifest(paths: Paths[str]) -> bool:

@@ -1,73 +1,101 @@
 """The steps of a Python layer: files for the fetch, the commands of fetch and install, and the names of wheels. Pure.
 
-The fetch has a network and runs pip and uv only: `--only-binary :all:` keeps both from running the build of a package,
-also for its metadata. The install has no network; there packages may run code (`.pth` files run when bytecode is
-compiled).
+The fetch has a network and runs pip, uv and images/python/choose_packages.py: `--only-binary :all:` keeps them from
+running the build of a package, also for its metadata. The install has no network; there packages may run code (source
+distributions are built, `.pth` files run when bytecode is compiled).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
+from sandbox.dependencies.collection import ReadFile
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import LockedPackage, Manifest, RefusedEntry, Requirement
 from sandbox.models.dependencies import RequirementRole as Role
 from sandbox.models.layers import LayerPackage
 
-WHEELS = "wheels"
-ENVIRONMENT = "layer"
-"""The folders of a step's workspace: the archives, and the virtual environment that becomes the layer."""
-SELECTION = "selection.txt"
-"""The fetch writes into this file which requirements it used."""
-
-# Each try takes less, or is less exact, than the one before. $1: the date of the commit.
-FETCH_SCRIPT = """
-set -u
-try() {
-    name=$1 file=$2
-    shift 2
-    rm -f resolved.txt
-    uv pip compile -q --python /usr/bin/python3 --only-binary :all: --generate-hashes --no-header --no-annotate \\
-        -o resolved.txt "$@" "$file" 2>error.txt && echo "$name" >selection.txt && return
-    cat error.txt >&2
-    ! grep -q 'error sending request' error.txt || exit 69 # no registry: fewer requirements would not help
-    return 1
-}
-resolve() {
-    if [ -s locked.txt ] && try "all, as locked" all.in -c locked.txt; then return; fi
-    for input in all tests runtime; do
-        if try "$input, as of $1" $input.in --exclude-newer "$1"; then return; fi
-        if try "$input" $input.in; then return; fi
-    done
-    return 1
-}
-resolve "$1" || exit 65
+# images/python/choose_packages.py chooses. $1: the date of the commit.
+_FETCH_SCRIPT = """
+set -eu
+python3 /usr/local/lib/sandbox/choose_packages.py "$1"
+[ -s resolved.txt ] || exit 0
 exec pip download -q --no-deps --only-binary :all: --require-hashes --dest wheels -r resolved.txt
 """
 
-INSTALL_SCRIPT = """
+# A source distribution that cannot be built is left out, and the layer says so; they may need each other.
+_INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
-uv pip install -q --offline --no-index --no-deps --no-build --link-mode copy --compile-bytecode \\
-    --python layer/bin/python wheels/*.whl
+install() {
+    uv pip install -q --offline --no-index --no-deps --no-build --link-mode copy --compile-bytecode \\
+        --python layer/bin/python "$@"
+}
+sources=
+for archive in wheels/*; do
+    case $archive in
+    *.whl) set -- "$@" "$archive" ;;
+    *) sources="$sources $archive" ;;
+    esac
+done
+[ $# = 0 ] || install "$@"
+more=1
+while [ -n "$sources" ] && [ -n "$more" ]; do
+    more= pending=$sources sources=
+    for archive in $pending; do
+        rm -rf built
+        if PATH=$PWD/layer/bin:$PATH uv build -q --offline --no-index --wheel --no-build-isolation \\
+            --python layer/bin/python --out-dir built "$archive" >>build.log 2>&1 && install built/*.whl; then
+            more=1
+        else
+            sources="$sources $archive"
+        fi
+    done
+done
+for archive in $sources; do echo "${archive#wheels/}"; done >left-out.txt
+[ -z "$sources" ] || tail -n 50 build.log >&2
 """
 
-FETCH_ENV = {
+_FETCH_ENV = {
     "UV_OFFLINE": "0",
     "UV_NO_CONFIG": "1",
-    "UV_NO_CACHE": "1",
+    "UV_CACHE_DIR": "/tmp/uv",  # noqa: S108 -- of the guest, which is alone
     "UV_PYTHON_DOWNLOADS": "never",
     "UV_HTTP_TIMEOUT": "20",
     "UV_HTTP_RETRIES": "2",
 }
-INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+_INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+
+BACK_ENDS = frozenset(
+    {"setuptools", "wheel", "hatchling", "hatch-vcs", "hatch-fancy-pypi-readme", "setuptools-scm", "flit-core"}
+    | {"poetry-core", "pdm-backend", "editables"}
+)
+"""What builds a project without a layer: images/python/requirements.in."""
+_PLAIN_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+
+
+def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
+    """What the project at the root of a tree asks for; None if that is no package. `needs`: as `write_fetch_files`."""
+    manifest = select_requirements(read_python_manifest(read))
+    if not needs_layer(manifest):
+        return None
+    return LayerPlan(
+        fetch_files=write_fetch_files(manifest, needs),
+        locked=manifest.locked,
+        wanted=tuple(sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})),
+        refused=manifest.refused,
+    )
 
 
 def needs_layer(manifest: Manifest) -> bool:
-    """Whether a project asks for packages: what only builds it is in the image."""
-    return any(requirement.role is not Role.BUILD for requirement in manifest.requirements)
+    """Whether a project asks for packages: the usual build back-ends are in the image."""
+    return any(r.role is not Role.BUILD or r.name not in BACK_ENDS for r in manifest.requirements)
 
 
 def write_fetch_files(manifest: Manifest, needs: Sequence[str]) -> dict[str, bytes]:
@@ -76,13 +104,12 @@ def write_fetch_files(manifest: Manifest, needs: Sequence[str]) -> dict[str, byt
     Raises: ValueError for a need that is no plain requirement.
     """
     own = [_require_plain(text) for text in needs]
-    required = list(manifest.requirements)
-    without_build = [requirement for requirement in required if requirement.role is not Role.BUILD]
-    runtime = [requirement for requirement in required if requirement.role is Role.RUNTIME]
+    by_role = {role: [r for r in manifest.requirements if r.role is role] for role in Role}
     return {
-        "all.in": _write_lines(format_requirement(r) for r in (*required, *own)),
-        "tests.in": _write_lines(format_requirement(r) for r in (*without_build, *own)),
-        "runtime.in": _write_lines(format_requirement(r) for r in (*runtime, *own)),
+        "required.in": _write_lines(format_requirement(r) for r in (*by_role[Role.RUNTIME], *own)),
+        "tests.in": _write_lines(map(format_requirement, by_role[Role.TEST])),
+        "development.in": _write_lines(map(format_requirement, by_role[Role.DEVELOPMENT])),
+        "build.in": _write_lines(map(format_requirement, by_role[Role.BUILD])),
         "locked.txt": _write_lines(_format_constraints(manifest.locked)),
     }
 
@@ -94,12 +121,14 @@ def format_requirement(requirement: Requirement) -> str:
     return f"{requirement.name}{extras}{requirement.specifier}{marker}"
 
 
-def describe_wheel(file: str, sha256: str) -> LayerPackage:
-    """A package by the name of its wheel. Raises: ValueError if it is not the name of one."""
+def describe_archive(file: str, sha256: str) -> LayerPackage:
+    """A package by the name of its wheel or source distribution. Raises: ValueError if it is not the name of one."""
     try:
-        name, version, _, _ = parse_wheel_filename(file)
-    except InvalidWheelFilename as error:
-        raise ValueError(f"{file[:200]!r} is not the name of a wheel") from error
+        name, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+        if not _PLAIN_FILE.fullmatch(file):
+            raise InvalidSdistFilename(file)
+    except (InvalidWheelFilename, InvalidSdistFilename) as error:
+        raise ValueError(f"{file[:200]!r} is not the name of a wheel or source distribution") from error
     return LayerPackage(name=name, version=str(version), file=file, sha256=sha256)
 
 
@@ -116,11 +145,14 @@ def find_mismatches(packages: Iterable[LayerPackage], locked: Iterable[LockedPac
 
 
 def _format_constraints(locked: Iterable[LockedPackage]) -> Iterable[str]:
-    """A package that is locked at several versions, each with a marker, is not constrained."""
-    versions: dict[str, set[str]] = {}
+    """A package that is locked at several versions is constrained to those that have a marker."""
+    versions: dict[str, dict[str, str]] = {}
     for package in locked:
-        versions.setdefault(package.name, set()).add(package.version)
-    return (f"{name}=={min(found)}" for name, found in sorted(versions.items()) if len(found) == 1)
+        versions.setdefault(package.name, {})[package.version] = package.marker
+    for name, found in sorted(versions.items()):
+        for version, marker in sorted(found.items()):
+            if marker or len(found) == 1:
+                yield f"{name}=={version}" + (f" ; {marker}" if marker and len(found) > 1 else "")
 
 
 def _require_plain(text: str) -> Requirement:
@@ -132,3 +164,18 @@ def _require_plain(text: str) -> Requirement:
 
 def _write_lines(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in dict.fromkeys(lines)).encode("ascii")
+
+
+def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+    return find_mismatches(packages, plan.locked)
+
+
+STEPS = EcosystemSteps(
+    manifests=MANIFESTS,
+    plan=plan_layer,
+    fetch=Step(_FETCH_SCRIPT, _FETCH_ENV, 900.0),
+    archives="wheels",
+    describe=describe_archive,
+    find_mismatches=_find_mismatches,
+    install=Step(_INSTALL_SCRIPT, _INSTALL_ENV, 600.0),
+)

@@ -1,4 +1,4 @@
-"""Read setup.cfg, tox.ini and, by their syntax tree only, the literal lists of setup.py and noxfile.py.
+"""Read setup.cfg, PKG-INFO and, by its syntax tree only, the literal lists of setup.py.
 
 No line of them is run: a list that is computed is refused as `syntax`, and a project that needs it says so in a lock
 file or in pyproject.toml.
@@ -16,8 +16,7 @@ from configparser import Error as ConfigError
 from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import MAX_ENTRIES, Collection
-from sandbox.dependencies.pyproject import add_extra, classify_list
-from sandbox.dependencies.requirement_files import add_itself, read_requirement_file
+from sandbox.dependencies.pyproject import add_extra
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -26,53 +25,19 @@ LITERAL_DEPTH = 20  # of lists that are added to lists
 
 _EXTRA = re.compile(r"""\s*(?:;|\band)\s*\(?extra == ['"]([A-Za-z0-9._-]{1,100})['"]\)?\s*$""")
 _KEYWORDS = {"install_requires": Role.RUNTIME, "tests_require": Role.TEST, "setup_requires": Role.BUILD}
-_EXCLUDING_FACTOR = re.compile(r"^![A-Za-z0-9_.-]+:\s*")
-_FACTOR = re.compile(r"^[A-Za-z0-9_.-]+(?:\{[A-Za-z0-9_,.-]*\})?[A-Za-z0-9_,.!-]*:(?!//)")
-_TOX_INCLUDE = re.compile(r"^-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)$")
 
 
 def read_setup_cfg(collection: Collection) -> None:
     """Add what setup.cfg declares."""
-    parser = _parse_ini(collection, "setup.cfg")
+    parser = parse_ini(collection, "setup.cfg")
     if parser.has_option("metadata", "name") and not collection.project:
         collection.project = canonicalize_name(parser["metadata"]["name"].strip())
     for key, kind in _KEYWORDS.items():
         if parser.has_option("options", key):
-            collection.add(_list_lines(parser["options"][key]), kind, f"setup.cfg: {key}")
+            collection.add(list_lines(parser["options"][key]), kind, f"setup.cfg: {key}")
     if parser.has_section("options.extras_require"):
         for name, text in parser["options.extras_require"].items():
-            add_extra(collection, name, _list_lines(text), f"setup.cfg: extra {name}")
-
-
-def read_tox(collection: Collection) -> None:
-    """Add the `deps` of tox.ini's `testenv` and of its test environments."""
-    parser = _parse_ini(collection, "tox.ini")
-    for section in parser.sections():
-        kind, _, name = section.partition(":")
-        is_for_tests = section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST)
-        if is_for_tests:
-            _read_tox_deps(collection, parser[section].get("deps", ""), f"tox.ini: {section}")
-            collection.want_extras(re.split(r"[,\n]", parser[section].get("extras", "")), Role.TEST)
-
-
-def _read_tox_deps(collection: Collection, text: str, origin: str) -> None:
-    """Lines of one factor, as `py37: pytest<8`, are for environments that are not ours. Substitutions are refused."""
-    for line in _list_lines(text):
-        plain = _EXCLUDING_FACTOR.sub("", line)
-        if _FACTOR.match(plain):
-            continue
-        include = _TOX_INCLUDE.fullmatch(plain)
-        if include is None and not add_itself(collection, plain, Role.TEST):
-            collection.add_text(plain, Role.TEST, origin)
-        elif include and plain.startswith("-r") and include[1] not in collection.files:
-            _read_include(collection, include[1], origin)
-
-
-def _read_include(collection: Collection, path: str, origin: str) -> None:
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", path) and ".." not in path:
-        read_requirement_file(collection, path, Role.TEST)
-    else:
-        collection.refuse(path, RefusalReason.PATH, origin)
+            add_extra(collection, name, list_lines(text), f"setup.cfg: extra {name}")
 
 
 def read_pkg_info(collection: Collection) -> None:
@@ -91,9 +56,9 @@ def read_pkg_info(collection: Collection) -> None:
 
 def read_setup_py(collection: Collection) -> None:
     """Add the literal lists of the call of `setup()`."""
-    tree = _parse_python(collection, "setup.py")
+    tree = parse_python(collection, "setup.py")
     names = dict(_find_assignments(tree))
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name_of_call(node) == "setup"):
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of_call(node) == "setup"):
         for keyword in call.keywords:
             origin = f"setup.py: {keyword.arg}"
             if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and not collection.project:
@@ -117,23 +82,7 @@ def _add_extras(collection: Collection, value: ast.expr, names: Mapping[str, ast
     return None
 
 
-def read_noxfile(collection: Collection) -> None:
-    """Add the literal arguments of `session.install()` in test sessions of noxfile.py."""
-    tree = _parse_python(collection, "noxfile.py")
-    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-        if classify_list(function.name) is not Role.TEST:
-            continue
-        for call in (
-            node for node in ast.walk(function) if isinstance(node, ast.Call) and _name_of_call(node) == "install"
-        ):
-            for argument in call.args:
-                text = argument.value if isinstance(argument, ast.Constant) else None
-                if not isinstance(text, str) or text.startswith("-") or add_itself(collection, text, Role.TEST):
-                    continue
-                collection.add_text(text, Role.TEST, f"noxfile.py: {function.name}")
-
-
-def _parse_ini(collection: Collection, path: str) -> ConfigParser:
+def parse_ini(collection: Collection, path: str) -> ConfigParser:
     parser = ConfigParser(interpolation=None, strict=False)
     text = collection.load_text(path)
     try:
@@ -146,12 +95,12 @@ def _parse_ini(collection: Collection, path: str) -> ConfigParser:
     return parser
 
 
-def _list_lines(text: str) -> list[str]:
+def list_lines(text: str) -> list[str]:
     lines = (line.partition(" #")[0].strip() for line in text.split("\n"))
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _parse_python(collection: Collection, path: str) -> ast.Module:
+def parse_python(collection: Collection, path: str) -> ast.Module:
     try:
         with warnings.catch_warnings():  # of its escapes and comparisons: they are the repository's own affair
             warnings.simplefilter("ignore")
@@ -161,7 +110,7 @@ def _parse_python(collection: Collection, path: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def _name_of_call(call: ast.Call) -> str:
+def name_of_call(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 

@@ -6,6 +6,8 @@ INSTANCE_LABEL = "space.sandbox.instance"
 TASK_LABEL = "space.sandbox.task"
 RUN_LABEL = "space.sandbox.run"
 """Of a container that is removed after one run."""
+SERVICE_LABEL = "space.sandbox.service"
+"""The name of the service that runs in a container; it also has the label of its run."""
 
 
 def task_container_name(instance: str, task_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +21,15 @@ StopCondition = Callable[[], Verdict | None]
 
 CommandBuilder = Callable[[list[str]], Command]
 """Builds a check's command once the container's own environment is known."""
+
+
+Surround = Callable[[str], AbstractContextManager[None]]
+"""Called with the id of a verified guest; what it returns is entered before the check starts and left at its end."""
+
+
+def surround_with_nothing(_container_id: str) -> AbstractContextManager[None]:
+    """A `Surround` of a check that is alone in its network namespace."""
+    return nullcontext()
 
 
 def never_stop() -> Verdict | None:
@@ -65,6 +75,7 @@ class SupervisedCheck:
     """One check in a guest: its command, the receivers of its output, its deadline and stop condition.
 
     `max_left_bytes`: a guest that holds more in memory afterwards is not kept; None: no limit.
+    `surround`: what runs beside the check; its time is not the check's.
     """
 
     build_command: CommandBuilder
@@ -72,6 +83,7 @@ class SupervisedCheck:
     deadline_s: float
     stop_condition: StopCondition
     max_left_bytes: int | None = None
+    surround: Surround = surround_with_nothing
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,13 @@ System V shared memory goes with the last process that uses it: it would stay, a
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _CGROUP_PARENT = re.compile(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
+
+SERVICE_DIRECTORY = PurePosixPath("/tmp")  # noqa: S108  # the guest's own tmpfs
+"""Where services run: they have no workspace."""
 
 SUPERVISOR_TARGET = "/sandbox-init"
 MAX_LEASE_S = 31_536_000  # the maximum that images/init/init.c accepts
@@ -198,7 +202,7 @@ class ContainerSpec:
     cwd: PurePosixPath  # inside policy.mounts.workspace
     env: Mapping[str, str]  # the check's additions
     limits: Limits
-    workspace: Path  # read-write at /workspace
+    workspace: Path | None  # read-write at /workspace; None: only for a guest that joins another
     git_mask: Path | None  # read-only at /workspace/.git, which must exist there and be a file
     report: Path | None  # read-write at /report
     user: tuple[int, int]
@@ -212,6 +216,7 @@ class ContainerSpec:
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
     layers: tuple[LayerMount, ...] = ()  # read-only
+    joins: str = ""  # id of the guest with whose network namespace, which has no way out, a service runs
 
 
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
@@ -228,7 +233,8 @@ def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dic
         "Labels": dict(spec.labels),
         "HostConfig": {
             **_isolation_options(spec, policy),
-            **_device_and_network_options(),
+            **_device_options(),
+            **_network_options(spec),
             **_resource_options(spec, policy),
             **_file_options(spec, policy),
         },
@@ -271,7 +277,7 @@ def _command_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> d
         "User": f"{uid}:{gid}",
         "WorkingDir": str(spec.cwd),
         "Env": _environment(spec, policy),
-        "Hostname": "sandbox",
+        **({} if spec.joins else {"Hostname": "sandbox"}),  # the engine gives a joined guest that of the other
         "Domainname": "",
         "StopSignal": "SIGKILL",
         "StopTimeout": 1,
@@ -283,14 +289,14 @@ def _command_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> d
         "AttachStdin": talks,
         "AttachStdout": True,
         "AttachStderr": True,
-        "NetworkDisabled": True,
+        "NetworkDisabled": not spec.joins,  # it would make a namespace of its own instead of joining the other
     }
 
 
 def _writable_folders(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> list[str]:
     """List the mounted host folders that a check writes to, by their guest paths."""
     mounts = policy.container.mounts
-    workspace = [] if spec.workspace_read_only else [mounts.workspace]
+    workspace = [] if spec.workspace is None or spec.workspace_read_only else [mounts.workspace]
     return [*workspace, *([mounts.report] if spec.report else [])]
 
 
@@ -334,12 +340,13 @@ def _isolation_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) ->
     }
 
 
-def _device_and_network_options() -> dict[str, Any]:
+def _device_options() -> dict[str, Any]:
+    return {"Devices": [], "DeviceRequests": [], "DeviceCgroupRules": []}
+
+
+def _network_options(spec: ContainerSpec) -> dict[str, Any]:
     return {
-        "Devices": [],
-        "DeviceRequests": [],
-        "DeviceCgroupRules": [],
-        "NetworkMode": "none",
+        "NetworkMode": f"container:{spec.joins}" if spec.joins else "none",
         "PublishAllPorts": False,
         "PortBindings": {},
         "Dns": [],
@@ -442,7 +449,9 @@ def _require_command_or_supervisor(spec: ContainerSpec) -> None:
 
 
 def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> None:
-    require_directory(spec.cwd, policy)
+    _require_no_worktree_if_joined(spec)
+    if not spec.joins:
+        require_directory(spec.cwd, policy)
     binary = spec.supervisor.binary if spec.supervisor else None
     accounts = (path for path, _ in _account_mounts(spec.account_files))
     if spec.egress is not None and spec.git_mask is not None:
@@ -452,6 +461,20 @@ def _require_paths(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> Non
     for path in (spec.workspace, spec.git_mask, spec.report, spec.hosts, *accounts, binary, *egress, *layers):
         if path is not None and not _is_bindable(path):
             raise _violation(f"{path} may not be mounted into a guest")
+
+
+def _require_no_worktree_if_joined(spec: ContainerSpec) -> None:
+    """A service gets no file of the check: neither can reach the other but through the loopback interface."""
+    if not spec.joins:
+        if spec.workspace is None:
+            raise _violation("A guest needs a workspace unless it joins another")
+        return
+    if not _CONTAINER_ID.fullmatch(spec.joins):
+        raise _violation(f"Not the id of a container: {spec.joins!r}")
+    if spec.workspace or spec.git_mask or spec.report or spec.layers or spec.egress:
+        raise _violation("A service must have neither a worktree nor a way out")
+    if spec.cwd != SERVICE_DIRECTORY:
+        raise _violation(f"A service runs in {SERVICE_DIRECTORY}, not in {spec.cwd}")
 
 
 def _is_bindable(path: Path) -> bool:

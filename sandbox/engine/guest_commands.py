@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from sandbox.engine.create_options import require_command, require_directory, require_environment
+from sandbox.engine.create_options import (
+    SERVICE_DIRECTORY,
+    require_command,
+    require_directory,
+    require_environment,
+)
 from sandbox.engine.pid1_messages import MAX_PAYLOAD, Command, command_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.container import EffectiveContainerPolicy
@@ -23,8 +28,17 @@ def build_command(
 
     Raises: `policy_violation` for a command, directory or variable that a check may not have.
     """
-    require_command(argv)
     require_directory(cwd, policy)
+    return _build(argv, cwd, env, container_env)
+
+
+def build_service_command(argv: Sequence[str], env: Mapping[str, str], container_env: Iterable[str]) -> Command:
+    """Build the command of a service, which runs in a directory of its own. Parameters and errors as above."""
+    return _build(argv, SERVICE_DIRECTORY, env, container_env)
+
+
+def _build(argv: Sequence[str], cwd: PurePosixPath, env: Mapping[str, str], container_env: Iterable[str]) -> Command:
+    require_command(argv)
     require_environment(env)
     pairs = (entry.partition("=") for entry in container_env)
     fixed = {name: value for name, separator, value in pairs if separator}  # a bare name removes what the image sets
@@ -32,7 +46,7 @@ def build_command(
     if (size := command_bytes(command)) > MAX_PAYLOAD:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
-            f"The check's command and environment take {size} bytes; the maximum is {MAX_PAYLOAD}",
+            f"The command and environment take {size} bytes; the maximum is {MAX_PAYLOAD}",
             hint="Put long values into a file of the repository.",
         )
     return command

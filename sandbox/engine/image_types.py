@@ -25,6 +25,7 @@ class Image:
     env: tuple[str, ...]
     user: str
     has_volumes: bool
+    command: tuple[str, ...] = ()  # its entrypoint and the default arguments
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class _ImageConfig(_EngineAnswer):
     labels: dict[str, str] | None = Field(None, alias="Labels")
     volumes: dict[str, Any] | None = Field(None, alias="Volumes")
     user: str = Field("", alias="User")
+    entrypoint: list[str] | None = Field(None, alias="Entrypoint")
+    arguments: list[str] | None = Field(None, alias="Cmd")
 
 
 class _InspectedImage(_EngineAnswer):
@@ -86,6 +88,7 @@ def parse_image(answer: Mapping[str, Any]) -> Image:
         env=tuple(config.env or ()),
         user=config.user,
         has_volumes=bool(config.volumes),
+        command=(*(config.entrypoint or ()), *(config.arguments or ())),
     )
 
 

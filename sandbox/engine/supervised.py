@@ -73,7 +73,8 @@ def run_supervised(
             guest = (_reuse_guest(engine, name, options, stack) if keep else None) or _create_guest(
                 engine, name, options, stack
             )
-            ending, clean = _run_check(engine, guest, check)
+            with check.surround(guest.container_id):
+                ending, clean = _run_check(engine, guest, check)
     finally:
         if not (keep and clean):
             # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.

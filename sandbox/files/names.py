@@ -22,7 +22,7 @@ class EntryKind(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WalkEntry:
     """One name in a walk: its path in bytes, relative to the root, and its lstat. `times_ns`: mtime and ctime."""
 
@@ -35,19 +35,26 @@ class WalkEntry:
 
 @dataclass(frozen=True)
 class WalkLimits:
-    """The largest tree that a walk accepts."""
+    """The largest tree that a walk accepts. `name_bytes`: of the paths of all entries together."""
 
     entries: int = 500_000
     depth: int = 128
+    name_bytes: int = 64 * 1024**2
 
-    def too_many_error(self) -> SandboxError:
-        """`quota_exceeded` for a tree with more names."""
-        return SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The worktree has over {self.entries} entries", hint=_CLEAN)
+    def require(self, entries: int, name_bytes: int) -> None:
+        """Raises: `quota_exceeded` for more than these limits allow."""
+        if entries > self.entries:
+            raise _quota_error(f"The worktree has over {self.entries} entries")
+        if name_bytes > self.name_bytes:
+            raise _quota_error(f"The paths in the worktree are longer than {self.name_bytes} bytes together")
 
     def too_deep_error(self) -> SandboxError:
         """`quota_exceeded` for deeper directories."""
-        brief = f"The worktree is nested too deeply: more than {self.depth} directories"
-        return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN)
+        return _quota_error(f"The worktree is nested too deeply: more than {self.depth} directories")
+
+
+def _quota_error(brief: str) -> SandboxError:
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN)
 
 
 def kind_of(name: bytes, mode: int) -> EntryKind:

@@ -182,15 +182,15 @@ def read_upper(
     found = UpperContents()
     root = os.open(upper, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        seen, pending = 0, [start]
+        seen, name_bytes, pending = 0, 0, [start]
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:
                 raise limits.too_deep_error()
             names = _list_directory(root, folder, found, limits.entries - seen)
             seen += len(names)
-            if seen > limits.entries:
-                raise limits.too_many_error()
+            name_bytes += sum(len(path) for path, _ in names)
+            limits.require(seen, name_bytes)
             for path, is_entered in names:
                 if is_entered and skip(path):
                     found.skipped.append(path)

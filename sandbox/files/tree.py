@@ -225,10 +225,10 @@ class WorktreeFiles:
         """Every name below the root, depth first, sorted. `skip(path)` prunes a directory. `known` files are left out.
 
         Names that git or a file system treats as `.git`, special files and unreadable directories are returned as
-        rejected. Raises: `quota_exceeded` past the limits.
+        rejected. Raises: `quota_exceeded` past the limits; names of known files count as entries only.
         """
         limits = limits or WalkLimits()
-        seen = 0
+        seen, name_bytes = 0, 0
         pending = [b""]
         while pending:
             folder = pending.pop()
@@ -236,8 +236,8 @@ class WorktreeFiles:
                 raise limits.too_deep_error()
             count, listed = self._list_directory(folder, limits.entries - seen, known)
             seen += count
-            if seen > limits.entries:
-                raise limits.too_many_error()
+            name_bytes += sum(len(entry.path) for entry in listed)
+            limits.require(seen, name_bytes)
             for entry in listed:
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield entry

@@ -18,6 +18,7 @@ _FIXED_OPTIONS = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NULL_OID_DIGITS = {"0"}
 _ALL_PARTS = ("--raw", "--numstat", "-p")
 _SIDE_BYTES = 8 * 1024**2  # a larger file that exists on one side only is not given to git
+_LISTED_BYTES = 256  # of a changed leaf without its path: two modes and ids of up to 64 digits, status, line counts
 _NAMES_BYTES = 64 * 1024  # of such files, as arguments of git
 
 
@@ -45,11 +46,14 @@ class DiffOutline:
 
 @dataclass(frozen=True)
 class DiffPlan:
-    """Contents over `line_bytes` are not compared line by line. `similar`: also find renames with edits."""
+    """Contents over `line_bytes` are not compared line by line. `similar`: also find renames with edits. `list_bytes`:
+    git's lists of leaves and line counts are not longer.
+    """
 
     line_bytes: int
     similar: bool
     complete: bool
+    list_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,8 @@ def plan_diff(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffL
             break
     moved = [max(size(c.old_oid), size(c.new_oid)) for c in changes if c.status in {"A", "D"}]
     small = sum(moved) <= limits.compared_bytes and max(moved, default=0) <= limits.file_bytes
-    return DiffPlan(line_bytes, similar=small and len(moved) <= limits.renames, complete=complete)
+    listed = sum(_LISTED_BYTES + 2 * len(change.path) for change in changes)
+    return DiffPlan(line_bytes, similar=small and len(moved) <= limits.renames, complete=complete, list_bytes=listed)
 
 
 def cut_at_line_end(text: bytes, limit: int) -> bytes:
@@ -200,17 +205,18 @@ def _run_diff(
     parts: Sequence[str],
     paths: Sequence[str] = (),
 ) -> bytes:
-    """Run git for leaves, line counts and the unified diff. The output is bounded by the plan, not yet cut.
+    """Run git for leaves, line counts and the unified diff. The output is bounded by the plan, not yet cut:
+    text beyond what is shown is dropped.
 
     Binary files are named, never encoded. `-z` leaves names in the first two parts unquoted. In the text git quotes
     them, so that a line break in a name cannot pass for lines of the diff.
     """
     env = {**_threshold_environment(chosen), **({"GIT_LITERAL_PATHSPECS": "0"} if paths else {})}
-    return git.run(
+    args = (
         "diff-tree", *parts, "-z", "--no-abbrev", *_FIXED_OPTIONS, *_rename_options(chosen, limits),
         "--no-color", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", *trees, *paths,
-        env=env, deadline_s=limits.deadline_s,
     )  # fmt: skip
+    return git.read_start(*args, most=limits.text_bytes + 1 + chosen.list_bytes, env=env, deadline_s=limits.deadline_s)
 
 
 def _parse_diff(out: bytes) -> tuple[list[RawChange], dict[bytes, tuple[int | None, int | None]], bytes]:

@@ -11,7 +11,11 @@ _PERMANENT = re.compile(
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_NO_MEMORY = r"^(fatal|error): out of memory, \w+ failed"
+_NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
+_FETCH_NEEDS_MORE = re.compile(
+    rf"{_NO_MEMORY}|^remote: fatal: out of memory|pack-objects died of signal|unable to create thread",
+    re.IGNORECASE | re.MULTILINE,
+)
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
@@ -36,7 +40,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             _NO_MEMORY,
             ErrorCode.QUOTA_EXCEEDED,
             "The remote's answer needs more memory than git may use",
-            "The remote advertises too many refs, or sends objects that are too large.",
+            "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that "
+            "you trust, raise `remotes.max_fetch_memory_bytes` in config.toml.",
         ),
         (
             r"^fatal: mismatched algorithms: client",
@@ -169,6 +174,14 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
             transient = error_code is ErrorCode.NETWORK_ERROR and not _PERMANENT.search(said)
             return GitFailure(error_code, brief, details=details, hint=hint, transient=transient)
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
+
+
+def may_need_more_memory(stderr: str) -> bool:
+    """Whether a fetch that failed may succeed with more memory: git, or a server on this host, was refused some. Pure.
+
+    Only for what is repeated once: a hostile server can print these words.
+    """
+    return _FETCH_NEEDS_MORE.search(_QUOTED.sub("''", stderr)) is not None
 
 
 def memory_error(command: str, stderr: str) -> OutOfMemory | None:

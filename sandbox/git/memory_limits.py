@@ -26,7 +26,7 @@ SMALL = GitMemory(32 * _MIB, 32 * _MIB)
 LARGE = GitMemory(256 * _MIB, 256 * _MIB)
 """For large objects and trees, and long histories. Reached: `quota_exceeded`."""
 _SEARCH = GitMemory(128 * _MIB, 192 * _MIB)  # eight stacks of 8 MiB count for the kernel; threads hardly use them
-_HISTORY = GitMemory(256 * _MIB, 4096 * _MIB)  # a record for each object of the history, as when it was fetched
+_HISTORY = GitMemory(256 * _MIB, 2048 * _MIB)  # a record for each object of the history, as when it was fetched
 
 _REPEATABLE = frozenset(
     {"cat-file", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-list", "rev-parse", "show-ref"}

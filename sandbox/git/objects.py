@@ -146,7 +146,7 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
     entries: list[TreeEntry] = []
     total = 0
     with git.stream("ls-tree", "-r", *(["-l"] if sizes else []), "-z", "--full-tree", tree) as process:
-        for record in _read_records(process.stdout):
+        for record in read_records(process.stdout):
             entry = _parse_tree_entry(record)
             total += entry.size or 0
             if len(entries) >= budget.files or total > budget.total_bytes:
@@ -161,7 +161,8 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
     return entries
 
 
-def _read_records(stream: IO[bytes]) -> Iterator[bytes]:
+def read_records(stream: IO[bytes]) -> Iterator[bytes]:
+    """The records of git's output with `-z`, while it is read."""
     rest = b""
     while chunk := stream.read(1 << 16):
         *whole, rest = (rest + chunk).split(b"\0")

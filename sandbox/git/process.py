@@ -106,6 +106,8 @@ _HARDENING = (
 )
 # Of a local command. Bases of differences are cached up to 96 MiB by default, more than most commands may use.
 _LOCAL = ("core.deltaBaseCacheLimit=8m",)
+# Of a network command. Each thread holds deltas of its own, and its stack counts for the limit on memory.
+_NETWORK = ("core.deltaBaseCacheLimit=16m", "pack.threads=2")
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,18 @@ class Git:
         """The same with another amount of memory for each local command."""
         return replace(self, memory=memory)
 
+    def read_start(self, *args: str, most: int, env: Mapping[str, str], deadline_s: float) -> bytes:
+        """As `run` for a reading command, but only the first `most` bytes of stdout; the rest is dropped."""
+        try:
+            return self._read_start(args, most, env, deadline_s)
+        except OutOfMemory:
+            return self.with_memory(LARGE)._read_start(args, most, env, deadline_s)
+
+    def _read_start(self, args: Sequence[str], most: int, env: Mapping[str, str], deadline_s: float) -> bytes:
+        with self.stream(*args, env=env, deadline_s=deadline_s) as process:
+            start = process.stdout.read(most)
+        return GitResult(process.code, start, process.stderr).raise_for_status(args[0]).stdout
+
     @contextmanager
     def stream(
         self,
@@ -261,7 +275,7 @@ def build_command_line(
 ) -> list[str]:
     """Build the full argv. Starts no process, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
-    config = [*_HARDENING, *(_LOCAL if network is None else ())]
+    config = [*_HARDENING, *(_LOCAL if network is None else _NETWORK)]
     if network is not None:
         variables |= {"GIT_ALLOW_PROTOCOL": network.protocol, **network.env}
         config += [f"protocol.{network.protocol}.allow=always", *network.config]

@@ -21,7 +21,7 @@ import tenacity
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient
+from sandbox.git.failures import classify, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
@@ -29,6 +29,7 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
+from sandbox.memory import TRANSFER_BUDGET
 from sandbox.remotes import Remote
 from sandbox.retries import build_retrying
 
@@ -36,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MAX_MEMORY_BYTES = 4 * 1024**3
+MAX_MEMORY_BYTES = 1024**3
+FIRST_MEMORY_BYTES = 256 * 1024**2
+"""Memory of the first attempt of a fetch: enough for 1.5 million objects. Reached: it is repeated with the maximum."""
+_REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
 MAX_REFS = 250_000
 _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
@@ -73,6 +77,7 @@ class RemoteAccess:
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured
     max_fetch_bytes: int = MAX_FETCH_BYTES
+    max_memory_bytes: int = MAX_MEMORY_BYTES
     shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
 
 
@@ -218,7 +223,7 @@ def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[
 
 
 def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> list[str]:
-    ceiling = ResourceLimits(_TRACE_BYTES, MAX_MEMORY_BYTES)
+    ceiling = ResourceLimits(_TRACE_BYTES, _REFS_MEMORY_BYTES)
     deadline_s = min(120.0, access.timeout_s)
 
     def once(network: NetworkAccess) -> GitResult:
@@ -260,7 +265,8 @@ def _trace_headers() -> Iterator[_HeaderTrace]:
 def fetch(git: Git, access: RemoteAccess, *, partial: bool = False) -> str:
     """Fetch all branches and tags into the cache and prune those that the remote deleted; returns git's stderr.
 
-    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`.
+    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`, or if git needs
+    more than `max_memory_bytes`; `timeout` if other fetches use the memory of all.
     """
     return _fetch(git, access, ("--prune",), (_BRANCH_REFSPEC, _TAG_REFSPEC), partial=partial)
 
@@ -317,14 +323,21 @@ def _fetch_readable(
         source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
         config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def once(network: NetworkAccess) -> GitResult:
-        ceiling = ResourceLimits(access.max_fetch_bytes, MAX_MEMORY_BYTES)
-        limited = replace(network, limits=ceiling, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
-        with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
+    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+        limits = ResourceLimits(access.max_fetch_bytes, memory_bytes)
+        limited = replace(network, limits=limits, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
+        with TRANSFER_BUDGET.reserve(min(memory_bytes, TRANSFER_BUDGET.total_bytes), access.timeout_s):
             return git.attempt(
                 "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
                 stdin=stdin, network=limited, deadline_s=access.timeout_s,
-            ).raise_for_status("fetch")  # fmt: skip
+            )  # fmt: skip
+
+    def once(network: NetworkAccess) -> GitResult:
+        with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
+            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes))
+            if result.code != 0 and may_need_more_memory(result.stderr):
+                result = attempt(network, access.max_memory_bytes)
+            return result.raise_for_status("fetch")
 
     return _read_remote(access, once).stderr
 

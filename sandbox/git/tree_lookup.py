@@ -6,12 +6,16 @@ import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator
 
+from sandbox.git.blobs import missing_object_error
 from sandbox.git.entries import GITLINK, TreeEntry
-from sandbox.git.objects import is_object_id
+from sandbox.git.objects import is_object_id, read_records
 from sandbox.git.process import Git
 
 ARGUMENT_BYTES = 64 * 1024
 """Bytes of names in one command line. The kernel's limit is at least twice that."""
+
+_WHOLE_TREE_BYTES = 8 * ARGUMENT_BYTES
+"""With more bytes of names the whole tree is listed once: git compares each name with each entry of a directory."""
 
 _MAX_CACHED_LEAVES = 16  # most leaves below one path that are cached
 
@@ -37,13 +41,25 @@ def find_leaves(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, T
 def _list_leaves(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
     """For each requested path the leaves at and below it."""
     found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
-    for part in _split_arguments(sorted(paths)):
-        out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
-        for entry in map(_parse_entry, out.split(b"\0")[:-1]):
-            for path in _path_and_parents(entry.path):
-                if path in found:
-                    found[path].append(entry)
+    many = sum(map(len, paths)) > _WHOLE_TREE_BYTES
+    for entry in _list_whole_tree(git, treeish) if many else _list_paths(git, treeish, sorted(paths)):
+        for path in _path_and_parents(entry.path):
+            if path in found:
+                found[path].append(entry)
     return found
+
+
+def _list_paths(git: Git, treeish: str, paths: Iterable[bytes]) -> Iterator[TreeEntry]:
+    for part in _split_arguments(paths):
+        out = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", treeish, "--", *part)
+        yield from map(_parse_entry, out.split(b"\0")[:-1])
+
+
+def _list_whole_tree(git: Git, treeish: str) -> Iterator[TreeEntry]:
+    with git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", treeish) as process:
+        yield from map(_parse_entry, read_records(process.stdout))
+    if process.code != 0:
+        raise missing_object_error(f"Tree {treeish[:12]} cannot be read", process.stderr)
 
 
 def _path_and_parents(path: bytes) -> Iterator[bytes]:

@@ -34,7 +34,7 @@ SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
 """Images that are built without PID 1: PID 1 itself is compiled in an image on top of `base`."""
-_LOCK_TIMEOUT_S = 2 * BUILD_DEADLINE_S
+LOCK_TIMEOUT_S = 2 * BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -84,7 +84,7 @@ def build(
     recipes = read_catalogue(site.home)
     line = lineage(recipes, name)
     content = _read_variant(line[-1], recipes, wheelhouse, name_as)
-    with site.home.locked("images", _LOCK_TIMEOUT_S):
+    with site.home.locked("images", LOCK_TIMEOUT_S):
         made: dict[str, Image] = {}
         image = _build_lineage(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
         if content is not None:
@@ -202,11 +202,17 @@ def _generate_files(order: _BuildOrder, settings: ImageSettings) -> dict[str, by
     """Return generated files for a Dockerfile that uses them; they are not part of the recipe."""
     if b".generated" not in (order.recipe.folder / "Dockerfile").read_bytes():
         return {}
-    content = _read_ca_bundle(settings)
-    # mirror-ca.crt is copied into a stage that becomes the image, and removed there: empty when it is not needed.
-    mirror = content if settings.mirror.startswith("https://") else b""
-    bundle = {".generated/ca.crt": content, ".generated/mirror-ca.crt": mirror}
+    bundle = {".generated/ca.crt": _read_ca_bundle(settings)}
+    bundle[".generated/mirror-ca.crt"] = read_mirror_certificates(settings)
     return bundle | ({".generated/wheelhouse.txt": order.wheelhouse} if order.recipe.wheelhouse else {})
+
+
+def read_mirror_certificates(settings: ImageSettings) -> bytes:
+    """Return the CA file for a mirror with TLS; empty when it is not needed, as it becomes part of an image's layer.
+
+    Raises: `invalid_input` for an unreadable `images.ca_bundle`.
+    """
+    return _read_ca_bundle(settings) if settings.mirror.startswith("https://") else b""
 
 
 def _read_ca_bundle(settings: ImageSettings) -> bytes:

@@ -24,6 +24,7 @@ NAME_LABEL = "space.sandbox.image"
 FOLDER_LABEL = "space.sandbox.folder"
 PARENT_LABEL = "space.sandbox.parent"
 WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
+PACKAGES_LABEL = "space.sandbox.packages"
 _log = logging.getLogger(__name__)
 _USED = re.compile(r"-used-(\d{8})$")
 

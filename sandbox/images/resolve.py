@@ -12,7 +12,12 @@ from sandbox.images.lookup import WHEELHOUSE_LABEL, ImageBuildContext, find_reci
 
 
 def resolve_image(site: ImageBuildContext, reference: str) -> str:
-    """Return the digest of a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
+    """Return the digest of a profile's image. Raises: as `find_usable_image`."""
+    return find_usable_image(site, reference).digest
+
+
+def find_usable_image(site: ImageBuildContext, reference: str) -> Image:
+    """Find a profile's image: a catalogue name, a variant's name, or any local image by tag or digest.
 
     Does not pull. Raises: `image_missing`, with the command that builds it, `policy_violation` for an image with a
     VOLUME (an anonymous volume escapes every disk limit; THREATS M01), `invalid_input`.
@@ -24,7 +29,7 @@ def resolve_image(site: ImageBuildContext, reference: str) -> str:
             f"The image '{reference}' declares a VOLUME",
             hint="Rebuild it without VOLUME: files that a check writes there would not be counted or limited.",
         )
-    return image.digest
+    return image
 
 
 def read_wheelhouse_digest(site: ImageBuildContext, digest: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, Limits, Risk, Suggestion
+    from sandbox.models.checks import Check, Limits, Risk
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
-    from sandbox.models.ids import CheckId, ObjectId, RepoId, Sha256, SnapshotId, TaskId
+    from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.layers import (
         Layer,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Resolution,
     )
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
-    from sandbox.models.logs import LogLines, LogMatch, LogQuery, RunLog, StreamName
+    from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
@@ -68,7 +68,9 @@ if TYPE_CHECKING:
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
+    from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -138,10 +140,12 @@ __all__ = [
     "LockedPackage",
     "LogLines",
     "LogMatch",
+    "LogName",
     "LogQuery",
     "Manifest",
     "Model",
     "ObjectId",
+    "PackageName",
     "PatchResult",
     "PatchedFile",
     "Permission",
@@ -181,6 +185,10 @@ __all__ = [
     "SearchQuery",
     "SearchResult",
     "SearchSkipped",
+    "ServiceLimits",
+    "ServiceRule",
+    "ServiceRun",
+    "ServiceSetup",
     "Sha256",
     "Signals",
     "Snapshot",
@@ -190,7 +198,10 @@ __all__ = [
     "StopResult",
     "StoppedCheck",
     "StreamName",
+    "SuggestedPart",
     "Suggestion",
+    "SuggestionKind",
+    "SuggestionNote",
     "Task",
     "TaskId",
     "TaskStatus",
@@ -212,17 +223,17 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check Limits Risk Suggestion",
+    "checks": "Check Limits Risk",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
-    "ids": "CheckId ObjectId RepoId Sha256 SnapshotId TaskId",
+    "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
-    "logs": "LogLines LogMatch LogQuery RunLog StreamName",
+    "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
@@ -232,7 +243,9 @@ _MODULES = {
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
+    "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
+    "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

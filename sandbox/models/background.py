@@ -1,4 +1,4 @@
-"""Background runs of checks: they continue after the call that started them has returned."""
+"""Background runs of checks, and fetches of packages: they continue after the call that started them has returned."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from datetime import datetime
 from typing import Literal
 
 from sandbox.models.ids import CheckId, TaskId
+from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun, Verification
 
-BackgroundOperation = Literal["check", "verify"]
+BackgroundOperation = Literal["check", "verify", "layers-build"]
 
 
 class BackgroundRun(Model):
-    """One request to run checks, started in the background. `run_id` names the request.
+    """One request to run checks, or to build layers, started in the background. `run_id` names the request.
 
     For `check` it is also the id of the run of the last check in `check_ids`, unless a required check did not pass.
     While `state` is `running`: `check_id` is the current check and `check_run_id` its run; its log can be read.
     `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
     `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
     When `state` is `finished`: `runs` has the runs of a `check`, required ones first, and `verification` the result of
-    a `verify`. `last_lines` is guest text.
+    a `verify`, and `prepared` that of a `layers-build`, unless it was stopped. `last_lines` is guest text.
     """
 
     run_id: str
@@ -37,3 +38,4 @@ class BackgroundRun(Model):
     last_lines: tuple[str, ...] = ()
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
+    prepared: PreparedLayers | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from sandbox.models.ids import CheckId, RepoId, Sha256
+from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
 
 
@@ -25,6 +25,11 @@ class Limits(Model):
     output_total_bytes: PositiveInt = 1024**3  # of both streams: the check is stopped, Verdict.OUTPUT_LIMIT
     disk_bytes: PositiveInt = 10 * 1024**3  # of its files: the check is stopped, Verdict.DISK_LIMIT
     disk_files: PositiveInt = 500_000  # as above
+
+    def within_host(self, cpus: int, memory_bytes: int) -> Self:
+        """The limits that a host with so many CPUs, and so much memory for all guests, can give."""
+        most = {"cpus": min(self.cpus, cpus), "memory_bytes": min(self.memory_bytes, memory_bytes)}
+        return self.model_copy(update=most)
 
 
 class Risk(StrEnum):
@@ -57,17 +62,3 @@ class Check(Model):
     requires: tuple[CheckId, ...] = ()
     deterministic: bool = False
     risk: Risk = Risk.SHELL
-
-
-class Suggestion(Model):
-    """The checks that a repository suggests at its default branch. `sha256`: of the file, None if there is none.
-
-    `trusted`: the checks are used, for every base commit with a file of this hash. `profile`: it gets the checks.
-    """
-
-    repo_id: RepoId
-    path: str
-    sha256: Sha256 | None
-    trusted: bool
-    profile: str
-    checks: tuple[Check, ...]

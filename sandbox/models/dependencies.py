@@ -56,10 +56,14 @@ class RefusedEntry(Model):
 
 
 class LockedPackage(Model):
-    """One package of a lock file. `hashes`: `sha256:HEX` of its archives. Addresses in lock files are never used."""
+    """One package of a lock file. `hashes`: `sha256:HEX` of its archives. Addresses in lock files are never used.
+
+    `marker`: PEP 508, where this version is meant; '' for everywhere.
+    """
 
     name: str
     version: str
+    marker: str = ""
     hashes: tuple[str, ...] = ()
     origin: str
 

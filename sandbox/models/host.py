@@ -12,6 +12,7 @@ class ImageInfo(Model):
     """One image of this home's recipes and whether the engine has it. `stale`: its base image was built again.
 
     `variant_of`: the image that this one extends with wheels. `problem`: why its folder is not a valid image.
+    `derived_from`: the image that this one extends with the Debian packages `packages`.
     """
 
     name: str
@@ -23,6 +24,8 @@ class ImageInfo(Model):
     created_at: str | None = None
     variant_of: str = ""
     problem: str = ""
+    derived_from: str = ""
+    packages: tuple[str, ...] = ()
 
 
 class CredentialInfo(Model):

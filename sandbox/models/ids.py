@@ -17,4 +17,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 TaskId = Annotated[str, StringConstraints(pattern=TASK_ID_PATTERN)]
 RepoId = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
 SnapshotId = Annotated[str, StringConstraints(pattern=r"^snap-[0-9a-f]{13}-[0-9a-f]{6}$")]
+PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]{0,98}[a-z0-9+.]$")]
+"""A Debian package (Debian policy 5.6.1). Never an option; apt would remove a package for a name that ends in `-`."""
+
 CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]

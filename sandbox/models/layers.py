@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
+
+LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go"]
 
 
 class LayerRule(Model):
@@ -18,7 +20,7 @@ class LayerRule(Model):
     `folder`: where the manifests are, '' for the top.
     """
 
-    ecosystem: Literal["python"]
+    ecosystem: LayerEcosystem
     needs: tuple[str, ...] = ()
     folder: str = ""
 
@@ -35,12 +37,13 @@ class LayerPackage(Model):
 class Layer(Model):
     """One layer of this home. `key`: sha256, in hex, over packages with hashes, image, platform and runtime.
 
-    `folder`: its name on disk. `bytes`, `files`: of its content.
+    `folder`: its name on disk. `bytes`, `files`: of its content. `left_out`: archives that could not be built.
     """
 
     key: str
-    ecosystem: Literal["python"]
+    ecosystem: LayerEcosystem
     packages: tuple[LayerPackage, ...]
+    left_out: tuple[str, ...] = ()
     image_digest: str
     platform: str
     runtime: str

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from sandbox.models.ids import CheckId
 from sandbox.models.model import Model, SparseModel
 
 StreamName = Literal["stdout", "stderr"]
+LogName = StreamName | Annotated[str, StringConstraints(pattern=r"^service-[a-z][a-z0-9-]{0,23}$")]
+"""A stream of the check, or all output of one of its services."""
 
 
 class RunLog(Model):
-    """The kept output of one stream of a run. `content`: safe to show, or with encoding `base64` the exact bytes.
+    """The kept output of one stream of a run, or of one of its services.
 
+    `content`: safe to show, or with encoding `base64` the exact bytes.
     `total_bytes`: what the run wrote. `truncated`: the middle was dropped; a line in its place says how much.
     """
 
     run_id: str
     check_id: CheckId
-    stream: StreamName
+    stream: LogName
     content: str
     encoding: Literal["utf-8", "base64"]
     total_bytes: int

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from sandbox.models.checks import Check
-from sandbox.models.ids import ObjectId, RepoId
+from sandbox.models.ids import ObjectId, PackageName, RepoId
 from sandbox.models.model import Model
+from sandbox.models.service_rules import ServiceRule
+from sandbox.models.suggestions import SuggestedPart, SuggestionNote
 
 
 class ProfileCandidate(Model):
     """A profile that a commit matches. `weight`: the strongest evidence found; the candidate with the most is used.
 
     `why`: a text for each piece of evidence, `file` or `file: what was found in it`, which is text of the repository.
-    `checks`: what would run, after the operator's settings and with the trusted suggestions of the repository for the
-    profile that is used. `problem`: why the profile's file cannot be used.
+    `packages`: Debian packages that the image gets. `checks`, `services`: what would run, after the operator's settings
+    and with the trusted suggestions of the repository for the profile that is used. `problem`: why the profile's file
+    cannot be used.
     """
 
     name: str
@@ -20,14 +23,21 @@ class ProfileCandidate(Model):
     image: str
     weight: int
     why: tuple[str, ...]
+    packages: tuple[PackageName, ...] = ()
     checks: tuple[Check, ...]
+    services: tuple[ServiceRule, ...] = ()
     problem: str = ""
 
 
 class ProfileCandidates(Model):
-    """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none."""
+    """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none.
+
+    `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
+    """
 
     repo_id: RepoId
     ref: str
     commit: ObjectId
     candidates: tuple[ProfileCandidate, ...]
+    suggested: tuple[SuggestedPart, ...] = ()
+    notes: tuple[SuggestionNote, ...] = ()

@@ -12,6 +12,7 @@ from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
+from sandbox.models.service_rules import ServiceRun
 
 
 class Verdict(StrEnum):
@@ -117,6 +118,7 @@ class CheckRun(Model):
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
+    `services`: what ran beside it.
     """
 
     run_id: str
@@ -143,6 +145,7 @@ class CheckRun(Model):
     image_digest: str
     runtime: str
     layers: tuple[str, ...] = ()
+    services: tuple[ServiceRun, ...] = ()
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 
@@ -192,12 +195,15 @@ class UncommittedChange(Model):
 class UncommittedChanges(Model):
     """Differences of a working directory from the verified commit: how many paths, and the first of them.
 
-    `complete`: False if the whole directory could not be compared, so there may be more.
+    `complete`: False if the whole directory could not be compared, so there may be more. `included`: the verified tree
+    has them. `left_out`: names that no tree can have, such as nested repositories, so they are not included.
     """
 
     count: int
     changes: tuple[UncommittedChange, ...]
     complete: bool
+    included: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 class PullRequestCommit(Model):

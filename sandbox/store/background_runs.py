@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
+from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 from sandbox.store.runs import RUN_ID_PATTERN, newest_files
@@ -58,6 +59,7 @@ class BackgroundRunRecord(Model):
     last_lines: tuple[str, ...] = ()
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
+    prepared: PreparedLayers | None = None
     failure: RunFailure | None = None
 
 
@@ -100,7 +102,8 @@ def prune_background_runs(home: Home) -> None:
 
 def _not_found_error(home: Home, run_id: str) -> SandboxError:
     newest = [
-        f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or 'verify'} {r.state}" for r in list_background_runs(home, 5)
+        f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or r.operation} {r.state}"
+        for r in list_background_runs(home, 5)
     ]
     return SandboxError(
         ErrorCode.NOT_FOUND,

@@ -150,6 +150,11 @@ class Home:
         return self.repositories / "stops"
 
     @property
+    def terminals(self) -> Path:
+        """A file for each terminal with the task that it uses."""
+        return self.repositories / "terminals"
+
+    @property
     def background_runs(self) -> Path:
         """A record for each run of checks that was started in the background."""
         return self.repositories / "runs"

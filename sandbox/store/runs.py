@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun, StreamName
+from sandbox.models import CheckRun, LogName
 from sandbox.store.home import Home, damaged_file_error, read_json
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
@@ -85,19 +85,19 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
         raise damaged_file_error(path, describe_errors(error)) from error
 
 
-def log_path(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Path:
+def log_path(home: Home, owner_id: str, run_id: str, stream: LogName) -> Path:
     """Path of the stored part of one output stream of a run."""
     return home.logs(owner_id) / f"{run_id}.{stream}"
 
 
-def read_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> bytes:
+def read_log(home: Home, owner_id: str, run_id: str, stream: LogName) -> bytes:
     """The stored bytes of one stream of a run that `find_run` found. Raises: `not_found`."""
     with open_log(home, owner_id, run_id, stream) as file:
         return file.read()
 
 
 @contextmanager
-def open_log(home: Home, owner_id: str, run_id: str, stream: StreamName) -> Iterator[IO[bytes]]:
+def open_log(home: Home, owner_id: str, run_id: str, stream: LogName) -> Iterator[IO[bytes]]:
     """Open the stored part of one stream for reading. Raises: `not_found`."""
     try:
         file = log_path(home, owner_id, run_id, stream).open("rb")

@@ -1,4 +1,4 @@
-"""Which files of suggested checks the operator trusts, by repository and hash."""
+"""Which suggestions of a repository the operator trusts, by their hash."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from sandbox.store.home import Home, sync_folder, write_json
 def is_trusted(home: Home, repo_id: str, sha256: Sha256) -> bool:
     """Whether exactly this content is trusted in this repository. Costs one stat."""
     return (home.trust_folder(repo_id) / _file_name(sha256)).is_file()
+
+
+def trusts_anything(home: Home, repo_id: str) -> bool:
+    """Whether anything that this repository suggests was ever trusted. Costs one stat."""
+    return home.trust_folder(repo_id).is_dir()
 
 
 def trust_content(home: Home, repo_id: str, sha256: Sha256, by: str) -> None:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
-from sandbox.models import Check, CheckRun, Model, ObjectId, Verdict
+from sandbox.models import Check, CheckRun, Model, ObjectId, ServiceSetup, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
 KEY_VERSION = 4
@@ -32,9 +32,9 @@ class Binding(Model):
     """All that a verdict depends on. If any field differs, the verdict is not valid.
 
     `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets, and of the range
-    of its user ids. `layers`: keys of the dependency layers. `user`: uid and gid that the guest shared with others,
-    None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
-    before it; '' for the first. Their output is the input of this check.
+    of its user ids. `layers`: keys of the dependency layers. `services`: what ran beside the check. `user`: uid and gid
+    that the guest shared with others, None if it had a uid of its own. `after`: key of the previous check in the same
+    room, which in turn binds the checks before it; '' for the first. Their output is the input of this check.
     """
 
     version: int = KEY_VERSION
@@ -45,6 +45,7 @@ class Binding(Model):
     runtime: str
     platform: str
     layers: tuple[str, ...] = ()
+    services: tuple[ServiceSetup, ...] = ()
     user: tuple[int, int] | None
     after: str = ""
 
@@ -111,10 +112,12 @@ def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
 
 
 def is_conclusive(run: CheckRun) -> bool:
-    """Whether the run is conclusive: the command ended by itself with an exit status. Limits, deadlines and kills may
-    differ on a host that is less busy. Pure.
+    """Whether the run is conclusive: the command ended by itself with an exit status, and no service of it had ended.
+    Limits, deadlines and kills may differ on a host that is less busy. Pure.
     """
     ended_by_itself = run.exit_code not in {None, _NOT_STARTED} and run.signal is None
+    if any(service.ended_early for service in run.services):
+        return False
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
 
 
@@ -138,4 +141,5 @@ def _ended_at(run: CheckRun) -> datetime:
 def _has_binding(run: CheckRun, binding: Binding) -> bool:
     actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.layers, run.clean_room, run.cached)
     expected = (binding.tree, binding.image_digest, binding.check.id, binding.runtime, binding.layers, True, False)
-    return actual == expected
+    ran = [(service.name, service.image_digest) for service in run.services]
+    return actual == expected and ran == [(s.rule.name, s.image_digest) for s in binding.services]

@@ -20,6 +20,7 @@ from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
+from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Surface, build_services
 
@@ -74,25 +75,26 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         StopResult,
-        StreamName,
         Suggestion,
         Task,
         Verification,
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
-    from sandbox.store import records, task_table
+    from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
     task_table = LazyModule("sandbox.store.task_table")
     records = LazyModule("sandbox.store.records")
+    terminal_task = LazyModule("sandbox.store.terminal_task")
     home_operations = LazyModule("sandbox.workbench.home_operations")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
 
+@complete_ids
 @check_argument_types
 class Workbench:
     """One controller on one home directory. Each method raises `SandboxError` with a stable code.
@@ -353,6 +355,14 @@ class Workbench:
         """One task, also a closed one. Raises: `not_found`."""
         return records.find_task(self._services.home, task_id, allow_closed=True)
 
+    def use_task(self, task_id: str) -> Task:
+        """Let `-` stand for this task, in the terminal or script of this process. Raises: `not_found`; `conflict` for a
+        closed task.
+        """
+        found = records.find_task(self._services.home, task_id)
+        terminal_task.remember_task(self._services.home, found.id)
+        return found
+
     def read_file(
         self,
         task_id: str,
@@ -569,7 +579,8 @@ class Workbench:
     ) -> RunSummary:
         """The main use-case: clone, check out, verify in clean rooms.
 
-        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile.
+        Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile; `invalid_input` for
+        `include_changes` with a ref, or with a URL that is no directory.
         """
         how = options or VerifyOptions()
         services = self._services.with_runtime(how.runtime)
@@ -582,12 +593,11 @@ class Workbench:
         """
         return use.history.list_runs(self._services.home, owner_id, most)
 
-    def run_log(
-        self, owner_id: str, run_id: str | None = None, stream: StreamName = "stdout", *, raw: bool = False
-    ) -> RunLog:
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
-        `owner_id` may be the id of a run. Raises: `not_found`; `invalid_input` for `stream`.
+        `stream`: also `service-NAME`, for all output of one of its services. `owner_id` may be the id of a run. Raises:
+        `not_found`; `invalid_input` for `stream`.
         """
         return use.history.read_log(self._services.home, owner_id, run_id, stream, raw=raw)
 
@@ -887,6 +897,21 @@ class Workbench:
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
+    def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
+        """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
+
+        Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_derived(self._services.image_build_context, name, packages, progress)
+
+    def remove_image(self, name: str) -> ImageInfo:
+        """Remove an image with packages of a profile, by its name in `images`; it is built again when it is needed.
+
+        Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
+        """
+        return home_operations.remove_image(self._services, name)
+
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
         return use.layer_list.list_layers(self._services)
@@ -895,17 +920,40 @@ class Workbench:
         """One layer, by its key or at least six characters of its beginning. Raises: `not_found`."""
         return use.layer_list.show_layer(self._services, key)
 
+    def layer_sbom(self, key: str) -> str:
+        """The packages of a layer as a CycloneDX 1.6 document, in JSON. Raises: `not_found`."""
+        return use.layer_list.write_bill_of_materials(self._services, key)
+
     def build_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:
         """Fetch and install the packages that the manifests of the task's last commit ask for, if they are missing.
 
-        `expected_commit`: refuse another last commit. Raises: `not_found`; `conflict` for another commit;
+        `expected_commit`: refuse another last commit. `refresh`: choose the packages anew. Raises: `not_found`;
+        `conflict` for another commit, or with reason `stopped` when it was cancelled;
         `policy_violation` if `layers.fetch` is `never`, or for a package with another hash than the lock file's;
         `egress_refused`, `network_error`, `timeout`; `engine_unavailable`, `image_missing`; `quota_exceeded`.
         """
-        with use.journaling.record_operation(self._services, task_id, "layers-build", {}) as done:
-            return done(use.layer_list.build_for_task(self._services, task_id, watch or Watch(), expected_commit))
+        heard = watch or Watch()
+        with use.journaling.record_operation(self._services, task_id, "layers-build", {"refresh": refresh}) as done:
+            return done(use.layer_list.build_for_task(self._services, task_id, heard, expected_commit, refresh=refresh))
+
+    def start_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+    ) -> BackgroundRun:
+        """As `build_layers`, without waiting: the answer has the run id for `wait_run` and `stop_run`; otherwise as
+        `start_checks`.
+
+        Raises: `not_found`; `conflict` for another commit; `quota_exceeded` for too many runs at once; the error of a
+        run that fails at once, as `build_layers`.
+        """
+        use.layer_list.require_commit(self._services, task_id, expected_commit)
+        question = use.background.Question("layers-build", task_id, (), {"refresh": refresh})
+
+        def build(heard: Watch, _run_id: str) -> PreparedLayers:
+            return self.build_layers(task_id, heard, expected_commit=expected_commit, refresh=refresh)
+
+        return use.background.start(self._services, question, watch or Watch(), build)
 
     def remove_layer(self, key: str) -> RemovedLayers:
         """Remove a layer; it is built again when it is needed. Raises: `not_found`; `conflict` while checks use it."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         CloneResult,
         CredentialInfo,
         FetchResult,
+        ImageInfo,
         Probe,
         ProfileCandidates,
         Reconciliation,
@@ -148,7 +149,9 @@ def run(
 ) -> RunSummary:
     """As `verify.run_url`."""
     (url, ref), remote = url_and_ref, _safe_url(services, url_and_ref[0])
-    arguments = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
+    if options.include_changes:
+        arguments["include_changes"] = True
     with record_home_operation(
         services, "run", arguments, facts={"remote": remote, "ref": clip_text(ref)}
     ) as operation:
@@ -185,6 +188,12 @@ def remove_layer(services: Services, key: str) -> RemovedLayers:
     """As `layer_list.remove`."""
     with record_home_operation(services, "layers-remove", {"key": key}, names=[clip_text(key)]):
         return use.layer_list.remove(services, key)
+
+
+def remove_image(services: Services, name: str) -> ImageInfo:
+    """As `sandbox.images.remove_derived`."""
+    with record_home_operation(services, "images-remove", {"name": name}, names=[clip_text(name)]):
+        return use.doctor.remove_image(services, name)
 
 
 def forget(services: Services, refs: Sequence[str]) -> Reconciliation:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import EntryKind, WalkEntry
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git.contents import ContentSpool, content_of
@@ -22,6 +22,20 @@ from sandbox.workspaces.ignore import IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
 """Maximum total size of the changed files of one status or commit."""
+
+CHANGED_FILES = 75_000
+CHANGED_NAME_BYTES = 12 * 1024**2
+"""Maximum number of changed and rejected names of one status or commit, and maximum length of their paths together.
+Each costs about 1.6 kB of memory, and its path several times.
+"""
+
+LOOK_LIMITS = WalkLimits(entries=200_000, name_bytes=32 * 1024**2)
+"""Names that a status or commit reads, besides unchanged files of a plain worktree."""
+
+_TOO_MUCH_HINT = (
+    "Remove build output from the worktree, or add it to the repository's ignore rules. `sandbox task clean TASK "
+    "--without PATH` leaves out a new directory."
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ def _as_raw_change(change: TreeChange, before: TreeEntry | None) -> RawChange:
 
 
 class Comparison:
-    """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content.
+    """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content, and for too many names.
 
     `head`: entries of the tree by path, at least those that the walk can meet. `gitlinks`: its paths of submodules.
     `spool`: holds the contents of the changed files.
@@ -70,6 +84,8 @@ class Comparison:
         self._gitlinks = set(gitlinks)
         self._oid_length = oid_length
         self._bytes = 0
+        self._names = 0
+        self._name_bytes = 0
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
         self.equal_files: dict[bytes, bytes] = {}
@@ -77,7 +93,9 @@ class Comparison:
 
     def compare_entries(self, entries: Collection[WalkEntry], rules: IgnoreRules) -> set[bytes]:
         """Compare walked entries with the tree. Returns the paths on disk that can be in a tree."""
-        self._rejected += [e.path for e in entries if e.kind is EntryKind.REJECTED and e.path != b".git"]
+        for entry in entries:
+            if entry.kind is EntryKind.REJECTED and entry.path != b".git":
+                self._reject(entry.path)
         nested = {posixpath.dirname(p) for p in self._rejected if is_dotgit(posixpath.basename(p))} - {b""}
         present: set[bytes] = set()
         for entry in entries:
@@ -89,7 +107,7 @@ class Comparison:
             ):
                 continue
             if is_inside(entry.path, self._gitlinks):
-                self._rejected.append(entry.path)  # in a submodule: its files belong to another repository
+                self._reject(entry.path)  # in a submodule: its files belong to another repository
                 continue
             present.add(entry.path)
             self._compare(entry)
@@ -117,7 +135,7 @@ class Comparison:
         position = self._spool.position
         loaded = self._load(entry)
         if loaded is None:
-            self._rejected.append(entry.path)
+            self._reject(entry.path)
             return
         content, mode, stamp = loaded
         if before and (before.mode, before.oid) == (mode, content.oid):
@@ -129,12 +147,28 @@ class Comparison:
             raise SandboxError(
                 ErrorCode.QUOTA_EXCEEDED,
                 f"The changed files are larger than {CHANGED_BYTES} bytes",
-                hint="Remove build output from the worktree, or add it to the repository's ignore rules.",
+                hint=_TOO_MUCH_HINT,
             )
         sha256 = sha256_of_chunks(content.read())
         self._add(TreeChange(entry.path, mode, content), _kind(before, mode), sha256)
 
+    def _reject(self, path: bytes) -> None:
+        self._count_name(path)
+        self._rejected.append(path)
+
+    def _count_name(self, path: bytes) -> None:
+        self._names += 1
+        self._name_bytes += len(path)
+        if self._names > CHANGED_FILES:
+            brief = f"The worktree differs from the last commit in more than {CHANGED_FILES} files"
+        elif self._name_bytes > CHANGED_NAME_BYTES:
+            brief = f"The paths of the changed files are longer than {CHANGED_NAME_BYTES} bytes together"
+        else:
+            return
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_MUCH_HINT)
+
     def _add(self, change: TreeChange, kind: ChangeKind, sha256: str | None) -> None:
+        self._count_name(change.path)
         self._changes.append((change, Change(path=show_path(change.path), kind=kind, sha256=sha256)))
 
     def _load(self, entry: WalkEntry) -> tuple[Content, str, bytes] | None:

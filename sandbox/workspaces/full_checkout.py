@@ -17,7 +17,7 @@ from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
-from sandbox.workspaces.changes import Changes, Comparison, is_inside
+from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.pristine import file_specs
@@ -58,7 +58,9 @@ class PlainLayout:
         gitlinks = base.facts.gitlink_paths()
         familiar = _known_files(index, gitlinks)
         with WorktreeFiles(site.root) as files:
-            entries = list(files.walk(_prune(index.folders, base.rules), known=familiar))
+            prune = _prune(index.folders, base.rules)
+            limits = index.add_to(LOOK_LIMITS, folders=len(prune.tracked_folders))
+            entries = list(files.walk(prune, limits, familiar))
             head = index.entries(leave_out=familiar.unchanged_folders)
             comparison = Comparison(files, head, gitlinks, len(head_tree), spool)
             present = comparison.compare_entries(entries, base.rules)

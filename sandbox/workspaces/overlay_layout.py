@@ -37,7 +37,7 @@ from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
-from sandbox.workspaces.changes import Changes, Comparison, is_inside
+from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.own_disk import (
@@ -166,7 +166,7 @@ class _View:
 
     @classmethod
     def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules) -> _View:
-        upper = read_upper(folder, lambda path: rules.is_ignored(show_path(path), directory=True))
+        upper = read_upper(folder, lambda path: rules.is_ignored(show_path(path), directory=True), LOOK_LIMITS)
         below, other = trees
         moved = _cached_difference(git, below, other)
         known = find_leaves(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
@@ -216,7 +216,7 @@ def _read_tracked_directories(
         return path not in folders and rules.is_ignored(show_path(path), directory=True)
 
     for start in [path for path in upper.skipped if path in folders]:
-        more = read_upper(folder, skip, start=start)
+        more = read_upper(folder, skip, LOOK_LIMITS, start)
         upper.entries += more.entries
         upper.hidden |= more.hidden
 

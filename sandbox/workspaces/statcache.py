@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.files.names import WalkLimits
 from sandbox.files.stamps import NO_STAMP, KnownDirectory, TrustedBefore, coarse_now_ns, join_names, keeps_times
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry
@@ -92,6 +93,12 @@ class StatIndex:
     def count(self) -> int:
         """The number of leaves."""
         return sum(len(f.oids) for f in self.folders.values()) // self._width
+
+    def add_to(self, limits: WalkLimits, folders: int) -> WalkLimits:
+        """Limits for a walk over all leaves, their `folders`, and as many other names as `limits` allow."""
+        leaves = ((path, kept.known.names, len(kept.oids) // self._width) for path, kept in self.folders.items())
+        name_bytes = sum((len(path) + 1) * count + len(names) for path, names, count in leaves)
+        return WalkLimits(limits.entries + self.count() + folders, limits.depth, limits.name_bytes + name_bytes)
 
     def entries(self, leave_out: Iterable[bytes]) -> dict[bytes, TreeEntry]:
         """The leaves by path, except those of the directories `leave_out`."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.entries import EXECUTABLE, GITLINK, SYMLINK, TreeEntry
@@ -63,10 +63,14 @@ def compare_working_directory(
 
 def _load_rules(files: WorktreeFiles, ignore: Mapping[str, str] | None) -> IgnoreRules | None:
     """The commit's rules, and with lower precedence those of `info/exclude` (gitignore(5)). None: too large."""
-    own = _read_small(files, ".git/info/exclude", _SMALL).decode("utf-8", errors="replace")
+    own = _read_text(files, ".git/info/exclude")
     if ignore is None or len(own) + sum(map(len, ignore.values())) > _IGNORE_BYTES:
         return None
     return IgnoreRules({**ignore, "": f"{own}\n{ignore.get('', '')}"}, budget=_MATCHES)
+
+
+def _read_text(files: WorktreeFiles, path: str) -> str:
+    return _read_small(files, path, _SMALL).decode("utf-8", errors="replace")
 
 
 def _read_small(files: WorktreeFiles, path: str, cap: int) -> bytes:
@@ -77,15 +81,39 @@ def _read_small(files: WorktreeFiles, path: str, cap: int) -> bytes:
         return b""
 
 
+def counts_modes(files: WorktreeFiles) -> bool:
+    """Whether the repository's configuration says that modes of files mean something here."""
+    return _NO_MODES.search(_read_small(files, ".git/config", _SMALL)) is None
+
+
+def load_directory_rules(
+    files: WorktreeFiles, ignore: Mapping[str, str] | None, artifacts: Iterable[str]
+) -> IgnoreRules:
+    """The rules of a directory as it is: its `.gitignore` files where the commit has some, and at the top; and those of
+    `info/exclude`. Raises: `quota_exceeded` when they are too large.
+    """
+    folders = {"": "", **(ignore or {})}
+    names = {folder: f"{folder}/.gitignore" if folder else ".gitignore" for folder in folders}
+    current = {folder: _read_text(files, name) for folder, name in names.items()}
+    own = _read_text(files, ".git/info/exclude")
+    if ignore is None or len(own) + sum(map(len, current.values())) > _IGNORE_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The directory's .gitignore files are larger than {_IGNORE_BYTES} bytes",
+            hint="Commit the changes, and run the check on the commit.",
+        )
+    return IgnoreRules({**current, "": f"{own}\n{current['']}"}, artifacts)
+
+
 @dataclass(frozen=True)
-class _GitIndex:
+class GitIndex:
     """The entries of git's index. `written_ns`: a file changed at or after this time may have an unchanged stamp."""
 
     entries: Mapping[bytes, IndexEntry]
     written_ns: int
 
     @classmethod
-    def of(cls, files: WorktreeFiles, oid_length: int) -> _GitIndex:
+    def of(cls, files: WorktreeFiles, oid_length: int) -> GitIndex:
         try:
             content, info = files.read_with_stat(RepoPath(".git/index"), _INDEX_BYTES)
         except SandboxError:
@@ -100,6 +128,7 @@ class _GitIndex:
         return (seen.mtime_ns, seen.ctime_ns) == entry.times_ns and seen.size == entry.size % 2**32
 
     def is_skipped(self, path: bytes) -> bool:
+        """Whether a sparse checkout leaves this path out."""
         seen = self.entries.get(path)
         return seen is not None and seen.skipped
 
@@ -117,13 +146,13 @@ class _DirectoryComparison:
         self._gitlinks = {leaf.path for leaf in leaves if leaf.mode == GITLINK}
         self._folders = parent_folders(leaf.path for leaf in leaves)
         self._oid_length = len(leaves[0].oid) if leaves else 40
-        self._with_modes = _NO_MODES.search(_read_small(files, ".git/config", _SMALL)) is None
+        self._with_modes = counts_modes(files)
         self._found: dict[bytes, ChangeKind] = {}
         self._unreadable: set[bytes] = set()
         self._complete = True
 
     def run(self) -> UncommittedChanges:
-        seen = _GitIndex.of(self._files, self._oid_length)
+        seen = GitIndex.of(self._files, self._oid_length)
         try:
             there = self._walk(seen)
             self._note_missing(there, seen)
@@ -133,7 +162,7 @@ class _DirectoryComparison:
         named = tuple(UncommittedChange(path=show_path(path), kind=kind) for path, kind in ordered[:MAX_NAMED])
         return UncommittedChanges(count=len(ordered), changes=named, complete=self._complete)
 
-    def _walk(self, seen: _GitIndex) -> set[bytes]:
+    def _walk(self, seen: GitIndex) -> set[bytes]:
         """Compare all entries on disk. Returns the paths of leaves among them."""
         there: set[bytes] = set()
         unsure: list[tuple[WalkEntry, TreeEntry]] = []
@@ -225,7 +254,7 @@ class _DirectoryComparison:
             return True
         return b"\r\n" in content and blob_id(content.replace(b"\r\n", b"\n"), self._oid_length) == leaf.oid
 
-    def _note_missing(self, there: set[bytes], seen: _GitIndex) -> None:
+    def _note_missing(self, there: set[bytes], seen: GitIndex) -> None:
         for path in self._leaves.keys() - there:
             if not seen.is_skipped(path) and not is_inside(path, self._unreadable):
                 self._found[path] = ChangeKind.DELETED

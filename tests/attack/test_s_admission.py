@@ -199,13 +199,21 @@ def test_s08_a_task_goes_on_once_there_is_room_again(disk: SmallDisk) -> None:
     os.sync()
     assert has_failed(layers), "void"
     disk.empty()
+    steps: dict[str, Callable[[Workbench], object]] = {
+        "edit": lambda bench: bench.write_file(task.id, "new", b"x", None),
+        "commit": lambda bench: bench.commit(task.id, "work"),
+        "restore": lambda bench: bench.restore(task.id, "head"),
+    }
     with disk.open() as bench:
-        with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
-            bench.write_file(task.id, "new", b"x", None)
-        assert "sandbox task clean" in caught[0].hint
-        kept = bench.clean_task(task.id)
-        assert len(kept.changes) == 50
-        bench.write_file(task.id, "new", b"x", None)
+        for step in steps.values():
+            with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+                step(bench)
+            assert "sandbox task clean" in caught[0].hint
+        assert len(bench.status(task.id).changes) == len(bench.diff(task.id).files) == 50
+        assert bench.snapshot(task.id).tree == bench.clean_task(task.id).tree
+        assert len(bench.status(task.id).changes) == 50
+        for step in steps.values():
+            step(bench)
     assert not has_failed(layers)
 
 

@@ -7,16 +7,19 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import blobs, process
+from sandbox.files.names import WalkLimits
+from sandbox.git import blobs, process, transport
 from sandbox.git.diff import compare_trees
 from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
-from tests.attack.arena import refused
+from sandbox.workspaces import changes, full_checkout, overlay_layout
+from tests.attack.arena import Arena, refused
 
 pytestmark = [pytest.mark.must]
 MIB = 1024**2
@@ -44,6 +47,13 @@ class DeltaBomb:
         subprocess.run(["git", f"--git-dir={git_dir}", "index-pack", "--stdin"], input=self.pack, check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip
         self.git_dir = git_dir
+
+    def publish(self) -> None:
+        """Make a commit of it the branch `main`, so that it can be fetched."""
+        git = ["git", f"--git-dir={self.git_dir}", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+        commit = subprocess.run([*git, "commit-tree", self.tree, "-m", "x"], check=True, capture_output=True)
+        subprocess.run([*git, "update-ref", "refs/heads/main", commit.stdout.decode().strip()], check=True)
+        subprocess.run([*git, "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
 
 
 def hash_object(kind: bytes, content: bytes) -> str:
@@ -175,3 +185,64 @@ def test_s09_a_report_of_names_attributes_or_levels_is_left_out(kind: str, tmp_p
     before = peak_mib(NO_PARSER)
     assert peak_mib(PLAIN_PARSER, str(tmp_path)) - before > 20, "void"
     assert peak_mib(OUR_PARSER, str(tmp_path)) - before < 10
+
+
+PLAIN_FETCH = """
+import subprocess, sys
+subprocess.run(["git", "init", "-q", "--bare", sys.argv[2]], check=True)
+subprocess.run(["git", "--git-dir", sys.argv[2], "fetch", "-q", "file://" + sys.argv[1], "main"], check=True)
+"""
+
+
+@pytest.mark.one_git
+def test_s09_a_remote_cannot_make_a_fetch_use_more_memory_than_its_limit(
+    bomb: DeltaBomb, make_arena: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Control: plain `git fetch` takes twice the object's size; and so may we, once the limit allows it."""
+    bomb.publish()
+    assert peak_mib(PLAIN_FETCH, str(bomb.git_dir), str(tmp_path / "plain")) > 2 * SIZE / MIB, "void"
+    monkeypatch.setattr(transport, "FIRST_MEMORY_BYTES", LIMIT - MIB)
+    strict = make_arena(settings={"remotes": {"max_fetch_memory_bytes": LIMIT}})
+    with refused(ErrorCode.QUOTA_EXCEEDED) as error:
+        strict.workbench.clone(str(bomb.git_dir))
+    assert "max_fetch_memory_bytes" in error[0].hint
+    assert not list(strict.home.rglob("tmp_pack_*"))
+    spacious = make_arena()
+    assert spacious.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main", "void: repeated with more"
+
+
+NEW_NAMES = 300
+
+
+@pytest.mark.parametrize("bound", ["changed files", "their paths", "names", "all paths"])
+def test_s09_more_new_files_than_a_look_remembers_are_refused(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """Control: with the limits as shipped each look lists all of them. The task can still be cleaned and closed."""
+    bench, task = arena.workbench, arena.task.id
+    (arena.worktree / "new").mkdir()
+    for number in range(NEW_NAMES):
+        (arena.worktree / "new" / f"{number:09}").write_text(f"{number}\n")
+    assert len(bench.status(task).changes) == len(bench.diff(task).files) == NEW_NAMES, "void"
+    lower_bound(monkeypatch, bound)
+    looks = (bench.status, bench.diff, bench.snapshot, lambda task: bench.commit(task, "all of it"))
+    for look in looks:
+        with refused(ErrorCode.QUOTA_EXCEEDED) as error:
+            look(task)
+        assert "clean" in error[0].hint
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        bench.close_task(task, delete_worktree=True)
+    assert bench.clean_task(task, without=["new"]).changes == ()
+    assert not (arena.worktree / "new").exists()
+
+
+def lower_bound(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    match bound:
+        case "changed files":
+            monkeypatch.setattr(changes, "CHANGED_FILES", NEW_NAMES - 1)
+        case "their paths":
+            monkeypatch.setattr(changes, "CHANGED_NAME_BYTES", 13 * NEW_NAMES - 1)
+        case _:
+            few = WalkLimits(entries=NEW_NAMES // 2) if bound == "names" else WalkLimits(name_bytes=10 * NEW_NAMES)
+            monkeypatch.setattr(overlay_layout, "LOOK_LIMITS", few)
+            monkeypatch.setattr(full_checkout, "LOOK_LIMITS", few)

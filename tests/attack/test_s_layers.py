@@ -114,6 +114,62 @@ def test_s19_a_package_that_runs_while_it_is_installed_has_no_network_and_cannot
     assert proof.stat().st_uid == os.geteuid()
 
 
+def test_s19_the_build_of_a_source_distribution_has_no_network_and_writes_only_its_layer(bench: Bench) -> None:
+    """Nor is it run to learn its requirements. Controls: the same code on the host reaches the index; another source
+    distribution beside it, which cannot be built, is left out, and said.
+    """
+    steal = f"""
+import os, socket, urllib.request
+def reach():
+    found = []
+    urls = ["http://localhost:{bench.index.port}/stolen/"]
+    for opener in (urllib.request.build_opener(), urllib.request.build_opener(
+            urllib.request.ProxyHandler({{"http": "http://127.0.0.1:3128"}}))):
+        try:
+            opener.open(urls[0], timeout=2)
+            found.append("answered")
+        except urllib.error.HTTPError:
+            found.append("reached")
+        except OSError:
+            pass
+    return found
+"""
+    control = f"import urllib.error\n{steal}\nprint(reach())"
+    done = subprocess.run([sys.executable, "-c", control], capture_output=True, text=True, check=True)
+    assert "reached" in done.stdout, "void"
+    assert [path for path in bench.index.asked if "stolen" in path], "void"
+    bench.index.asked.clear()
+
+    backend = f"""import urllib.error, zipfile
+{steal}
+def build_wheel(folder, config=None, metadata=None):
+    written = []
+    for place in ("/etc", "/usr/lib/python3", "/usr/local/bin", "/sandbox-layers", "/", "/workspace/.git"):
+        try:
+            open(place + "/evil", "w")
+            written.append(place)
+        except OSError:
+            pass
+    name = "evil-1-py3-none-any.whl"
+    with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
+        wheel.writestr("evil.py", "proof = " + repr((reach(), written)))
+        wheel.writestr("evil-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: evil\\nVersion: 1\\n")
+        wheel.writestr("evil-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("evil-1.dist-info/RECORD", "evil.py,,\\n")
+    return name
+"""
+    bench.index.add_source("evil", "1", {"backend.py": backend}, ("broken",))
+    bench.index.add_source("broken", "1", {"backend.py": "raise SystemExit(1)"})
+    use = "import evil\nassert evil.proof == ([], []), evil.proof\n"
+    summary = bench.run({"pyproject.toml": PROJECT, "use.py": use})
+    assert summary.verified, summary.runs[0].stderr_tail
+    assert [path for path in bench.index.asked if "stolen" in path] == []
+    (key,) = summary.runs[0].layers
+    with Workbench(bench.home) as workbench:
+        layer = workbench.layer(key).layer
+    assert ([package.name for package in layer.packages], layer.left_out) == (["evil"], ("broken-1.tar.gz",))
+
+
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
     """Control: with the archive's own hash the layer is built."""
     digest = bench.index.add("evil", "1", {"evil.py": ""})

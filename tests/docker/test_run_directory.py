@@ -41,6 +41,8 @@ def test_uncommitted_changes_are_named_and_change_no_verdict(bench: Bench) -> No
         "count": 2,
         "changes": [{"path": "source", "kind": "modified"}, {"path": "new file", "kind": "added"}],
         "complete": True,
+        "included": False,
+        "left_out": [],
     }
 
 
@@ -51,3 +53,20 @@ def test_of_another_commit_it_says_nothing(bench: Bench) -> None:
     bench.upstream.write("source", b"bad\n")
 
     assert Command(bench.home).ok("run", str(bench.upstream.root), "--ref", first)["uncommitted"] is None
+
+
+def test_changes_can_be_included_and_once_committed_are_verified_already(bench: Bench) -> None:
+    sandbox, root = Command(bench.home), bench.upstream.root
+    bench.upstream.write("source", b"worse\n")
+    bench.upstream.write("script", b"x", executable=True)
+
+    text = sandbox("run", str(root), "--include-changes")
+
+    assert text.code == 0, text.stderr
+    assert "and 2 uncommitted changes  tree " in text.stdout
+    assert "this tree is on no branch" in text.stderr
+    (run,) = sandbox.ok("run", str(root), "--include-changes")["runs"]
+    assert (run["stdout_tail"], run["cached"]) == ("worse\n", True)
+    bench.upstream.commit()
+    (run,) = sandbox.ok("run", str(root))["runs"]
+    assert (run["stdout_tail"], run["cached"]) == ("worse\n", True)

@@ -45,6 +45,18 @@ PROJECTS = {
         {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
         report=True,
     ),
+    "node": Project(
+        "node",
+        {
+            "package.json": '{"name": "calc", "main": "calc.js", "scripts": {"test": "node --test"}}',
+            "calc.js": "exports.add = (a, b) => a + b\n",
+            "test/calc.test.mjs": "import test from 'node:test'\nimport assert from 'node:assert'\n"
+            "import calc from '../calc.js'\ntest('adds', () => assert.equal(calc.add(1, 2), 3))\n",
+            "Makefile": "test:\n\tnpm test\n",
+        },
+        {"calc.js": "exports.add = (a, b) => a - b\n"},
+        report=True,
+    ),
     "rust": Project(
         "rust",
         {
@@ -156,9 +168,10 @@ def test_a_dependency_that_would_need_a_network_is_named_at_once(
     files: Mapping[str, str], sentence: str, tmp_path: Path
 ) -> None:
     """The offline switches of the policy: without them each tool waits for a name that it retries."""
+    never = {"layers": {"fetch": "never"}}
     source = make_repository(tmp_path / "source")
     commit(source, files, "main")
-    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+    with Workbench(tmp_path / "home", environ=os.environ, settings=never, allow_file=True) as workbench:
         run = run_branch(workbench, source, "main").runs[0]
     assert run.verdict is Verdict.FAILED
     assert run.cause is not None

@@ -12,7 +12,15 @@ from sandbox.capabilities import profile_probes
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
-from sandbox.profiles import MARKER_BYTES, Profile, detect_profile, find_matches, load_profiles, require_usable
+from sandbox.profiles import (
+    MARKER_BYTES,
+    Profile,
+    add_suggested_file,
+    detect_profile,
+    find_matches,
+    load_profiles,
+    require_usable,
+)
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -43,6 +51,7 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "make": "build",
         "make-check": "build",
         "meson": "build",
+        "node": "node",
         "perl": "perl",
         "python": "python",
         "rust": "rust",
@@ -98,6 +107,13 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("autotools-over-cmake-without-tests", {"configure.ac": b"", "CMakeLists.txt": b"project(x)"}, "autotools"),
     ("cmake-with-tests-over-autotools", {"configure.ac": b"", "CMakeLists.txt": TESTED}, "cmake"),
     ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": b"  INCLUDE(CTest)\n"}, "cmake"),
+    ("node", {"package.json": b"{}"}, "node"),
+    ("node-tools-beside-make", {"package.json": b'{"devDependencies": {}}', "Makefile": b"check:\n"}, "make-check"),
+    ("node-tests-over-make", {"package.json": b'{"scripts": {"test": "tap"}}', "Makefile": b"test:\n"}, "node"),
+    ("node-tests-beside-python", {"package.json": b'{\n "test": "jest"}', "pyproject.toml": PACKAGE}, "python"),
+    ("node-package-over-setup-py", {"package.json": b'{\n  "main": "i.js"\n}', "setup.py": b""}, "node"),
+    ("node-package-beside-cmake", {"package.json": b'{"main": "i.js"}', "CMakeLists.txt": TESTED}, "cmake"),
+    ("node-native-over-cmake-without-tests", {"binding.gyp": b"{}", "CMakeLists.txt": b""}, "node"),
     ("space", SPACE, "space"),
     ("space-over-all", {**SPACE, "pyproject.toml": b"", "Makefile": b"test:\n"}, "space"),
     ("space-another-project", {**SPACE, "CMakeLists.txt": b"project(other)"}, "cmake"),
@@ -335,3 +351,50 @@ def test_g17_no_profile_takes_arguments_from_outside(shipped: dict[str, Profile]
             assert all(isinstance(part, str) for part in check.argv)
             with pytest.raises(ValueError, match="frozen"):
                 check.argv = ("id",)  # type: ignore[misc]  # that it cannot be set is the point
+
+
+SERVICE = """[[service]]
+name = "db"
+image = "postgres"
+ready = ["pg_isready"]
+port = 5432
+"""
+
+
+def test_a_profile_that_extends_a_shipped_one_runs_what_that_runs(tmp_path: Path) -> None:
+    shipped = find_resources("policies") / "profiles"
+    (tmp_path / "django.toml").write_text(f'extends = "python"\nlabel = "Django"\n{SERVICE}')
+    (tmp_path / "python.toml").write_text(f'extends = "python"\n{SERVICE}')
+    found = load_profiles([shipped, tmp_path], WORKSPACE)
+    python, django = load_profiles([shipped], WORKSPACE)["python"], found["django"]
+    assert (django.image, django.checks, django.layers) == (python.image, python.checks, python.layers)
+    assert [service.name for service in django.services] == ["db"]
+    assert django.markers == ()
+    assert found["python"] == python.model_copy(update={"services": django.services})
+
+
+@pytest.mark.parametrize("origin", ["django", "nothing", "bad"])
+def test_a_profile_extends_no_other_than_a_shipped_one(tmp_path: Path, origin: str) -> None:
+    (tmp_path / "bad.toml").write_text("image = 1")
+    (tmp_path / "django.toml").write_text(f'extends = "{origin}"\nlabel = "Django"\n')
+    found = load_profiles([find_resources("policies") / "profiles", tmp_path], WORKSPACE)["django"]
+    assert "no usable shipped profile" in found.problem
+
+
+@pytest.mark.parametrize(
+    "more",
+    [SERVICE, SERVICE.replace("db", "other"), 'checks = ["nothing"]', "limits = { memory_byte = 1 }"],
+    ids=["same name", "same port", "unknown check", "unknown limit"],
+)
+def test_services_that_cannot_be_are_a_mistake_of_the_file(tmp_path: Path, more: str) -> None:
+    (tmp_path / "own.toml").write_text(f'extends = "python"\nlabel = "x"\n{SERVICE}{more}\n')
+    assert load_profiles([find_resources("policies") / "profiles", tmp_path], WORKSPACE)["own"].problem
+
+
+def test_a_repository_suggests_services_for_checks_of_its_profile(shipped: dict[str, Profile]) -> None:
+    content = f'{SERVICE}checks = ["test"]\n[service.check_env]\nPGHOST = "127.0.0.1"\n'.encode()
+    found = add_suggested_file(shipped["python"], content, WORKSPACE)
+    assert found.checks == shipped["python"].checks
+    assert [(s.name, s.checks, s.check_env) for s in found.services] == [("db", ("test",), {"PGHOST": "127.0.0.1"})]
+    with refused(ErrorCode.INVALID_INPUT):
+        add_suggested_file(found, content, WORKSPACE)

@@ -13,14 +13,16 @@ from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
-from sandbox.workbench.checks import gate, layer_list
-from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.checks import gate
+from sandbox.workbench.checks.layers import find_last_tree
+from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -112,17 +114,18 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
 
 def _package_lines(services: Services, task: Task) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them."""
-    profile, tree = layer_list.find_tree(services, task)
+    tree = find_last_tree(services, task)
     lines = []
-    for rule in profile.layers:
-        manifest = read_manifest(tree.git, tree.tree)
+    for rule in load_task_profile(services, task).layers:
+        plan = plan_layer(tree.git, tree.tree, rule)
+        if plan is None:
+            continue
         found = find_registries(rule.ecosystem, services.settings.registries, services.environ)
         hosts = ", ".join(str(host.destination) for host in found.hosts)
-        wanted = sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})
-        lines += [f"fetches {rule.ecosystem} packages from {hosts}", f"asked for by manifests: {len(wanted)}, and what"]
-        lines[-1] += " they depend on"
-        lines += [f"  {_spell_out(text)}" for text in wanted]
-        lines += [f"not used: {_spell_out(entry.text)} ({entry.reason.value})" for entry in manifest.refused]
+        lines.append(f"fetches {rule.ecosystem} packages from {hosts}")
+        lines.append(f"asked for by manifests: {len(plan.wanted)}, and what they depend on")
+        lines += [f"  {_spell_out(text)}" for text in plan.wanted]
+        lines += [f"not used: {_spell_out(entry.text)} ({entry.reason.value})" for entry in plan.refused]
     return lines or ["its profile fetches no packages"]
 
 

@@ -1,4 +1,4 @@
-"""Use-cases on background runs: start checks without waiting, read their progress, wait, stop.
+"""Use-cases on background runs: start checks or a fetch of packages without waiting, read progress, wait, stop.
 
 Theory. A client gives up on a call after a minute, and a build takes twenty. So the checks run in a thread that belongs
 to no call. Any caller that knows the run id can ask for the result: the call that started the checks, a later session,
@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, TaskStatus, Verification
+from sandbox.models.layers import PreparedLayers
 from sandbox.store.background_runs import (
     BackgroundRunRecord,
     RunFailure,
@@ -33,6 +34,7 @@ from sandbox.store.records import find_task
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
 from sandbox.workbench.controller.background_threads import BackgroundThread, BackgroundThreads
@@ -48,8 +50,10 @@ _LOOK_S = 0.25
 _START_WAIT_S = 60.0
 _log = logging.getLogger(__name__)
 
-Work = Callable[[Watch, str], tuple[CheckRun, ...] | Verification]
-"""Runs the checks with this watch. The last check gets this run id."""
+Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers"
+
+Work = Callable[[Watch, str], Result]
+"""Runs the checks, or builds the layers, with this watch. The last check gets this run id."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,10 @@ def _run(home: Home, which: tuple[str, Question], watch: Watch, work: Work, thre
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
         except SandboxError as error:
-            tracker.fail(error)
+            if error.reason == STOPPED:
+                tracker.finish(())
+            else:
+                tracker.fail(error)
         except Exception:  # noqa: BLE001 - the edge of a thread: the waiting caller gets a code, our log the trace
             _log.exception("a background run failed")
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
@@ -142,18 +149,22 @@ class _Tracker:
             watch.queued(position)
 
         def on_output(stream: str, chunk: bytes) -> None:
-            self._tail += chunk[-_TAIL_BYTES:]
-            del self._tail[:-_TAIL_BYTES]
-            self._change_soon()
+            self._add_output(chunk)
             if watch.follow is not None:
                 watch.follow(stream, chunk)
 
-        return replace(watch, starts=on_start, queued=on_queue, follow=on_output)
+        def on_building(line: str) -> None:
+            self._add_output(f"{line}\n".encode())
+            watch.building(line)
 
-    def finish(self, result: tuple[CheckRun, ...] | Verification) -> None:
+        return replace(watch, starts=on_start, queued=on_queue, follow=on_output, building=on_building)
+
+    def finish(self, result: Result) -> None:
         """Record the result of the run."""
         if isinstance(result, Verification):
             self._end(state="finished", verification=result)
+        elif isinstance(result, PreparedLayers):
+            self._end(state="finished", prepared=result)
         else:
             self._end(state="finished", runs=result)
 
@@ -179,6 +190,11 @@ class _Tracker:
 
     def _deadline_s(self) -> float:
         return round(self._seconds_since_start() + self._timeout_s, 3)
+
+    def _add_output(self, chunk: bytes) -> None:
+        self._tail += chunk[-_TAIL_BYTES:]
+        del self._tail[:-_TAIL_BYTES]
+        self._change_soon()
 
     def _change_soon(self) -> None:
         if self._pending_write is None:
@@ -253,7 +269,7 @@ def _find_run(home: Home, run_id: str) -> BackgroundRun:
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed",
             details=f"{record.operation} of {record.task_id}, {' '.join(record.check_ids)}",
-            hint="Run the check again. The log of its output was kept: `sandbox check log`.",
+            hint="Ask for it again. The log of a check's output was kept: `sandbox check log`.",
         )
     return _build_answer(record)
 
@@ -291,6 +307,7 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
         last_lines=record.last_lines if running else (),
         runs=record.runs,
         verification=record.verification,
+        prepared=record.prepared,
     )
 
 

@@ -70,7 +70,8 @@ def run_in_rooms(
     limits of a checkout or a full disk.
     """
     setup = resolve_guest_setup(services, request.profile, watch.building)
-    setup = add_layers(services, setup, request.profile, TreeOfCommit(source.git, source.tree, source.commit), watch)
+    tree = TreeOfCommit(source.git, source.tree, source.commit)
+    setup = add_layers(services, setup, request.profile, tree, watch, refresh=options.refresh)
     runner = _ChainRunner(services, source, request, setup, options)
     chains = split_into_chains(request.checks)
     with hold_layers(services, setup):

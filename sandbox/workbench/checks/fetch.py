@@ -180,7 +180,11 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "npm_config_fund": "false",
             "npm_config_update_notifier": "false",
         },
-        "rust": {"CARGO_HTTP_CAINFO": CA_FILE_TARGET, "CARGO_NET_OFFLINE": "false"},
+        "rust": {
+            "CARGO_HTTP_CAINFO": CA_FILE_TARGET,
+            "CARGO_NET_OFFLINE": "false",
+            "SPACE_INDEX": registries.indexes[0],  # cargo has no variable for it: the fetch writes a file
+        },
         "go": {"GOPROXY": registries.indexes[0]},
     }
     return common | own[ecosystem]
@@ -197,7 +201,7 @@ def run_step(
     run_id, check, directories = which
     with defer_interrupts() as interrupted:
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
-        demand = demand_memory(services, check, layer)
+        demand = demand_memory(services, (check.limits,), layer)
         with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, directories, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))

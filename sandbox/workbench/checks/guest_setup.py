@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox import images
 from sandbox.checks.execute import GuestLayer
+from sandbox.engine.image_types import Image
+from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images import SUPERVISOR, has_recipe, resolve_image
+from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
+from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
-from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.guest_memory import count_host_bytes
+from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 
 
 @dataclass(frozen=True)
 class GuestSetup:
-    """Image and runtime of a profile's guests, and the layers of dependencies of one tree."""
+    """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree."""
 
     image_digest: str
     runtime: str
     layers: tuple[GuestLayer, ...] = ()
+    services: tuple[ServiceSetup, ...] = ()
 
 
 Building = Callable[[str], None]
@@ -37,20 +43,65 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     """
     if building is not None and not services.supervisor_paths:  # the first check of this controller
         _resolve_or_build(services, SUPERVISOR, building)
-    return GuestSetup(
-        _resolve_or_build(services, choose_image_reference(services.settings, profile), building),
-        choose_runtime(services, profile.name),
-    )
+    name, packages = choose_image_reference(services.settings, profile), choose_packages(services.settings, profile)
+    digest = _resolve_or_build(services, name, building).digest
+    if packages:
+        digest = _derive(services, digest, name, packages, building)
+    runtime = choose_runtime(services, profile.name)
+    return GuestSetup(digest, runtime, services=_resolve_services(services, profile, runtime, building))
 
 
-def _resolve_or_build(services: Services, reference: str, building: Building | None) -> str:
+def _derive(
+    services: Services, base_digest: str, name: str, packages: tuple[str, ...], building: Building | None
+) -> str:
+    """The digest of the image with the packages; built at its first use, as images of a recipe are."""
     site = services.image_build_context
     try:
-        return resolve_image(site, reference)
+        return images.resolve_derived(site, base_digest, packages, name)
+    except SandboxError as error:
+        missing = error.code is ErrorCode.IMAGE_MISSING
+        if building is None or not missing or services.settings.images.build == "never":
+            raise
+    building(f"Adding {len(packages)} Debian packages to the image '{name}', once")
+    images.build_derived(site, name, packages, building)
+    return images.resolve_derived(site, base_digest, packages, name)
+
+
+def _resolve_services(
+    services: Services, profile: Profile, runtime: str, building: Building | None
+) -> tuple[ServiceSetup, ...]:
+    if profile.services and runtime in OWN_KERNEL_RUNTIMES:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The profile '{profile.name}' has services, which the runtime {runtime} cannot run",
+            details="Its guests have a network of their own each, so a check would not find its service.",
+            hint=f'Set profiles.{profile.name}.runtime = "runc", or remove the services (docs/services.md).',
+        )
+    return tuple(_resolve_service(services, rule, building) for rule in profile.services)
+
+
+def _resolve_service(services: Services, rule: ServiceRule, building: Building | None) -> ServiceSetup:
+    image = _resolve_or_build(services, rule.image, building)
+    argv = rule.argv or image.command
+    if not argv:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The image '{rule.image}' of the service '{rule.name}' has no command of its own",
+            hint="Give the service an `argv` (docs/services.md).",
+        )
+    bound = services.policies.container.container.memory_of_all_guests(count_host_bytes())
+    limits = rule.limits.within_host(os.cpu_count() or 1, bound)
+    return ServiceSetup(rule=rule.model_copy(update={"limits": limits}), image_digest=image.digest, argv=argv)
+
+
+def _resolve_or_build(services: Services, reference: str, building: Building | None) -> Image:
+    site = services.image_build_context
+    try:
+        return find_usable_image(site, reference)
     except SandboxError as error:
         missing = error.code is ErrorCode.IMAGE_MISSING and has_recipe(services.home, reference)
         if building is None or not missing or services.settings.images.build == "never":
             raise
     building(f"The image '{reference}' is missing; building it takes some minutes, once")
     images.build(site, reference, building)
-    return resolve_image(site, reference)
+    return find_usable_image(site, reference)

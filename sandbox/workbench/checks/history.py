@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import re
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun, RunLog, StreamName
+from sandbox.models import CheckRun, LogName, RunLog
 from sandbox.store import runs
 from sandbox.store.home import Home
-from sandbox.store.records import find_repository, find_task
+from sandbox.store.records import find_repository, find_task, not_found_error
 from sandbox.store.runs import is_run_id
 from sandbox.text import DisplayDecoder
 
 _PIECE = 1 << 16
+_LOG_NAME = re.compile("stdout|stderr|service-[a-z][a-z0-9-]*")
 
 
 def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
@@ -39,20 +41,22 @@ def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
     return run_id
 
 
-def read_log(home: Home, owner_id: str, run_id: str | None, stream: StreamName, *, raw: bool) -> RunLog:
-    """One stream of a run; without `run_id`, of the newest run. `owner_id` may be the id of a run.
+def read_log(home: Home, owner_id: str, run_id: str | None, stream: LogName, *, raw: bool) -> RunLog:
+    """One stream of a run, or the output of a service as `service-NAME`; without `run_id`, of the newest run.
+
+    `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
-    if stream not in {"stdout", "stderr"}:
+    if not _LOG_NAME.fullmatch(stream):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: use stdout or stderr")
     if run_id is None and is_run_id(owner_id):
         owner_id, run_id = runs.find_owner(home, owner_id), owner_id
         run = runs.find_run(home, owner_id, run_id)
     else:
         run = _find_newest_run(home, owner_id) if run_id is None else _find_named_run(home, owner_id, run_id)
+    total, limit = _measure(run, stream)
     content = runs.read_log(home, owner_id, run.run_id, stream)
-    total = run.stdout_bytes if stream == "stdout" else run.stderr_bytes
     return RunLog(
         run_id=run.run_id,
         check_id=run.check_id,
@@ -60,7 +64,19 @@ def read_log(home: Home, owner_id: str, run_id: str | None, stream: StreamName, 
         content=base64.b64encode(content).decode() if raw else _make_safe(content),
         encoding="base64" if raw else "utf-8",
         total_bytes=total,
-        truncated=total > run.usage.limits.output_bytes,
+        truncated=total > limit,
+    )
+
+
+def _measure(run: CheckRun, stream: LogName) -> tuple[int, int]:
+    """How many bytes were written to a stream of a run, and how many are kept at most."""
+    if stream in {"stdout", "stderr"}:
+        return run.stdout_bytes if stream == "stdout" else run.stderr_bytes, run.usage.limits.output_bytes
+    for service in run.services:
+        if stream == f"service-{service.name}":
+            return service.output_bytes, service.limits.output_bytes
+    raise not_found_error(
+        "service", stream.removeprefix("service-"), [s.name for s in run.services], "These ran beside the check."
     )
 
 

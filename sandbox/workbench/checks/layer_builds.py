@@ -9,18 +9,18 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sandbox.checks.execute import CheckDirectories
-from sandbox.dependencies import python_steps as steps
+from sandbox.dependencies.ecosystems import find_steps
+from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, LayerPlan, Step
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
-from sandbox.models.dependencies import Manifest
 from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
 from sandbox.store.home import GIT_MASK
@@ -32,9 +32,9 @@ from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
-FETCH_S, INSTALL_S = 900.0, 600.0
 MAX_ARCHIVES = 1_000
 ARCHIVE_BYTES = 1024**3
+SELECTION_BYTES = 2_000
 _RELEASED = Limits(tmp_bytes=1024**3)
 
 
@@ -44,7 +44,7 @@ class BuildRequest:
 
     rule: LayerRule
     request: str
-    manifest: Manifest
+    plan: LayerPlan
     setup: GuestSetup
     as_of: datetime
     version: int
@@ -87,7 +87,7 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             request=request.request,
             layer=key,
             selection=archives.selection,
-            refused=request.manifest.refused,
+            refused=request.plan.refused,
             accesses=archives.accesses,
             resolved_at=datetime.now(UTC),
         )
@@ -96,24 +96,25 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
 
 
 def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> str:
-    """The key of a layer: equal keys mean equal archives, installed by the same steps in the same image. Pure."""
-    setup = request.setup
+    """The key of a layer: equal keys mean equal archives and files, installed by equal steps in an equal image. Pure."""
+    setup, files = request.setup, request.plan.install_files
     parts = [request.version, request.rule.ecosystem, setup.image_digest, request.platform, setup.runtime]
-    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages)])
+    hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages), hashed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, staging: Path) -> _Archives:
     as_of = request.as_of.strftime("%Y-%m-%dT%H:%M:%SZ")
-    check = _step(services, "fetch", ("sh", "-c", steps.FETCH_SCRIPT, "sh", as_of), FETCH_S, steps.FETCH_ENV)
-    inputs = steps.write_fetch_files(request.manifest, request.rule.needs)
+    steps = find_steps(request.rule.ecosystem)
+    check = _write_check(services, "fetch", steps.fetch, as_of)
     setup = replace(request.setup, layers=())
-    wanted = FetchRequest(request.rule.ecosystem, request.rule.ecosystem, check, setup, inputs)
+    wanted = FetchRequest(request.rule.ecosystem, request.rule.ecosystem, check, setup, request.plan.fetch_files)
     with fetch(services, wanted, watch) as fetched:
         fetched.require_success(request.rule.ecosystem)
-        packages = tuple(_take_archives(fetched.folder / steps.WHEELS, staging))
-        selection = _read_selection(fetched.folder / steps.SELECTION)
-    if wrong := steps.find_mismatches(packages, request.manifest.locked):
+        packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps.describe))
+        selection = _read_selection(fetched.folder / SELECTION)
+    if wrong := steps.find_mismatches(staging, packages, request.plan):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"An archive has another hash than the lock file says: {wrong[0]}",
@@ -123,19 +124,22 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
     return _Archives(staging, packages, selection, fetched.accesses)
 
 
-def _take_archives(folder: Path, target: Path) -> list[LayerPackage]:
+_Describe = Callable[[str, str], LayerPackage]
+
+
+def _take_archives(folder: Path, target: Path, describe: _Describe) -> list[LayerPackage]:
     """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         names = sorted(entry.name for entry in os.scandir(handle))
         if not 0 < len(names) <= MAX_ARCHIVES:
             raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
-        return [_take_archive(handle, target / name) for name in names]
+        return [_take_archive(handle, target / name, describe) for name in names]
     finally:
         os.close(handle)
 
 
-def _take_archive(folder: int, target: Path) -> LayerPackage:
+def _take_archive(folder: int, target: Path, describe: _Describe) -> LayerPackage:
     fd = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(fd, "rb") as stream, target.open("xb") as copy:
         found = os.fstat(fd)
@@ -146,7 +150,7 @@ def _take_archive(folder: int, target: Path) -> LayerPackage:
     with target.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     try:
-        return steps.describe_wheel(target.name, digest)
+        return describe(target.name, digest)
     except ValueError as error:
         raise _unusable(str(error)) from error
 
@@ -154,7 +158,20 @@ def _take_archive(folder: int, target: Path) -> LayerPackage:
 def _read_selection(path: Path) -> str:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as stream:
-        return ascii(stream.read(200).decode("ascii", "replace").strip())[1:-1]
+        return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
+
+
+def _read_left_out(path: Path, packages: tuple[LayerPackage, ...]) -> tuple[str, ...]:
+    """Names of archives in a file that code of packages may have changed: other names are not taken from it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ()
+    with os.fdopen(fd, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ()
+        lines = stream.read(MAX_ARCHIVES * 300).decode("utf-8", "replace").splitlines()
+    return tuple(sorted({p.file for p in packages} & set(lines)))
 
 
 def _install(
@@ -162,6 +179,7 @@ def _install(
 ) -> Layer:
     """Install the archives in a guest without a way out, and publish what it wrote."""
     key, began = key_and_start
+    steps = find_steps(request.rule.ecosystem)
     recorder = build_room_recorder(services, replace(request.setup, layers=()), request.rule.ecosystem)
     run_id = new_run_id(services.presence)
     room = services.home.clean_room(run_id)
@@ -170,19 +188,23 @@ def _install(
             room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
         )
         try:
-            lay_out(room, directories, {".git": GIT_MASK})
-            archives.folder.rename(directories.workspace / steps.WHEELS)
-            (directories.workspace / steps.WHEELS).chmod(0o755)
-            check = _step(services, "install", ("sh", "-c", steps.INSTALL_SCRIPT), INSTALL_S, steps.INSTALL_ENV)
+            lay_out(room, directories, {**request.plan.install_files, ".git": GIT_MASK})
+            archives.folder.rename(directories.workspace / steps.archives)
+            (directories.workspace / steps.archives).chmod(0o755)
+            check = _write_check(services, "install", steps.install)
             recorder = replace(recorder, logs=room / "logs")
             run = run_step(services, recorder, (run_id, check, directories), watch, request.rule.ecosystem)
             _require_installed(run)
-            built = directories.workspace / steps.ENVIRONMENT
+            built = directories.workspace / steps.built
+            left_out = _read_left_out(directories.workspace / LEFT_OUT, archives.packages)
+            if left_out:
+                watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
             size = seal_tree(built, (os.geteuid(), os.getegid()))
             layer = Layer(
                 key=key,
                 ecosystem=request.rule.ecosystem,
-                packages=archives.packages,
+                packages=tuple(p for p in archives.packages if p.file not in left_out),
+                left_out=left_out,
                 image_digest=request.setup.image_digest,
                 platform=request.platform,
                 runtime=request.setup.runtime,
@@ -211,10 +233,11 @@ def _require_installed(run: CheckRun) -> None:
         )
 
 
-def _step(services: Services, name: str, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> Check:
+def _write_check(services: Services, name: str, step: Step, *arguments: str) -> Check:
+    argv = ("sh", "-c", step.script, "sh", *arguments)
     limits = services.policies.container.container.within_ceiling(_RELEASED)
     limits = limits.model_copy(update={"cpus": min(limits.cpus, os.cpu_count() or 1)})
-    return Check(id=name, label=name, argv=argv, env=dict(env), timeout_s=timeout_s, limits=limits)
+    return Check(id=name, label=name, argv=argv, env=dict(step.env), timeout_s=step.timeout_s, limits=limits)
 
 
 def _unusable(what: str) -> SandboxError:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from sandbox.git import objects
-from sandbox.models import Task
+from typing import TYPE_CHECKING
+
 from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
-from sandbox.profiles import Profile
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, build_layers
-from sandbox.workbench.checks.manifests import read_manifest
+from sandbox.workbench.checks.layers import build_layers, find_last_tree
+from sandbox.workbench.checks.manifests import plan_layer
+from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.approved_state import require_approved
+
+if TYPE_CHECKING:
+    from sandbox.dependencies import bill_of_materials
+else:  # its library takes 0.3 s to load (docs/adr/0003)
+    bill_of_materials = LazyModule("sandbox.dependencies.bill_of_materials")
 
 _SHORTEST = 6  # characters of a key that are enough to name a layer
 
@@ -35,29 +40,39 @@ def show_layer(services: Services, key: str) -> LayerDetails:
     )
 
 
-def build_for_task(services: Services, task_id: str, watch: Watch, expected_commit: str | None) -> PreparedLayers:
-    """Build the layers that the manifests of a task's last commit ask for, if they are missing.
+def write_bill_of_materials(services: Services, key: str) -> str:
+    """The CycloneDX document of one layer, as JSON. Raises: `not_found`."""
+    return bill_of_materials.write_bill_of_materials(_find(LayerStore(services.home), key))
 
-    Raises: `not_found`; `conflict` if the last commit is not `expected_commit`; as `build_layers`.
+
+def require_commit(services: Services, task_id: str, expected_commit: str | None) -> None:
+    """Raises: `not_found`; `conflict` if the task's last commit is not `expected_commit`."""
+    require_approved("commit", find_task(services.home, task_id).head_commit, expected_commit)
+
+
+def build_for_task(
+    services: Services, task_id: str, watch: Watch, expected_commit: str | None, *, refresh: bool
+) -> PreparedLayers:
+    """Build the layers that the manifests of a task's last commit ask for, if they are missing; all with `refresh`.
+
+    Raises: as `require_commit` and `build_layers`.
     """
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
-    profile, tree = find_tree(services, task)
+    profile, tree = load_task_profile(services, task), find_last_tree(services, task)
     setup = resolve_guest_setup(services, profile, watch.building)
     store = LayerStore(services.home)
-    built = build_layers(services, setup, profile, tree, watch)
+    built = build_layers(services, setup, profile, tree, watch, refresh=refresh)
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
-        refused=tuple(r for rule in profile.layers for r in read_manifest(tree.git, tree.tree, rule.folder).refused),
+        refused=tuple(
+            entry
+            for rule in profile.layers
+            if (plan := plan_layer(tree.git, tree.tree, rule))
+            for entry in plan.refused
+        ),
     )
-
-
-def find_tree(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
-    """The profile of a task, and the tree of its last commit. Raises: `not_found`."""
-    _, git = services.repositories.open(task.repo_id)
-    tree = TreeOfCommit(git, objects.tree_of(git, task.head_commit), task.head_commit)
-    return load_task_profile(services, task), tree
 
 
 def _summarize(store: LayerStore, layer: Layer) -> LayerSummary:

@@ -16,35 +16,32 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
-from sandbox.dependencies.python_environment import TARGET, build_environment
+from sandbox.dependencies.environment import build_environment, target
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import commit_time
+from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
-from sandbox.models import Actor
+from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.dependencies import python_steps
-    from sandbox.models.dependencies import Manifest
+    from sandbox.dependencies.layer_plan import LayerPlan
     from sandbox.models.layers import Layer, LayerRule
     from sandbox.workbench.checks import layer_builds, manifests
 else:  # loaded when a layer is not known yet (docs/adr/0003)
-    python_steps = LazyModule("sandbox.dependencies.python_steps")
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 1
+VERSION = 2
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
-
-_FALLBACKS = {ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, ErrorCode.TIMEOUT}
 
 
 @dataclass(frozen=True)
@@ -56,40 +53,53 @@ class TreeOfCommit:
     commit: str
 
 
+def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
+    """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
+    _, git = services.repositories.open(task.repo_id)
+    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit)
+
+
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
     """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
     return _add_layers(services, setup, profile, tree, lambda *_: None)
 
 
-def add_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch) -> GuestSetup:
+def add_layers(
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
+) -> GuestSetup:
     """As `add_known_layers`, and builds a layer that is missing, if a person or a program asks and the setting
     `layers.fetch` allows it.
 
-    When its packages cannot be fetched, the checks run without it and `watch.building` says why. Raises:
-    `policy_violation` for a package with another hash than the lock file's; as `build_layer`.
+    `refresh`: choose the packages anew, also for manifests that led to a layer before. When packages cannot be fetched,
+    or could not a few minutes ago, the checks run without the layer, or with the one that is there, and
+    `watch.building` says why. Raises: `policy_violation` for a package with another hash than the lock file's; as
+    `build_layer`.
     """
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
         return add_known_layers(services, setup, profile, tree)
 
-    def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
+    def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         try:
-            return build_missing(rule, request, manifest)
+            return build_missing(rule, request, plan)
         except SandboxError as error:
-            if error.code not in _FALLBACKS:
+            if error.code not in FETCH_FAILURES and error.reason != STOPPED:
                 raise
-            watch.building(_explain_absence(error))
-            return None
+            store = LayerStore(services.home)
+            known = store.find_resolution(request)
+            watch.building(_explain_absence(error, known=known is not None))
+            return store.find(known.layer) if known else None
 
-    build_missing = _builder(services, setup, tree, watch)
-    return _add_layers(services, setup, profile, tree, build)
+    build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
+    return _add_layers(services, setup, profile, tree, build, refresh=refresh)
 
 
 def build_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
 ) -> tuple[Layer, ...]:
-    """The layers that the tree's manifests ask for; missing ones are built, whoever asks.
+    """The layers that the tree's manifests ask for; missing ones are built, whoever asks. `refresh`: as `add_layers`.
 
-    Raises: `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
+    An attempt that failed a moment ago is repeated. Raises: a `conflict` with reason `stopped` when `watch.cancelled`;
+    `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
     """
     if services.settings.layers.fetch == "never":
         raise SandboxError(
@@ -98,26 +108,31 @@ def build_layers(
             hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
         )
     store = LayerStore(services.home)
-    used = _add_layers(services, setup, profile, tree, _builder(services, setup, tree, watch)).layers
+    build = _builder(services, setup, tree, watch, retry=True, refresh=refresh)
+    used = _add_layers(services, setup, profile, tree, build, refresh=refresh).layers
     return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
 
 
-def _builder(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Build:
-    def build(rule: LayerRule, request: str, manifest: Manifest) -> Layer | None:
+def _builder(
+    services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch, *, retry: bool, refresh: bool
+) -> _Build:
+    def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         store = LayerStore(services.home)
-        with services.home.locked(f"layer-{request[:32]}"):  # who waited here finds it there
-            if resolution := store.find_resolution(request):
+        with attempt(services.home, request, watch, retry=retry):
+            if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
                 return store.find(resolution.layer)
-            wanted = layer_builds.BuildRequest(rule, request, manifest, setup, _date_of(tree), VERSION, PLATFORM)
+            alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
+            wanted = layer_builds.BuildRequest(rule, request, plan, alone, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
 
 
-def _explain_absence(error: SandboxError) -> str:
+def _explain_absence(error: SandboxError, *, known: bool) -> str:
     """The cause and what to do, on one line: it stands before the runs of the checks."""
     seen = next(iter(error.details.splitlines()), "")
-    return f"Without the packages that the project asks for: {error.brief}. {seen} {error.hint}"
+    which = "With the packages that were chosen before" if known else "Without the packages that the project asks for"
+    return f"{which}: {error.brief}. {seen} {error.hint}"
 
 
 @contextmanager
@@ -130,24 +145,24 @@ def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
         yield
 
 
-_Build: TypeAlias = "Callable[[LayerRule, str, Manifest], Layer | None]"
+_Build: TypeAlias = "Callable[[LayerRule, str, LayerPlan], Layer | None]"
 
 
 def _add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build, *, refresh: bool = False
 ) -> GuestSetup:
     store = LayerStore(services.home)
     layers = []
     for rule in profile.layers:
-        request, manifest = _find_request(services, store, setup, rule, tree)
+        request, plan = _find_request(services, store, setup, rule, tree)
         if not request:
             continue
-        known = store.find_resolution(request)
-        layer = (
-            store.find(known.layer)
-            if known
-            else build(rule, request, manifest or manifests.read_manifest(tree.git, tree.tree, rule.folder))
-        )
+        known = None if refresh else store.find_resolution(request)
+        if known:
+            layer = store.find(known.layer)
+        else:
+            plan = plan or manifests.plan_layer(tree.git, tree.tree, rule)
+            layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
     return replace(setup, layers=tuple(layers))
@@ -155,21 +170,22 @@ def _add_layers(
 
 def _find_request(
     services: Services, store: LayerStore, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit
-) -> tuple[str, Manifest | None]:
-    """The digest of what a tree asks for, '' if it needs no layer; and its manifest, if it had to be read."""
+) -> tuple[str, LayerPlan | None]:
+    """The digest of what a tree asks for, '' if it needs no layer; and the plan, if manifests had to be read."""
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
     context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known.request, None
-    manifest = manifests.read_manifest(tree.git, tree.tree, rule.folder)
     request = ""
-    if python_steps.needs_layer(manifest):
-        files = {name: text.decode() for name, text in python_steps.write_fetch_files(manifest, rule.needs).items()}
-        locked = sorted((p.name, p.version, p.hashes) for p in manifest.locked)
+    if plan := manifests.plan_layer(tree.git, tree.tree, rule):
+        files = [
+            {name: text.decode() for name, text in part.items()} for part in (plan.fetch_files, plan.install_files)
+        ]
+        locked = sorted((p.name, p.version, p.hashes) for p in plan.locked)
         request = _digest([files, locked, *context])
     store.save_source(source, LayerSource(request=request))
-    return request, manifest
+    return request, plan
 
 
 def _identify_rule(rule: LayerRule) -> dict[str, object]:
@@ -178,7 +194,8 @@ def _identify_rule(rule: LayerRule) -> dict[str, object]:
 
 
 def _mount(store: LayerStore, layer: Layer) -> GuestLayer:
-    return GuestLayer(layer.key, LayerMount(store.tree(layer), PurePosixPath(TARGET)), build_environment(PATH))
+    mount = LayerMount(store.tree(layer), PurePosixPath(target(layer.ecosystem)))
+    return GuestLayer(layer.key, mount, build_environment(layer.ecosystem, PATH))
 
 
 def _date_of(tree: TreeOfCommit) -> datetime:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandbox.dependencies.collection import LOCK_BYTES, ReadFile
-from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
+from sandbox.dependencies.ecosystems import find_steps
+from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
 from sandbox.git.objects import find_blob, find_tree, list_named_entries
 from sandbox.git.process import Git
-from sandbox.models.dependencies import Manifest
+from sandbox.models.layers import LayerRule
 from sandbox.policy.paths import path_bytes
 
 
-def read_manifest(git: Git, tree: str, folder: str = "") -> Manifest:
-    """What the checks of a tree, or of one folder of it, need. Files outside the folder are not read.
-
-    Raises: `not_found` for a damaged clone.
+def plan_layer(git: Git, tree: str, rule: LayerRule) -> LayerPlan | None:
+    """What the checks of a tree, or of the rule's folder in it, need; None if that is no package. Files outside the
+    folder are not read. Raises: `not_found` for a damaged clone.
     """
-    top = find_tree(git, tree, path_bytes(folder)) if folder else tree
-    return select_requirements(read_python_manifest(_reader(git, top) if top else lambda _: None))
+    steps = find_steps(rule.ecosystem)
+    top = find_tree(git, tree, path_bytes(rule.folder)) if rule.folder else tree
+    return steps.plan(_reader(git, top, steps.manifests), rule.needs) if top else None
 
 
-def _reader(git: Git, tree: str) -> ReadFile:
+def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
     """Reads files of a tree: the usual ones together, those that they include one by one."""
     usual = {
         entry.path.decode(): entry
-        for entry in list_named_entries(git, tree, [path.encode() for path in MANIFESTS])
+        for entry in list_named_entries(git, tree, [path.encode() for path in manifests])
         if entry.mode in {REGULAR, EXECUTABLE}
     }
     small = {path: entry.oid for path, entry in usual.items() if (entry.size or 0) <= LOCK_BYTES}
@@ -34,7 +37,7 @@ def _reader(git: Git, tree: str) -> ReadFile:
     def read(path: str) -> bytes | None:
         if path in usual:
             return contents.get(path, bytes(LOCK_BYTES + 1))  # too large: its reader refuses it by its size
-        oid = None if path in MANIFESTS else find_blob(git, tree, path.encode())
+        oid = None if path in manifests else find_blob(git, tree, path.encode())
         return None if oid is None else next(read_blobs(git, [oid]))
 
     return read

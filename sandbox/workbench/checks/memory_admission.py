@@ -9,7 +9,7 @@ start and find no memory later; the kernel then holds the bound, and the verdict
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from sandbox.workbench.tasks.guest_cleanup import remove_idle_container
 if TYPE_CHECKING:
     from sandbox.engine.container_types import ContainerSummary
     from sandbox.engine.guest_group import GuestGroup
-    from sandbox.models import Check
+    from sandbox.models import Limits
 
 LOOK_INTERVAL_S = 1.0
 """Shortest time between two looks at the containers while the same checks run."""
@@ -41,11 +41,14 @@ class _Look:
     at: float
 
 
-def demand_memory(services: Services, check: Check, owner: str) -> MemoryAdmission:
-    """The demand of one check. `owner`: the task or repository of its ticket. Raises: as `find_guest_group`."""
+def demand_memory(services: Services, limits: Iterable[Limits], owner: str) -> MemoryAdmission:
+    """The demand of one check, with the limits of its guest and of those of its services. `owner`: the task or
+    repository of its ticket. Raises: as `find_guest_group`.
+    """
     group = find_guest_group(services)
     bound = services.policies.container.container.memory_of_all_guests(count_host_bytes())
-    return MemoryAdmission(services, group, min(bound, group.memory_bytes or bound), check.limits.memory_bytes, owner)
+    needed = sum(one.memory_bytes for one in limits)
+    return MemoryAdmission(services, group, min(bound, group.memory_bytes or bound), needed, owner)
 
 
 class MemoryAdmission:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,13 @@ from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_wh
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.jobs import with_jobs
+from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.context.advice import no_checks_error
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
-from sandbox.models import Check, CheckRun, Remark
+from sandbox.models import Check, CheckRun, Remark, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import not_found_error, save_run
@@ -26,6 +28,7 @@ from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
+from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.layout import WorktreePaths
@@ -50,11 +53,15 @@ def run_one(
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
-        demand = demand_memory(services, check, owner)
+        companions = find_services(recorder.guest, check.id)
+        demand = demand_memory(services, (check.limits, *(c.rule.limits for c in companions)), owner)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, place, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
-            with services.disk.admit(Writer.CHECK, _demand_of_run(check)):
+            with (
+                services.disk.admit(Writer.CHECK, _demand_of_run(check, companions)),
+                _surround(services, recorder, which, companions) as place,
+            ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
             run = add_disk_usage(run, disk)
         save_run(services.home, owner, run)
@@ -62,9 +69,32 @@ def run_one(
     return run
 
 
-def _demand_of_run(check: Check) -> Demand:
-    """The logs of both streams, and the record. The check's own files are watched while it runs."""
-    return Demand(2 * check.limits.output_bytes, 4) + RECORD_DEMAND
+def _demand_of_run(check: Check, companions: Sequence[ServiceSetup]) -> Demand:
+    """The logs of both streams and of services, and the record. The check's own files are watched while it runs."""
+    logs = 2 * check.limits.output_bytes + sum(c.rule.limits.output_bytes for c in companions)
+    return Demand(logs, 4 + len(companions)) + RECORD_DEMAND
+
+
+@contextmanager
+def _surround(
+    services: Services,
+    recorder: Recorder,
+    which: tuple[str, Check, CheckDirectories],
+    companions: tuple[ServiceSetup, ...],
+) -> Iterator[CheckDirectories]:
+    """The place of a check, with its services: they have a uid of their own for this run. Costs nothing without."""
+    run_id, check, place = which
+    if not companions:
+        yield place
+        return
+    runner = ServiceRunner(services.guest_engine, services.policies.container, recorder.guest, recorder.logs)
+    with lease_account(services, run_id) as account:
+        beside = RunServices(runner, run_id, companions, account, check.timeout_s)
+        try:
+            yield replace(place, companions=beside)
+        except BaseException:
+            beside.forget_logs()  # the run has no record; the error has the end of the log
+            raise
 
 
 def prepare_task_report(home: Home, task_id: str, site: WorktreePaths) -> Path:
@@ -153,6 +183,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
         layers=setup.layers,
+        services=setup.services,
     )
 
 
@@ -207,6 +238,4 @@ def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:
     """Limit a check to the CPUs of the host, since the engine refuses more, and to the memory of all guests, which it
     could never have; set the number of jobs accordingly. Pure.
     """
-    limits = check.limits
-    most = {"cpus": min(limits.cpus, cpus), "memory_bytes": min(limits.memory_bytes, memory_bytes)}
-    return with_jobs(check.model_copy(update={"limits": limits.model_copy(update=most)}))
+    return with_jobs(check.model_copy(update={"limits": check.limits.within_host(cpus, memory_bytes)}))

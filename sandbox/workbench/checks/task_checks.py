@@ -9,7 +9,6 @@ from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
-from sandbox.git.objects import tree_of
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Check, CheckRun, Task, Verdict
 from sandbox.store.guest_times import mark_guest_running
@@ -18,7 +17,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, add_layers, hold_layers
+from sandbox.workbench.checks.layers import add_layers, find_last_tree, hold_layers
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -26,6 +25,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
 
 
@@ -47,19 +47,13 @@ def run_checks(
         lambda: advise(services, task.repo_id, base.facts, profile),
     )
     setup = resolve_guest_setup(services, profile, watch.building)
-    setup = add_layers(services, setup, profile, _last_commit(services, task), watch)
+    setup = add_layers(services, setup, profile, find_last_tree(services, task), watch)
     recorder = running.build_task_recorder(services, setup, task_id)
     with hold_layers(services, setup), lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]
         return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
-
-
-def _last_commit(services: Services, task: Task) -> TreeOfCommit:
-    """The tree that says which packages the task needs: a change of a manifest counts once it is committed."""
-    _, git = services.repositories.open(task.repo_id)
-    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit)
 
 
 def _run_in_task(
@@ -75,6 +69,7 @@ def _run_in_task(
             compare_task(services, task, task_base=base) as opened,
             services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         ):
+            require_writable_disk(services.home, task)
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
         require_mask(opened.root, GIT_MASK)
         report = running.prepare_task_report(services.home, task.id, opened.site)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, Verification
+from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, UncommittedChanges, Verification
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -36,8 +40,15 @@ from sandbox.workspaces.base_facts import BaseFacts
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
-    Raises: `not_found`; `conflict` for a closed task; as `order_checks` and `run_in_rooms`.
+    Raises: `not_found`; `conflict` for a closed task; `invalid_input` for `include_changes`; as `order_checks` and
+    `run_in_rooms`.
     """
+    if options.include_changes:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The changes of a task cannot be included: `verify` is about its last commit",
+            hint="Commit them first, or run checks in the task's own worktree.",
+        )
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
     profile = load_task_profile(services, task)
@@ -48,6 +59,18 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
     differences = explain_disagreements(services, task, runs)
     return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """`commit`: that the tree belongs to, or is based on. `base_tree`: of that commit."""
+
+    git: Git
+    commit: str
+    tree: str
+    base_tree: str
+    facts: BaseFacts
+    uncommitted: UncommittedChanges | None
 
 
 def run_url(
@@ -62,37 +85,52 @@ def run_url(
 
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile.
     """
-    url, ref = url_and_ref
     if profile_name:
         find_profile(services.policies.profiles, profile_name)
+    url, ref = url_and_ref
     updated = update_cache(services, url)
-    repository, git = updated.repository, updated.git
-    commit = fetch_commit(services, updated, ref)
-    tree = whole_tree_of(services, updated, commit)
-    facts = _load_facts(services, updated, commit)
-    profile = (
-        _choose_named(services, repository.id, facts, profile_name)
-        if profile_name
-        else profile_from_facts(services, repository.id, facts)
-    )
-    policy = services.policies.container.container
-    uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
-    advice = advise(services, repository.id, facts, profile, uncommitted.count if uncommitted else 0)
-    checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
-    source = TreeSource(repository.id, git, tree, commit, tree)
-    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, repository.id), watch, options)
+    repository = updated.repository
+    with _open_source(services, updated, ref, include_changes=options.include_changes) as found:
+        facts, uncommitted = found.facts, found.uncommitted
+        profile = (
+            _choose_named(services, repository.id, facts, profile_name)
+            if profile_name
+            else profile_from_facts(services, repository.id, facts)
+        )
+        policy = services.policies.container.container
+        left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
+        advice = advise(services, repository.id, facts, profile, left_out)
+        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
+        pull_request = _describe_pull_request(updated.git, ref, found.commit)
+        tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
+        runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
     return RunSummary(
         repository=repository,
         ref=ref,
-        commit=commit,
+        commit=found.commit,
         profile=profile.name,
         runs=runs,
         verified=_is_verified(runs, checks),
-        tree=tree,
+        tree=found.tree,
         uncommitted=uncommitted,
-        pull_request=_describe_pull_request(git, ref, commit),
         advice=advice,
+        pull_request=pull_request,
     )
+
+
+@contextmanager
+def _open_source(
+    services: Services, updated: UpdatedRepository, ref: str, *, include_changes: bool
+) -> Iterator[_Verified]:
+    commit = fetch_commit(services, updated, ref)
+    tree = whole_tree_of(services, updated, commit)
+    if include_changes:
+        with build_directory_tree(services, updated, ref, commit) as built:
+            yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
+    else:
+        facts = _load_facts(services, updated, commit)
+        uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
+        yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
 
 def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit | None:

@@ -13,13 +13,16 @@ class VerifyOptions:
 
     `jobs`: number of check chains that run in parallel, each in its own room. `keep_going`: after a failure, also run
     the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
-    settings'. Raises: `invalid_input`.
+    settings'. `include_changes`: of `run` on a local directory: verify its files as they are. `refresh`: choose the
+    project's packages anew. Raises: `invalid_input`.
     """
 
     cache: bool = True
     jobs: int = 1
     keep_going: bool = False
     runtime: str | None = None
+    include_changes: bool = False
+    refresh: bool = False
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -15,6 +15,7 @@ from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.home_visibility import visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
+from sandbox.workbench.controller.registry_probes import probe_registries
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.walls import find_wall_facts, wall_probes
 
@@ -38,6 +39,7 @@ def doctor(services: Services) -> tuple[Probe, ...]:
         *wall_probes(find_wall_facts(services.settings, services.policies)),
         *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services.policies),
+        *probe_registries(services),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
     )
 
@@ -77,13 +79,22 @@ def _policy_problem_probes(policies: Policies) -> tuple[Probe, ...]:
 
 def _connect_and_list_images(services: Services) -> tuple[ContainerEngine | SandboxError, tuple[ImageInfo, ...]]:
     try:
-        return services.engine, list_images(services)
+        return services.engine, _list_recipe_images(services)
     except SandboxError as error:
         return error, ()
 
 
 def list_images(services: Services) -> tuple[ImageInfo, ...]:
-    """The images that this home has recipes for, and whether the engine has them."""
+    """The images that this home has recipes for, and whether the engine has them; and all with packages."""
+    return (*_list_recipe_images(services), *images.list_derived(services.image_build_context))
+
+
+def remove_image(services: Services, name: str) -> ImageInfo:
+    """Remove an image with packages of a profile. Raises: as `sandbox.images.remove_derived`."""
+    return images.remove_derived(services.image_build_context, name)
+
+
+def _list_recipe_images(services: Services) -> tuple[ImageInfo, ...]:
     return images.list_images(
         services.image_build_context, list_image_references(services.settings, services.policies, services.home)
     )

@@ -21,6 +21,18 @@ def choose_image_reference(settings: Settings, profile: Profile) -> str:
     return override.image if override and override.image else profile.image
 
 
+def choose_packages(settings: Settings, profile: Profile) -> tuple[str, ...]:
+    """The Debian packages that the image gets beside what it has, sorted, each once."""
+    override = settings.profiles.get(profile.name)
+    return tuple(sorted({*profile.packages, *(override.packages if override else ())}))
+
+
+def describe_image_choice(settings: Settings, profile: Profile) -> str:
+    """Image and packages in one text for people."""
+    packages = choose_packages(settings, profile)
+    return choose_image_reference(settings, profile) + (f" with {', '.join(packages)}" if packages else "")
+
+
 def list_image_references(settings: Settings, policies: Policies, home: Home) -> frozenset[str]:
     """The references of all profiles and repositories of this home, and of settings for profiles that do not exist."""
     written = {override.image for override in settings.profiles.values() if override.image}

@@ -77,6 +77,7 @@ class RemoteConnector:
             timeout_s=self.settings.remotes.timeout_s,
             git=self.settings.git.executable,
             max_fetch_bytes=self.settings.remotes.max_fetch_bytes,
+            max_memory_bytes=self.settings.remotes.max_fetch_memory_bytes,
             shutdown=self.transfers.shutdown,
         )
 

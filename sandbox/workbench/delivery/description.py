@@ -17,7 +17,7 @@ from sandbox.version import __version__
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.policies_in_force import Policies
-from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.profile_images import describe_image_choice
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
@@ -68,7 +68,7 @@ def gather_facts(
 
 def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
     return Provenance(
-        image=choose_image_reference(services.settings, profile) if setup else "",
+        image=describe_image_choice(services.settings, profile) if setup else "",
         image_digest=setup.image_digest if setup else "",
         wheelhouse=_wheelhouse(services, setup),
         runtime=setup.runtime if setup else "",

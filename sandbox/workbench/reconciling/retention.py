@@ -27,7 +27,14 @@ from sandbox.workbench.tasks.only_copies import find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
-_LOGS = (".stdout", ".stderr")
+
+def _list_logs(records: Sequence[Path]) -> list[Path]:
+    """The logs of these runs of one folder, in their order: of both streams, and of services."""
+    found: dict[str, list[Path]] = {record.stem: [] for record in records}
+    for path in sorted(records[0].parent.iterdir()) if records else ():
+        if path.stem in found and (path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")):
+            found[path.stem].append(path)
+    return [log for logs in found.values() for log in logs]
 
 
 def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
@@ -43,10 +50,7 @@ def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
 
 def _remove_runs(records: Sequence[Path]) -> str:
     """The record last: a log without a record is never removed."""
-    for record in records:
-        for kind in _LOGS:
-            record.with_suffix(kind).unlink(missing_ok=True)
-        record.unlink(missing_ok=True)
+    _unlink_all([*_list_logs(records), *records])
     return ""
 
 
@@ -55,7 +59,7 @@ def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
     services = reconciler.services
     limit = services.settings.keep.logs_bytes
     for folder in sorted(services.home.all_logs()) if limit else ():
-        logs = [log for record in newest_files(folder) for kind in _LOGS if (log := record.with_suffix(kind)).exists()]
+        logs = _list_logs(newest_files(folder))
         total, old = 0, []
         for log in logs:
             size = _size_of(log)

@@ -1,4 +1,4 @@
-"""Apply the operator's settings for single checks of one repository to its profile. Pure."""
+"""Apply the operator's settings for one repository to its profile: packages, and overrides of checks. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, stric
     Raises: `invalid_input`, which names the checks of the profile.
     """
     repository = settings.repositories.get(repo_id)
-    if repository is None or not repository.checks:
+    if repository is None:
         return profile
+    profile = profile.model_copy(update={"packages": (*profile.packages, *repository.packages)})
     known = [check.id for check in profile.checks]
     if strict and (unknown := sorted(repository.checks.keys() - set(known))):
         raise SandboxError(

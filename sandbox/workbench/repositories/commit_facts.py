@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
-from sandbox.files.tree import sha256_of
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, add_suggested_checks
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
 from sandbox.store.home import Home, read_json, write_json
-from sandbox.store.trust import is_trusted
+from sandbox.suggestions.paths import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
+from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
 from sandbox.workspaces.build_files import find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
@@ -68,11 +68,9 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: 
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts, name: str | None = None) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    chosen = read_settings(services.home, repo_id, name)
-    profile, suggested = choose_profile(services.policies, facts, chosen), facts.marker(SUGGESTIONS)
-    if suggested is not None and is_trusted(services.home, repo_id, sha256_of(suggested)):
-        profile = add_suggested_checks(profile, suggested, services.policies.workspace)
-    return apply_overrides(services.settings, repo_id, profile, strict=name is None)
+    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+    extended = add_trusted_suggestions(services, repo_id, profile, facts)
+    return apply_overrides(services.settings, repo_id, extended, strict=name is None)
 
 
 def load_facts(
@@ -103,12 +101,15 @@ def list_commit(git: Git, commit: str) -> CommitListing:
     return CommitListing(commit, tree, list_tree(git, tree))
 
 
+def gather_facts_of_tree(home: Home, policies: Policies, repo_id: str, git: Git, tree: str) -> BaseFacts:
+    """As `load_facts`, for a tree that is not kept: its facts are not stored. Raises: `quota_exceeded`."""
+    return _gather(policies, git, tree, list_tree(git, tree), read_settings(home, repo_id).subpath)
+
+
 def _gather_and_store(
     home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folder: str
 ) -> BaseFacts:
-    markers = _read_markers(git, listing.entries, _list_marker_names(policies.profiles))
-    below = _read_folder_markers(git, listing.entries, policies, folder)
-    facts = gather_facts(git, listing.tree, listing.entries, markers, below)
+    facts = _gather(policies, git, listing.tree, listing.entries, folder)
     path = home.facts(repo_id, listing.commit)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -118,8 +119,14 @@ def _gather_and_store(
     return facts
 
 
+def _gather(policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folder: str) -> BaseFacts:
+    markers = _read_markers(git, entries, _list_marker_names(policies.profiles))
+    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folder))
+
+
 def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
-    return {name for profile in profiles.values() for name in profile.markers} | {SUGGESTIONS}
+    named = {name for profile in profiles.values() for name in profile.markers}
+    return named | {SUGGESTIONS, WORKFLOWS} | SUGGESTING_FILES
 
 
 def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str, folder: str) -> BaseFacts | None:
@@ -137,11 +144,12 @@ def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str, fold
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
-    """Content of the named files; None for a file that is absent, too large or not regular."""
+    """Content of the named files and of workflows; None for a file that is absent, too large or not regular."""
     found: dict[str, bytes | None] = dict.fromkeys(names)
     regular = {
         show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
     }
+    found.update(dict.fromkeys(select_workflows(regular)))
     present = [name for name in found if name in regular]
     found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sandbox.models import ProfileCandidate, ProfileCandidates
 from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches
-from sandbox.workbench.controller.profile_images import choose_image_reference
+from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile
+from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
 
 
@@ -35,7 +36,15 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
     candidates = (
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *rest), strict=True)
     )
-    return ProfileCandidates(repo_id=repo_id, ref=ref, commit=commit, candidates=tuple(candidates))
+    suggested = read_suggested_parts(services, repo_id, facts)
+    return ProfileCandidates(
+        repo_id=repo_id,
+        ref=ref,
+        commit=commit,
+        candidates=tuple(candidates),
+        suggested=suggested.parts,
+        notes=suggested.notes,
+    )
 
 
 def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
@@ -52,6 +61,8 @@ def _describe(services: Services, match: ProfileMatch, profile: Profile) -> Prof
         image=choose_image_reference(services.settings, profile),
         weight=match.weight,
         why=match.why,
+        packages=choose_packages(services.settings, profile),
         checks=profile.checks,
+        services=profile.services,
         problem=profile.problem,
     )

@@ -1,4 +1,4 @@
-"""Use-cases on the checks that a repository suggests: show them, trust a reviewed version, withdraw the trust."""
+"""Use-cases on what a repository suggests for its checks: show it, trust a reviewed version, withdraw the trust."""
 
 from __future__ import annotations
 
@@ -6,59 +6,65 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, add_suggested_checks
+from sandbox.profiles import SUGGESTIONS, add_suggested_file
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.suggested import read_suggested_parts
 
 
 def read_suggestion(services: Services, repo_id: str) -> Suggestion:
-    """The checks that the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file."""
+    """What the default branch suggests. Raises: `not_found`, `invalid_input` for an invalid file of checks."""
     repository, git = services.repositories.open(repo_id)
     facts = load_facts(
         services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
     )
     profile, content = choose_profile(services.policies, facts, repository.settings), facts.marker(SUGGESTIONS)
-    if content is None:
-        return Suggestion(
-            repo_id=repo_id, path=SUGGESTIONS, sha256=None, trusted=False, profile=profile.name, checks=()
-        )
-    extended = add_suggested_checks(profile, content, services.policies.workspace)
-    sha256 = sha256_of(content)
+    extended = profile if content is None else add_suggested_file(profile, content, services.policies.workspace)
+    sha256 = None if content is None else sha256_of(content)
+    others = read_suggested_parts(services, repo_id, facts)
     return Suggestion(
         repo_id=repo_id,
         path=SUGGESTIONS,
         sha256=sha256,
-        trusted=store.is_trusted(services.home, repo_id, sha256),
+        trusted=sha256 is not None and store.is_trusted(services.home, repo_id, sha256),
         profile=profile.name,
         checks=extended.checks[len(profile.checks) :],
+        packages=extended.packages[len(profile.packages) :],
+        services=extended.services[len(profile.services) :],
+        parts=others.parts,
+        notes=others.notes,
     )
 
 
 def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
-    """Use the suggested checks if their file has this hash. Raises: `stale_hash` if it has another one by now."""
+    """Use what has this hash: the file of checks, or a part of another file.
+
+    Raises: `stale_hash` if nothing has this hash by now; `not_found` if nothing is suggested.
+    """
     suggestion = read_suggestion(services, repo_id)
-    if suggestion.sha256 is None:
+    known = [suggestion.sha256, *(part.sha256 for part in suggestion.parts)]
+    if not any(known):
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"{repo_id} suggests no checks",
-            details=f"no {SUGGESTIONS} on its default branch",
+            f"{repo_id} suggests nothing for its checks",
+            details=f"no {SUGGESTIONS} on its default branch, and no CI workflow or other file with suggestions",
             hint=f"`sandbox repo clone` fetches new commits; docs/profiles.md describes {SUGGESTIONS}.",
         )
-    if suggestion.sha256 != sha256:
+    if sha256 not in known:
         raise SandboxError(
             ErrorCode.STALE_HASH,
-            f"{SUGGESTIONS} of {repo_id} has changed since you reviewed it",
-            details=f"expected {sha256}, current {suggestion.sha256}",
+            f"What {repo_id} suggests has changed since you reviewed it",
+            details=f"expected {sha256}, current {', '.join(filter(None, known))}",
             hint=f"Review it again: sandbox trust {repo_id}",
         )
-    store.trust_content(services.home, repo_id, suggestion.sha256, by)
-    return suggestion.model_copy(update={"trusted": True})
+    store.trust_content(services.home, repo_id, sha256, by)
+    return read_suggestion(services, repo_id)
 
 
 def distrust(services: Services, repo_id: str) -> Suggestion:
-    """Stop using the checks that the repository suggests."""
+    """Stop using what the repository suggests."""
     services.repositories.open(repo_id)
     store.revoke_trust(services.home, repo_id)
     return read_suggestion(services, repo_id)

@@ -15,7 +15,7 @@ from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.process import LOCAL_DEADLINE_S
 from sandbox.memory import PROCESS_BUDGET
-from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
+from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
@@ -27,8 +27,7 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
-from sandbox.workbench.tasks.worktrees import locate_worktree, open_files
-from sandbox.workspaces.own_disk import has_failed
+from sandbox.workbench.tasks.worktrees import locate_worktree, open_files, require_writable_disk
 
 
 def patch_files(services: Services, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
@@ -77,22 +76,9 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
         )
         outcome = decide(gate)
         demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
-        _require_writable_disk(services, task)
+        require_writable_disk(services.home, task)
         with services.disk.admit(Writer.EDIT, demand):
             return publish_edit(files, outcome, owner)
-
-
-def _require_writable_disk(services: Services, task: Task) -> None:
-    """Raises: `quota_exceeded` when the task's own disk failed. Its files can still be read and saved, perhaps only
-    until it is unmounted.
-    """
-    if has_failed(services.home.layers(task.repo_id, task.id)):
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            f"The disk of {task.id} can no longer be written: the disk of the home was full",
-            hint=f"Free space there, then `sandbox task clean {task.id}`: it saves the changes, and creates a new "
-            "worktree with them.",
-        )
 
 
 def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:

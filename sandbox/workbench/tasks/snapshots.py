@@ -33,6 +33,7 @@ from sandbox.workbench.tasks.lifecycle import (
     require_approved_tree,
 )
 from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import restore_tree
 
 LABEL_LENGTH = 200
@@ -157,6 +158,7 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
     """
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
+            require_writable_disk(services.home, task)
             require_approved_tree(opened, expected_tree)
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)

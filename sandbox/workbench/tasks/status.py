@@ -27,6 +27,7 @@ from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task, require_approved_tree
+from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import merge_exact_renames
 
@@ -144,6 +145,7 @@ def commit_task(
     """
     cleaned = _clean_message(message)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+        require_writable_disk(services.home, task)
         if not opened.changes.tree:
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."

@@ -30,7 +30,7 @@ from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay_layout import OverlayLayout, base_of
-from sandbox.workspaces.own_disk import find_files, has_disk
+from sandbox.workspaces.own_disk import find_files, has_disk, has_failed
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -274,6 +274,20 @@ def ensure_task_mounted(home: Home, policies: Policies, task: Task) -> Path:
             if find_task(home, task.id, allow_closed=True).status is not TaskStatus.CLOSED:
                 layout_of(site).ensure_mounted(site)
     return site.root
+
+
+def require_writable_disk(home: Home, task: Task) -> None:
+    """Raises: `quota_exceeded` when the task's own disk failed. Its files can still be read and saved, perhaps only
+    until it is unmounted. They are not committed: what the kernel could not write may be missing, so `task clean`
+    keeps them as a snapshot, and the caller looks at it first.
+    """
+    if has_failed(home.layers(task.repo_id, task.id)):
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The disk of {task.id} can no longer be written: the disk of the home was full",
+            hint=f"Free space there, then `sandbox task clean {task.id}`: it saves the changes, and creates a new "
+            "worktree with them. Look at them before you commit: what was written last may be missing.",
+        )
 
 
 _KEPT = "Its commits and snapshots were kept"

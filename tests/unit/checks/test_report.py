@@ -54,3 +54,15 @@ def test_a_report_at_the_limits_is_read(content: str, tmp_path: Path) -> None:
     found = read_report(tmp_path)
     assert found is not None
     assert found.tests == 2
+
+
+def test_a_case_without_a_suite_is_counted(tmp_path: Path) -> None:
+    """As `node --test` writes them, beside suites; cases in suites are counted by their suite only."""
+    cases = '<testcase name="a"/><testcase name="b"><failure/></testcase><testcase name="c"><skipped/></testcase>'
+    inside = (
+        '<testsuite tests="2" failures="1"><testcase name="d"/><testcase name="e"><failure/></testcase></testsuite>'
+    )
+    (tmp_path / "junit.xml").write_text(f"<testsuites>{cases}{inside}</testsuites>")
+    found = read_report(tmp_path)
+    assert found is not None
+    assert (found.tests, found.failures, found.errors, found.skipped) == (5, 2, 0, 1)

@@ -50,11 +50,26 @@ def test_extras_that_name_each_other_end() -> None:
     assert set(names(read(pyproject__toml=circle), TEST)) == {"x"}
 
 
-def test_lists_for_development_are_selected_only_without_lists_for_tests() -> None:
-    with_tests = select_requirements(read(pyproject__toml=PYPROJECT))
-    without = select_requirements(read(pyproject__toml='[dependency-groups]\ndev = ["ruff"]\n'))
-    assert "ruff" not in [found.name for found in with_tests.requirements]
-    assert [found.name for found in without.requirements] == ["ruff"]
+def test_lists_for_development_are_selected_without_the_tools_that_no_test_imports() -> None:
+    manifest = read(pyproject__toml='[dependency-groups]\ndev = ["ruff", "trustme"]\ntest = ["pytest"]\n')
+    assert [found.name for found in select_requirements(manifest).requirements] == ["trustme", "pytest"]
+
+
+def test_a_list_with_a_test_tool_is_for_tests_if_no_name_of_a_list_says_so() -> None:
+    lists = '[project]\nname = "p"\n[project.optional-dependencies]\nall = ["Pytest>=8", "x"]\ndocs = ["sphinx"]\n'
+    assert names(read(pyproject__toml=lists), DEVELOPMENT) == ["pytest", "x"]
+    assert names(read(pyproject__toml=f'{lists}[dependency-groups]\ndev = ["y"]\n'), DEVELOPMENT) == ["y"]
+
+
+def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
+    tox = "[testenv]\ndeps =\n  unit: pytest\n  unit-!py315: b\n  doctest: c\n  {py37,test}: d\n  py37: e\n"
+    manifest = read(
+        setup__cfg="[metadata]\nname = p\n[options.extras_require]\nfast = f\n",
+        tox__ini=f"{tox}extras = unit: fast\n",
+        noxfile__py="def tests(session):\n  session.install('-r', 'needs.txt', '-c', 'g', 'h')\n",
+        **{"needs.txt": "i\n"},
+    )
+    assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +179,12 @@ def test_lock_files_give_names_versions_and_hashes_and_no_address(path: str) -> 
         ("rich", "13.0", (f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"))
     ]
     assert "elsewhere" not in manifest.model_dump_json()
+
+
+def test_a_lock_file_with_two_versions_says_where_each_is_meant() -> None:
+    entry = '[[package]]\nname = "rich"\nversion = "{}"\nresolution-markers = [{}]\n'
+    lock = entry.format("12", "\"python_version < '3.10'\"") + entry.format("13", '"x $(y)"')
+    assert [found.marker for found in read(uv__lock=lock).locked] == ['python_version < "3.10"', ""]
 
 
 def test_a_tree_without_manifests_declares_none() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,16 +20,19 @@ name = "p"
 dependencies = ["a[x]>=1 ; python_version > '3.8'"]
 [project.optional-dependencies]
 test = ["b"]
+dev = ["c"]
 """,
 )
 
 
-def test_each_file_of_a_fetch_asks_for_less() -> None:
-    files = steps.write_fetch_files(MANIFEST, ["pytest"])
-    assert files["all.in"] == b'a[x]>=1 ; python_version > "3.8"\nhatchling\nb\npytest\n'
-    assert files["tests.in"] == b'a[x]>=1 ; python_version > "3.8"\nb\npytest\n'
-    assert files["runtime.in"] == b'a[x]>=1 ; python_version > "3.8"\npytest\n'
-    assert files["locked.txt"] == b""
+def test_a_fetch_has_one_file_for_each_purpose() -> None:
+    assert steps.write_fetch_files(MANIFEST, ["pytest"]) == {
+        "required.in": b'a[x]>=1 ; python_version > "3.8"\npytest\n',
+        "tests.in": b"b\n",
+        "development.in": b"c\n",
+        "build.in": b"hatchling\n",
+        "locked.txt": b"",
+    }
 
 
 def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
@@ -35,20 +40,32 @@ def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
         steps.write_fetch_files(MANIFEST, ["--index-url=x"])
 
 
-def test_a_package_that_is_locked_twice_is_not_constrained() -> None:
-    locked = tuple(LockedPackage(name=n, version=v, origin="uv.lock") for n, v in (("a", "1"), ("a", "2"), ("b", "3")))
-    assert steps.write_fetch_files(MANIFEST.model_copy(update={"locked": locked}), [])["locked.txt"] == b"b==3\n"
+def test_a_package_that_is_locked_twice_is_constrained_where_the_lock_file_says() -> None:
+    rows = [("a", "1", ""), ("a", "2", ""), ("b", "3", ""), ("c", "1", 'python_version < "3.10"'), ("c", "2", "")]
+    locked = tuple(LockedPackage(name=n, version=v, marker=m, origin="uv.lock") for n, v, m in rows)
+    files = steps.write_fetch_files(MANIFEST.model_copy(update={"locked": locked}), [])
+    assert files["locked.txt"] == b'b==3\nc==1 ; python_version < "3.10"\n'
 
 
 def test_a_project_that_only_needs_its_build_back_end_needs_no_layer() -> None:
     assert steps.needs_layer(MANIFEST)
     assert not steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["hatchling"]\n'))
+    assert steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["setuptools", "pkgconfig"]\n'))
+    in_image = (Path(__file__).parents[3] / "images/python/requirements.in").read_text().split()
+    assert {name.partition("==")[0] for name in in_image} - {"pip", "uv", "pytest"} == steps.BACK_ENDS
 
 
-@pytest.mark.parametrize("file", ["a-1.tar.gz", "a.whl", "-1-py3-none-any.whl", "a-x-py3-none-any.whl"])
-def test_what_has_no_name_of_a_wheel_is_refused(file: str) -> None:
-    with pytest.raises(ValueError, match="not the name of a wheel"):
-        steps.describe_wheel(file, "0" * 64)
+@pytest.mark.parametrize(
+    "file", ["a-1.tar.bz2", "a.whl", "-1-py3-none-any.whl", "a-x-py3-none-any.whl", "a b-1.zip", "-a-1.tar.gz"]
+)
+def test_what_has_no_name_of_an_archive_is_refused(file: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a wheel or source"):
+        steps.describe_archive(file, "0" * 64)
+
+
+def test_a_source_distribution_is_described_by_its_name() -> None:
+    found = steps.describe_archive("a-b-1.2.tar.gz", "0" * 64)
+    assert (found.name, found.version) == ("a-b", "1.2")
 
 
 def test_an_archive_is_compared_with_the_hashes_of_the_lock_file() -> None:
@@ -62,12 +79,15 @@ def test_an_archive_is_compared_with_the_hashes_of_the_lock_file() -> None:
     assert steps.find_mismatches([package], locked()) == ()
 
 
-@pytest.mark.parametrize("script", [steps.FETCH_SCRIPT, steps.INSTALL_SCRIPT])
+@pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])
 def test_the_scripts_of_the_steps_can_be_parsed(script: str) -> None:
     subprocess.run(["sh", "-n"], input=script.encode(), check=True)
 
 
 def test_no_build_of_a_package_can_run_in_a_fetch() -> None:
-    commands = [line for line in steps.FETCH_SCRIPT.split("\n") if "uv pip compile" in line or "pip download" in line]
+    program = (Path(__file__).parents[3] / "images/python/choose_packages.py").read_text()
+    commands = [
+        line for line in f"{steps.STEPS.fetch.script}\n{program}".split("\n") if re.search("uv pip|pip down", line)
+    ]
     assert len(commands) == 2
     assert all("--only-binary :all:" in line for line in commands)

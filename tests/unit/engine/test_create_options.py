@@ -278,6 +278,25 @@ def test_way_out_is_three_read_only_mounts_and_no_network() -> None:
     assert fetching["HostConfig"]["NetworkMode"] == "none"
 
 
+JOINED: dict[str, Any] = {
+    "joins": "0" * 64,
+    "workspace": None,
+    "git_mask": None,
+    "report": None,
+    "cwd": PurePosixPath("/tmp"),
+}
+
+
+def test_service_differs_from_a_check_in_its_network_files_and_directory_alone() -> None:
+    plain, service = (create_options(replaced(**changes), POLICY) for changes in ({}, JOINED))
+    wrong = {name for name in plain if name != "HostConfig" and plain[name] != service.get(name)}
+    assert wrong == {"Hostname", "NetworkDisabled", "WorkingDir"}
+    host, joined = plain["HostConfig"], service["HostConfig"]
+    assert {name for name in host if host[name] != joined[name]} == {"NetworkMode", "Mounts"}
+    assert joined["NetworkMode"] == f"container:{'0' * 64}"
+    assert [mount["Target"] for mount in joined["Mounts"]] == ["/etc/hosts"]
+
+
 def test_options_are_json_and_do_not_share_state() -> None:
     one, other = create_options(SPEC, POLICY), create_options(SPEC, POLICY)
     one["HostConfig"]["MaskedPaths"].clear()
@@ -286,6 +305,13 @@ def test_options_are_json_and_do_not_share_state() -> None:
 
 
 REFUSED: dict[str, dict[str, Any]] = {
+    "no workspace": {"workspace": None, "git_mask": None},
+    "service in the host's network": {**JOINED, "joins": "host"},
+    "service beside a short id": {**JOINED, "joins": "0" * 12},
+    "service with a worktree": {**JOINED, "workspace": SPEC.workspace},
+    "service with a report": {**JOINED, "report": SPEC.report},
+    "service with a way out": {**JOINED, "egress": EGRESS},
+    "service in another directory": {**JOINED, "cwd": PurePosixPath("/etc")},
     "name with a slash": {"name": "sandbox/0123456"},
     "short name": {"name": "s"},
     "name with a newline": {"name": "sandbox-0123456789\n"},

@@ -526,11 +526,11 @@ def test_a_skipped_directory_is_not_entered(root: Path, files: WorktreeFiles) ->
     assert walked(files, lambda p: p == b"build") == {b"src/f": EntryKind.FILE}
 
 
-@pytest.mark.parametrize("limits", [WalkLimits(entries=4), WalkLimits(depth=2)], ids=["entries", "depth"])
+@pytest.mark.parametrize("limits", [WalkLimits(entries=4), WalkLimits(depth=2), WalkLimits(name_bytes=16)])
 def test_h19_a_walk_past_its_limits_is_refused(limits: WalkLimits, root: Path, files: WorktreeFiles) -> None:
     for name in ("a/b/c/f", "g"):
         write(files, name)
-    assert len(list(files.walk(lambda _: False, WalkLimits(entries=5, depth=3)))) == 2
+    assert len(list(files.walk(lambda _: False, WalkLimits(5, 3, 17)))) == 2
     with refused(ErrorCode.QUOTA_EXCEEDED):
         list(files.walk(lambda _: False, limits))
 

@@ -640,14 +640,14 @@ def test_a_list_of_refs_is_bounded_by_the_memory_of_git(
         assert (
             transport.read_remote_refs(git, access_to(url, tmp_path / "k")).head.branch == "main"
         )  # control: 20 MB of names
-        monkeypatch.setattr(transport, "MAX_MEMORY_BYTES", 24 * 1024**2)
+        monkeypatch.setattr(transport, "_REFS_MEMORY_BYTES", 24 * 1024**2)
         with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
             transport.read_remote_refs(git, access_to(url, tmp_path / "k"))
     assert "memory" in caught.value.brief
 
 
 def test_an_endless_list_of_refs_ends(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MAX_MEMORY_BYTES", 128 * 1024**2)
+    monkeypatch.setattr(transport, "_REFS_MEMORY_BYTES", 128 * 1024**2)
     with advertising(10**9, "refs/heads/" + "n" * 200) as url, refused(ErrorCode.QUOTA_EXCEEDED):
         transport.read_remote_refs(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
 

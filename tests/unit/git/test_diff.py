@@ -127,6 +127,17 @@ def test_text_over_the_limit_ends_with_a_whole_line(upstream: Upstream) -> None:
     assert found.counts == {b"f": (400, 0)}
 
 
+def test_the_text_is_cut_but_never_the_list_of_files(upstream: Upstream) -> None:
+    """More is printed than is read: the limit is that of the text, added to what the lists need at most."""
+    before = {b"moved/" + b"x" * 200 + b"%d" % n: (REGULAR, b"%d\n" % n) for n in range(50)}
+    after = {path.replace(b"moved", b"here"): leaf for path, leaf in before.items()}
+    found = compared(upstream, before, after, DiffLimits(text_bytes=1000))
+    assert {(c.old_path, c.path) for c in found.changes} == {(p, p.replace(b"moved", b"here")) for p in before}
+    assert set(found.counts) == set(after)
+    assert not found.complete
+    assert len(found.text) <= 1000 < len(compared(upstream, before, after).text)
+
+
 def test_a_large_new_file_is_not_searched_for_renames(upstream: Upstream) -> None:
     """Control: without the limit it is found to be a rename with an edit, for which git reads both sides."""
     before, after = {b"old": (REGULAR, NUMBERS)}, {b"new": (REGULAR, NUMBERS + b"x\n")}

@@ -152,6 +152,7 @@ def test_details_are_bounded() -> None:
         ("error: index-pack died of signal 25\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
         ("fatal: write error: File too large\nfatal: index-pack failed", ErrorCode.QUOTA_EXCEEDED),
         ("fatal: Out of memory, realloc failed (tried to allocate 536870912 bytes)", ErrorCode.QUOTA_EXCEEDED),
+        ("fatal: inflateInit: out of memory (no message)", ErrorCode.QUOTA_EXCEEDED),
         ("fatal: remote error: upload-pack: not our ref 343f9d66d72b143214c8e3bf4426153ccfdf6782", ErrorCode.NOT_FOUND),
         ("error: Server does not allow request for unadvertised object 343f9d66", ErrorCode.NOT_FOUND),
         ("error: cannot lock ref 'a': Unable to create '/x/a.lock': File name too long", ErrorCode.UNSAFE_REPOSITORY),
@@ -164,7 +165,16 @@ def test_limits_and_refusals_have_their_codes(said: str, code: ErrorCode) -> Non
     assert classify("fetch", 128, said).code is code
 
 
-@pytest.mark.parametrize("said", ["fatal: Out of memory, malloc failed", "x\nerror: Out of memory, realloc failed"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: Out of memory, malloc failed",
+        "x\nerror: Out of memory, realloc failed",
+        "fatal: inflateInit: out of memory (no message)",
+        "error: inflate: out of memory (no message)",
+        "fatal: deflateInit2: out of memory (no message)",
+    ],
+)
 def test_s09_a_local_git_that_is_refused_memory_names_the_command(said: str) -> None:
     error = memory_error("cat-file", said)
     assert error is not None

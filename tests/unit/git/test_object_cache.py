@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects, process
+from sandbox.git import objects, process, tree_lookup
 from sandbox.git.contents import content_of
 from sandbox.git.diff import split_renames
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
@@ -125,6 +125,16 @@ def test_a_path_below_another_is_found_from_memory_too(upstream: Upstream) -> No
             == find_leaves(git, commit, paths)
             == find_leaves(Git(plain.git_dir), commit, paths)
         )
+
+
+def test_many_paths_are_found_in_one_listing_of_the_tree(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = committed(upstream, BASE)
+    paths = [b"d", b"d/deep/two", b"absent", b"a"]
+    expected = find_leaves(Git(upstream.git_dir), commit, paths)
+    monkeypatch.setattr(tree_lookup, "_WHOLE_TREE_BYTES", 0)
+    assert find_leaves(Git(upstream.git_dir), commit, paths) == expected
+    with refused(ErrorCode.NOT_FOUND):
+        find_leaves(Git(upstream.git_dir), "0" * 40, paths)
 
 
 # --- what it saves and what it must not change

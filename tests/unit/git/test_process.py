@@ -465,7 +465,7 @@ def test_a_host_with_lower_limits_keeps_them() -> None:
     [
         (["cat-file", "--batch"], SMALL.limit_bytes),
         (["rev-list", "--stdin"], SMALL.limit_bytes),
-        (["rev-list", "--objects", "--stdin"], 4096 * 1024**2),
+        (["rev-list", "--objects", "--stdin"], 2048 * 1024**2),
     ],
     ids=["reads", "walks", "walks-all"],
 )

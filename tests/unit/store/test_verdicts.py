@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
+from sandbox.models import Check, CheckRun, Limits, ServiceLimits, ServiceRule, ServiceRun, ServiceSetup, Usage, Verdict
 from sandbox.store.home import Home
 from sandbox.store.verdicts import Binding, find_last_run, find_verdict, is_conclusive, save_verdict
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
 CHECK = Check(id="test", label="make test", argv=("make", "test"), env={"A": "1"}, requires=("build",))
+SERVICE = ServiceSetup(
+    rule=ServiceRule(name="db", image="redis", ready=("true",), port=6379), image_digest="sha256:3", argv=("serve",)
+)
 BINDING = Binding(
     tree=TREE,
     image_digest="sha256:1",
@@ -73,7 +76,7 @@ def leaves(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return below or [where]
 
 
-OTHERS = (1, 2, False, True, "x", "build", OTHER_TREE, "filesystem-read", ["build"], {"B": "2"}, None)
+OTHERS = (1, 2, False, True, "x", "build", OTHER_TREE, "filesystem-read", ["build"], {"B": "2"}, None, [SERVICE])
 """Values of many types: one of them is another one, whatever a field takes."""
 
 
@@ -266,3 +269,31 @@ def test_a_home_that_takes_no_verdict_costs_the_answer_only(home: Home, caplog: 
     save_verdict(home, BINDING, made())
     assert "is not cached" in caplog.text
     assert find_verdict(home, BINDING) is None
+
+
+SERVED = BINDING.model_copy(update={"services": (SERVICE,)})
+
+
+def ran(*, ended_early: bool = False, digest: str = "sha256:3") -> ServiceRun:
+    return ServiceRun(
+        name="db",
+        image_digest=digest,
+        ready_after_s=0.1,
+        ended_early=ended_early,
+        output_bytes=0,
+        limits=ServiceLimits(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("services", "cached"),
+    [((ran(),), True), ((ran(ended_early=True),), False), ((ran(digest="sha256:4"),), False), ((), False)],
+    ids=["as bound", "ended before the check", "of another image", "none"],
+)
+def test_a_verdict_is_cached_if_its_services_ran_to_the_end(
+    tmp_path: Path, services: tuple[ServiceRun, ...], cached: bool
+) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    save_verdict(home, SERVED, made(services=services))
+    assert (find_verdict(home, SERVED) is not None) == cached

@@ -288,7 +288,7 @@ def test_a_run_that_has_not_ended_is_readable(bench: Bench) -> None:
     assert [m.line for m in bench.read(pattern="line 7").matches or ()] == [7]
 
 
-NO_RUNS = ("", "..", "../tasks/x", "/etc/passwd", "run-", RUN[:-1], RUN.upper(), f"run-{9:032x}", f"{RUN}.stdout")
+NO_RUNS = ("", "..", "../tasks/x", "/etc/passwd", "run-", RUN[:-1] + "1", RUN.upper(), f"run-{9:032x}", f"{RUN}.stdout")
 
 
 @pytest.mark.parametrize("run_id", NO_RUNS)

@@ -14,7 +14,7 @@ from sandbox.engine.cgroups import CgroupPaths
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.protocol import ContainerEngine
-from sandbox.models import Check, Limits
+from sandbox.models import Limits, ServiceLimits
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.queue_tickets import MIB, Ticket
 from sandbox.workbench.checks.memory_admission import MemoryAdmission, demand_memory, remove_if_idle
@@ -144,10 +144,10 @@ def test_containers_are_not_looked_at_again_at_once(host: Host) -> None:
     assert host.names == []
 
 
-def test_the_demand_of_a_check_is_its_limit(host: Host) -> None:
+def test_the_demand_of_a_check_is_its_limit_and_those_of_its_services(host: Host) -> None:
     """The bound holds for promises even without a group."""
-    check = Check(id="c", label="c", argv=("true",), limits=Limits(memory_bytes=64 * MIB))
-    demand = demand_memory(host.services, check, TASKS[0])
+    limits = (Limits(memory_bytes=40 * MIB), ServiceLimits(memory_bytes=24 * MIB))
+    demand = demand_memory(host.services, limits, TASKS[0])
     assert demand.needed_bytes == 64 * MIB
     bound = build_group_limits(host.services.policies.container.container).memory_bytes // MIB
     assert demand.fits(running(bound - 64))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.models import Check
+from sandbox.models import Check, ServiceRule, ServiceSetup
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -25,3 +25,22 @@ def test_another_policy_is_another_key(policy: str, tmp_path: Path) -> None:
     shipped = key_in(tmp_path / "a", "")
     assert key_in(tmp_path / "b", "") == shipped
     assert key_in(tmp_path / "c", policy) != shipped
+
+
+def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path) -> None:
+    lint = CHECK.model_copy(update={"id": "lint"})
+    rule = ServiceRule(name="db", image="redis", ready=("true",), port=6379, checks=("test",))
+    setup = ServiceSetup(rule=rule, image_digest="sha256:" + "3" * 64, argv=("serve",))
+    variants = [
+        (),
+        (setup,),
+        (setup.model_copy(update={"image_digest": "sha256:" + "4" * 64}),),
+        (setup.model_copy(update={"argv": ("serve", "--fast")}),),
+        (setup.model_copy(update={"rule": rule.model_copy(update={"check_env": {"A": "1"}})}),),
+    ]
+    keys: dict[str, set[str]] = {"test": set(), "lint": set()}
+    for services in variants:
+        guests = GuestSetup("sha256:" + "1" * 64, "runc", services=services)
+        for name, binding in build_bindings(Policies(tmp_path), guests, "2" * 40, [lint, CHECK]).items():
+            keys[name].add(binding.key)
+    assert {name: len(found) for name, found in keys.items()} == {"test": len(variants), "lint": 1}

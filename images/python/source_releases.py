@@ -1,0 +1,185 @@
+"""Source distributions of packages that have no wheel: find them in an index, and read them as data. For
+`choose_packages.py`, in the guest of a fetch: it has a network, so nothing here runs code of a package.
+"""
+
+import json
+import re
+import sys
+import tarfile
+import tomllib
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.parser import Parser
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+JSON_PAGE = "application/vnd.pypi.simple.v1+json"
+PAGE_BYTES = 64 * 1024**2
+MEMBER_BYTES = 1024**2  # of a metadata file in an archive
+MEMBERS = 50_000
+
+
+@dataclass(frozen=True)
+class Release:
+    """One file of an index page. `sha256`: '' if the index does not say; `uploaded`: likewise, as in `DATE`."""
+
+    file: str
+    url: str
+    sha256: str
+    uploaded: str
+    version: Version
+    is_wheel: bool
+    is_usable: bool
+
+
+class Index:
+    """Pages of the registries, each asked for once."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.urls = [environ["UV_DEFAULT_INDEX"], *environ.get("UV_INDEX", "").split()]
+        self.pages: dict[str, list[Release]] = {}
+
+    def releases(self, name: str) -> list[Release]:
+        """The files of a package in the first registry that has it."""
+        if name not in self.pages:
+            self.pages[name] = next(filter(None, (self._read(url, name) for url in self.urls)), [])
+        return self.pages[name]
+
+    def _read(self, url: str, name: str) -> list[Release]:
+        page = f"{url.rstrip('/')}/{name}/"
+        try:
+            with open_url(page, f"{JSON_PAGE}, text/html;q=0.1") as answer:
+                text = answer.read(PAGE_BYTES).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return []
+        rows = json.loads(text)["files"] if text.lstrip().startswith("{") else list(read_html(text))
+        return [found for row in rows if (found := read_release(row, page, name))]
+
+
+def open_url(url: str, accept: str = "*/*") -> IO[bytes]:
+    """Ask for a page or a file. Raises: ValueError for an address that is not http: or https:; OSError."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(url)
+    request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 -- its scheme was looked at
+    return urllib.request.urlopen(request, timeout=60)  # type: ignore[no-any-return]  # noqa: S310 -- as above
+
+
+def read_html(text: str) -> Iterator[dict[str, Any]]:
+    """The files of a page in the older form, as in the newer one."""
+    rows: list[dict[str, Any]] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found = dict(attrs)
+            if tag == "a" and found.get("href"):
+                url, fragment = urldefrag(found["href"] or "")
+                kind, _, value = fragment.partition("=")
+                rows.append(
+                    {
+                        "filename": unquote(url.rpartition("/")[2]),
+                        "url": url,
+                        "hashes": {kind: value},
+                        "requires-python": found.get("data-requires-python"),
+                        "yanked": "data-yanked" in found,
+                    }
+                )
+
+    Reader().feed(text)
+    return iter(rows)
+
+
+def read_release(row: Mapping[str, Any], page: str, name: str) -> Release | None:
+    """A file that is an archive of this package."""
+    file = str(row["filename"])
+    try:
+        is_wheel = file.endswith(".whl")
+        found, version = parse_wheel_filename(file)[:2] if is_wheel else parse_sdist_filename(file)
+        python = SpecifierSet(row.get("requires-python") or "")
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion, InvalidSpecifier):
+        return None
+    if found != name:
+        return None
+    usable = not row.get("yanked") and python.contains(".".join(map(str, sys.version_info[:3])))
+    sha256 = str(row.get("hashes", {}).get("sha256", ""))
+    uploaded = str(row.get("upload-time") or "")[:19]
+    return Release(file, urljoin(page, str(row["url"])), sha256, uploaded, version, is_wheel, usable)
+
+
+def read_metadata(path: Path) -> list[str] | None:
+    """The requirements of a source distribution, and of its build, from files in it that are data."""
+    files = read_members(path)
+    if "PKG-INFO" not in files:
+        return None
+    texts = Parser().parsestr(files["PKG-INFO"]).get_all("Requires-Dist") or read_requires_txt(files)
+    build = tomllib.loads(files.get("pyproject.toml", "")).get("build-system", {}).get("requires")
+    texts += build if isinstance(build, list) else ["setuptools", "wheel"]
+    return [text for text in map(str, texts) if is_plain(text)]
+
+
+def read_members(path: Path) -> dict[str, str]:
+    """The metadata files at the top of an archive. Nothing is extracted."""
+    wanted: dict[str, str] = {}
+
+    def take(name: str, size: int, opened: IO[bytes] | None) -> None:
+        inner = name.partition("/")[2]
+        key = "requires.txt" if re.fullmatch(r"(?:src/)?[^/]+\.egg-info/requires\.txt", inner) else inner
+        if key in {"PKG-INFO", "pyproject.toml", "requires.txt"} and size <= MEMBER_BYTES and opened:
+            wanted.setdefault(key, opened.read(MEMBER_BYTES).decode("utf-8", "replace"))
+
+    if path.name.endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist()[:MEMBERS]:
+                with archive.open(entry) as opened:
+                    take(entry.filename, entry.file_size, opened)
+        return wanted
+    with tarfile.open(path, "r|*") as archive:
+        for count, member in enumerate(archive):
+            if count >= MEMBERS:
+                break
+            if member.isreg():
+                take(member.name, member.size, archive.extractfile(member))
+    return wanted
+
+
+def read_requires_txt(files: dict[str, str]) -> list[str]:
+    """The requirements that setuptools wrote before it wrote them into PKG-INFO; `[:marker]` sections have a marker."""
+    marker, texts = "", []
+    for line in files.get("requires.txt", "").splitlines():
+        if section := re.fullmatch(r"\[(.*)\]", line.strip()):
+            extra, _, condition = section[1].partition(":")
+            marker = f"{condition}{' and ' if condition and extra else ''}" + (f"extra == '{extra}'" if extra else "")
+        elif line.strip():
+            texts.append(f"{line.strip()} ; {marker}" if marker else line.strip())
+    return texts
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is a requirement without an address."""
+    try:
+        return Requirement(text).url is None and "\n" not in text
+    except InvalidRequirement:
+        return False
+
+
+def write_stub(folder: Path, name: str, release: Release, requirements: list[str]) -> None:
+    """A wheel that holds metadata only: uv chooses by it, and it is never installed."""
+    stem = f"{name.replace('-', '_')}-{release.version}"
+    for older in folder.glob(f"{name.replace('-', '_')}-*.whl"):
+        older.unlink()
+    extras = {m for text in requirements for m in re.findall(r"extra == ['\"]([^'\"]+)['\"]", text)}
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {release.version}"]
+    lines += [f"Provides-Extra: {extra}" for extra in sorted(extras)]
+    lines += [f"Requires-Dist: {text}" for text in dict.fromkeys(requirements)]
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", "\n".join(lines) + "\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")

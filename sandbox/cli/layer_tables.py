@@ -1,0 +1,39 @@
+"""Layers of packages as text."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import show_table
+from sandbox.cli.time_format import format_for_listing
+from sandbox.models.layers import LayerSummary, PreparedLayers
+from sandbox.text import one_line
+
+_MEGABYTE = 1e6
+
+
+def show_layers(found: tuple[LayerSummary, ...]) -> None:
+    """Print one row for each layer."""
+    rows = [
+        [
+            layer.key[:12],
+            layer.ecosystem,
+            str(layer.packages),
+            format_size(layer.bytes),
+            format_for_listing(layer.used_at),
+        ]
+        for layer in found
+    ]
+    show_table(["LAYER", "KIND", "PACKAGES", "SIZE", "USED"], rows)
+
+
+def show_prepared(found: PreparedLayers) -> None:
+    """Print the layers of a commit, and the entries of its manifests that are not used."""
+    show_layers(found.layers)
+    for refused in found.refused:
+        click.echo(f"refused, {refused.reason.value}: {one_line(refused.text)} ({one_line(refused.origin)})")
+
+
+def format_size(count: int) -> str:
+    """Bytes as megabytes."""
+    return f"{count / _MEGABYTE:.1f} MB"

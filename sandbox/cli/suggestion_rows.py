@@ -1,0 +1,53 @@
+"""Show checks and packages, and what the files of a repository suggest of both."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+import click
+
+from sandbox.models import Check, SuggestedPart, SuggestionNote
+from sandbox.text import one_line
+
+
+def show_packages(packages: Sequence[str]) -> None:
+    """One line with Debian packages, if there are any."""
+    if packages:
+        click.echo(f"  packages  {', '.join(packages)}")
+
+
+def show_checks(checks: Iterable[Check]) -> None:
+    """A line for each check, and one for each of its variables."""
+    for check in checks:
+        place = "" if check.cwd == "." else f"in {one_line(check.cwd)}, "
+        click.echo(f"  check  {check.id}: {one_line(shlex.join(check.argv))}  ({place}timeout {check.timeout_s:g} s)")
+        show_variables(check.env)
+
+
+def show_variables(env: dict[str, str]) -> None:
+    """A line for each variable."""
+    for name, value in env.items():
+        click.echo(f"         {name}={one_line(value)}")
+
+
+def show_parts(parts: Iterable[SuggestedPart]) -> None:
+    """What files other than .sandbox/checks.toml suggest, each part with its hash."""
+    for part in parts:
+        click.echo(f"{one_line(part.path)}: suggests {part.kind.value}, {'used' if part.trusted else 'not used'}")
+        show_packages(part.packages)
+        if part.env:
+            click.echo("  variables for all checks")
+            show_variables(part.env)
+        show_checks(part.checks)
+        click.echo(f"  {part.sha256}")
+
+
+def show_notes(notes: Iterable[SuggestionNote]) -> None:
+    """What cannot be used, by file."""
+    path = ""
+    for found in notes:
+        if found.path != path:
+            path = found.path
+            click.echo(f"{one_line(path)}: cannot be used")
+        click.echo(f"  {one_line(found.text)}: {found.reason}")

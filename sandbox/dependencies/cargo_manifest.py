@@ -1,0 +1,152 @@
+"""Read the Cargo.toml of a project and of its workspace: which crates of the registry they ask for, and how.
+
+`[patch]`, `[replace]`, `[registries]` and `.cargo/config.toml` are not read: registries are the operator's choice.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.dependencies.cargo_lock import CRATE_NAME
+from sandbox.dependencies.collection import Collection
+from sandbox.models.dependencies import RefusalReason
+
+FILE = "Cargo.toml"
+_TABLES = ("dependencies", "dev-dependencies", "dev_dependencies", "build-dependencies", "build_dependencies")
+_REQUIREMENT = re.compile(r"[0-9A-Za-z.*^~<>=,+ -]{1,100}")
+_FEATURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.-]{0,63}")
+_ELSEWHERE = {
+    "git": RefusalReason.VERSION_CONTROL,
+    "registry": RefusalReason.URL,
+    "registry-index": RefusalReason.URL,
+}
+
+
+@dataclass(frozen=True, order=True)
+class CrateWish:
+    """A crate that a manifest asks for. `requirement`: as in Cargo.toml, such as `1.2` or `>=1, <3`."""
+
+    name: str
+    requirement: str
+    features: tuple[str, ...] = ()
+    default_features: bool = True
+
+
+def read_cargo_manifests(collection: Collection) -> tuple[CrateWish, ...]:
+    """The crates that the project at the root, the members of its workspace and the folders that they name ask for.
+
+    With all features, kinds and targets, as Cargo.lock lists them. What cannot be used is in `collection.refused`.
+    """
+    root = collection.load_toml(FILE)
+    workspace = _table(root, "workspace")
+    inherited = _table(workspace, "dependencies")
+    wishes: list[CrateWish] = []
+    folders = ["", *_list_members(collection, workspace)]
+    for folder in folders:  # grows while it is read
+        path = posixpath.join(folder, FILE)
+        manifest = collection.load_toml(path)
+        features = _find_features(manifest)
+        for key, value in _list_dependencies(manifest):
+            wanted = _inherit(key, value, inherited)
+            base = "" if wanted is not value else folder
+            if isinstance(wanted, dict) and "path" in wanted:
+                found = _resolve_path(base, wanted["path"])
+                if found is None:
+                    collection.refuse(f"{key} {wanted['path']}", RefusalReason.PATH, path)
+                elif found not in folders:
+                    folders.append(found)
+            elif wish := _read_wish(collection, key, wanted, path):
+                more = features.get(key, frozenset())
+                wishes.append(
+                    CrateWish(
+                        wish.name, wish.requirement, tuple(sorted({*wish.features, *more})), wish.default_features
+                    )
+                )
+    return tuple(sorted(set(wishes)))
+
+
+def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
+    """The folders of `members`. A pattern is refused: the tree is not listed for it, but Cargo.lock covers it."""
+    folders = []
+    members = workspace.get("members")
+    for member in members if isinstance(members, list) else ():
+        found = _resolve_path("", member)
+        if found is None or any(mark in found for mark in "*?["):
+            collection.refuse(f"members = {member}", RefusalReason.PATH, FILE)
+        elif found and found not in folders:
+            folders.append(found)
+    return folders
+
+
+def _list_dependencies(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    targets = [table for table in _table(manifest, "target").values() if isinstance(table, dict)]
+    for table in (manifest, *targets):
+        for name in _TABLES:
+            yield from _table(table, name).items()
+
+
+def _find_features(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Features of dependencies that features of the package switch on: `NAME/FEATURE` and `NAME?/FEATURE`."""
+    found: dict[str, set[str]] = {}
+    for values in _table(manifest, "features").values():
+        for value in values if isinstance(values, list) else ():
+            name, slash, feature = str(value).partition("/")
+            if slash and _FEATURE.fullmatch(feature):
+                found.setdefault(name.removesuffix("?"), set()).add(feature)
+    return {name: frozenset(features) for name, features in found.items()}
+
+
+def _inherit(key: str, value: Any, inherited: Mapping[str, Any]) -> Any:
+    """A dependency with what `[workspace.dependencies]` says of it; the value itself if it inherits nothing."""
+    if not isinstance(value, dict) or value.get("workspace") is not True:
+        return value
+    shared = inherited.get(key)
+    table = dict(shared) if isinstance(shared, dict) else {"version": shared}
+    return {**table, "features": [*_list(table.get("features")), *_list(value.get("features"))]}
+
+
+def _read_wish(collection: Collection, key: str, value: Any, origin: str) -> CrateWish | None:
+    table = value if isinstance(value, dict) else {"version": value}
+    for kind, reason in _ELSEWHERE.items():
+        if kind in table:
+            collection.refuse(f"{key} {table[kind]}", reason, origin)
+            return None
+    name, requirement = table.get("package", key), table.get("version", "*")
+    features = _list(table.get("features"))
+    if fault := _find_fault(name, requirement, features):
+        collection.refuse(f"{name} {requirement}", fault, origin)
+        return None
+    default = table.get("default-features", table.get("default_features", True)) is not False
+    return CrateWish(name, requirement, tuple(features), default)
+
+
+def _find_fault(name: object, requirement: object, features: list[Any]) -> RefusalReason | None:
+    """Why these are not plain data that may stand in a manifest."""
+    if not isinstance(name, str) or not CRATE_NAME.fullmatch(name):
+        return RefusalReason.NAME
+    if not isinstance(requirement, str) or not _REQUIREMENT.fullmatch(requirement):
+        return RefusalReason.VERSION
+    if not all(isinstance(feature, str) and _FEATURE.fullmatch(feature) for feature in features):
+        return RefusalReason.SYNTAX
+    return None
+
+
+def _resolve_path(folder: str, path: object) -> str | None:
+    """A folder of the tree, '' for its root; None for one that is elsewhere."""
+    if not isinstance(path, str) or path.startswith(("/", "~")) or "\\" in path or "\0" in path:
+        return None
+    found = posixpath.normpath(posixpath.join(folder, path))
+    return None if found.split("/")[0] == ".." else "" if found == "." else found
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

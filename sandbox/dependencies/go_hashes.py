@@ -1,0 +1,64 @@
+"""Go's `h1:` hashes of a module's zip and of its go.mod. https://pkg.go.dev/golang.org/x/mod/sumdb/dirhash#Hash1
+
+The zip comes from outside: its list of files is bounded before Python's reader loads it, its content while it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+CONTENT_BYTES = 500 * 1024**2  # of all files of a zip, as go allows (golang.org/x/mod/zip)
+LIST_BYTES = 16 * 1024**2  # of its list of files; and of a go.mod, as go allows
+_END = struct.Struct("<4s4H2LH")  # the record at the end of a zip that says how large the list is
+_COMMENT = 65_535
+
+
+def hash_module_file(path: Path) -> str:
+    """The hash of a go.mod. Raises: ValueError for one that is too large."""
+    if path.stat().st_size > LIST_BYTES:
+        raise ValueError(f"more than {LIST_BYTES} bytes")
+    return _combine([("go.mod", hashlib.sha256(path.read_bytes()).hexdigest())])
+
+
+def hash_zip(path: Path) -> str:
+    """The hash of a module's zip. Raises: ValueError for what is no zip within the limits."""
+    _require_small_list(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            rest = CONTENT_BYTES
+            found = []
+            for entry in archive.infolist():
+                digest = hashlib.sha256()
+                with archive.open(entry) as stream:
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
+                        rest -= len(block)
+                        if rest < 0:
+                            raise ValueError(f"more than {CONTENT_BYTES} bytes")
+                found.append((entry.filename, digest.hexdigest()))
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        raise ValueError(f"no zip: {error}") from error
+    return _combine(found)
+
+
+def _require_small_list(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - _END.size - _COMMENT))
+        tail = stream.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) - at < _END.size or b"PK\x06\x07" in tail:  # the latter: the list may be elsewhere (zip64)
+        raise ValueError("no zip, or one for more than 4 GB")
+    if _END.unpack_from(tail, at)[5] > LIST_BYTES:
+        raise ValueError(f"a list of files of more than {LIST_BYTES} bytes")
+
+
+def _combine(files: Iterable[tuple[str, str]]) -> str:
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files))
+    return f"h1:{base64.b64encode(hashlib.sha256(lines.encode()).digest()).decode()}"

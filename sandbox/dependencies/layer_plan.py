@@ -1,0 +1,69 @@
+"""What a layer of one tree is made of, and by which steps: the contract between ecosystems and those who build layers.
+
+Nothing here is a file of a repository: every file of a step is written anew from parsed data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.dependencies.collection import ReadFile
+from sandbox.models.dependencies import LockedPackage, RefusedEntry
+from sandbox.models.layers import LayerPackage
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """What the manifests of a tree ask for.
+
+    `fetch_files`, `install_files`: content by name, put into the folder of that step. `locked`: packages of a lock
+    file, with the hashes that their archives must have. `wanted`: packages by name and version, for people. `refused`:
+    entries of manifests that are not used.
+    """
+
+    fetch_files: Mapping[str, bytes]
+    install_files: Mapping[str, bytes] = field(default_factory=dict)
+    locked: tuple[LockedPackage, ...] = ()
+    wanted: tuple[str, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A shell script of ours in a guest. `$1` of a fetch is the date of the commit, as `2026-01-31T12:00:00Z`."""
+
+    script: str
+    env: Mapping[str, str]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class EcosystemSteps:
+    """How one package manager's layers are made.
+
+    `manifests`: root-relative paths that are read together. `plan`: what a tree asks for, with the needs of a profile's
+    own checks; None if that is no package. It never raises for what a repository holds.
+
+    The fetch has a network and runs no foreign code. It leaves archives, and nothing else, in `archives`; and in
+    `selection.txt` one line on what it chose. The host copies, hashes and describes each: `describe` raises ValueError
+    for what is no archive of this ecosystem. `find_mismatches`: names of archives, in a folder of ours, that differ
+    from the lock file.
+
+    The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
+    `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them.
+    """
+
+    manifests: tuple[str, ...]
+    plan: Callable[[ReadFile, Sequence[str]], LayerPlan | None]
+    fetch: Step
+    describe: Callable[[str, str], LayerPackage]
+    find_mismatches: Callable[[Path, Sequence[LayerPackage], LayerPlan], tuple[str, ...]]
+    install: Step
+    archives: str = "archives"
+    built: str = "layer"
+
+
+SELECTION = "selection.txt"
+LEFT_OUT = "left-out.txt"

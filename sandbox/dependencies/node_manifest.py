@@ -1,0 +1,101 @@
+"""Read package.json of an npm project: what it asks for, as data. No script of it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.dependencies.collection import FILE_BYTES, Collection
+from sandbox.dependencies.node_tree import require_folder
+from sandbox.dependencies.node_values import require_name, require_range, split_alias
+from sandbox.dependencies.requirement_text import RefusedTextError
+from sandbox.models.dependencies import RefusalReason
+
+FILE = "package.json"
+GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
+
+
+@dataclass(frozen=True)
+class NodeProject:
+    """One package.json. `groups`: for each of `GROUPS` the ranges by name, `npm:REAL@RANGE` for an alias. `declared`:
+    the same as written, to see whether a lock file is of this package.json. `linked`: names that are no packages of a
+    registry, such as members of the workspace.
+    """
+
+    groups: Mapping[str, Mapping[str, str]]
+    declared: Mapping[str, Mapping[str, Any]]
+    members: tuple[str, ...] = ()
+    linked: frozenset[str] = field(default_factory=frozenset)
+
+
+def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
+    """The package.json of a folder, '' for the root; None if there is none that can be read."""
+    path = f"{folder}/{FILE}" if folder else FILE
+    document = load_json(collection, path, FILE_BYTES)
+    if not document:
+        return None
+    declared = {group: found for group in GROUPS if isinstance(found := document.get(group), dict)}
+    linked = frozenset(
+        name for found in declared.values() for name, text in found.items() if str(text).startswith("workspace:")
+    )
+    optional_peers = _list_optional_peers(document)
+    groups = {}
+    for group, found in declared.items():
+        leave_out = linked | (optional_peers if group == "peerDependencies" else set())
+        groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
+    return NodeProject(groups, declared, _read_members(collection, document), linked)
+
+
+def load_json(collection: Collection, path: str, limit: int) -> dict[str, Any]:
+    """A JSON object; empty when it is absent or refused, which is recorded."""
+    text = collection.load_text(path, limit)
+    if not text:
+        return {}
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        collection.refuse(path, RefusalReason.SYNTAX, path)
+        return {}
+    return document
+
+
+def _read_group(collection: Collection, found: Mapping[str, object], path: str) -> dict[str, str]:
+    group: dict[str, str] = {}
+    for name, text in found.items():
+        if len(group) + len(collection.refused) >= MAX_GROUP:
+            collection.refuse(f"more than {MAX_GROUP} entries", RefusalReason.LIMIT, path)
+            break
+        try:
+            real, wanted = split_alias(require_name(name), text.strip() if isinstance(text, str) else "")
+            wanted = require_range(wanted if isinstance(text, str) else text)
+            group[name] = wanted if real == name else f"npm:{real}@{wanted or '*'}"
+        except RefusedTextError as refused:
+            collection.refuse(f"{name} {text}", refused.reason, path)
+    return group
+
+
+MAX_GROUP = 1_000
+
+
+def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:
+    meta = document.get("peerDependenciesMeta")
+    entries = meta.items() if isinstance(meta, dict) else ()
+    return {name for name, entry in entries if isinstance(entry, dict) and entry.get("optional") is True}
+
+
+def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Folders of workspace members. A pattern is not expanded here: lock files name the members."""
+    found = document.get("workspaces", [])
+    listed = found.get("packages", []) if isinstance(found, dict) else found
+    members = []
+    for text in listed[:100] if isinstance(listed, list) else ():
+        try:
+            members.append(require_folder(text))
+        except RefusedTextError as refused:
+            if not (isinstance(text, str) and "*" in text and ".." not in text and not text.startswith("/")):
+                collection.refuse(f"workspace {text}", refused.reason, FILE)
+    return tuple(members)

@@ -1,0 +1,140 @@
+"""The steps of a Node.js layer: the files of fetch and install, and the names of archives. Pure, but for reading ours.
+
+The fetch has a network and runs npm's own code only: packages are never unpacked there. The install has no network;
+there install scripts of packages run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from sandbox.dependencies.collection import Collection, ReadFile
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
+from sandbox.dependencies.node_manifest import FILE, GROUPS, NodeProject, read_project
+from sandbox.dependencies.node_tree import Placed, describe_archive
+from sandbox.dependencies.node_values import require_name, require_range
+from sandbox.dependencies.requirement_text import RefusedTextError
+from sandbox.models.dependencies import LockedPackage
+from sandbox.models.layers import LayerPackage
+
+MANIFESTS = (FILE, *LOCK_FILES)
+_FETCH = "node_fetch.js"
+_INSTALL = "node_install.js"
+_INSTALL_ENV = {
+    "npm_config_nodedir": "/usr",  # where Debian's headers are: node-gyp would download them
+    "npm_config_build_from_source": "true",
+    "npm_config_userconfig": "/dev/null",
+    "npm_config_globalconfig": "/nonexistent",
+}
+
+
+def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
+    """What the project at the root of a tree asks for; None if that is no package. `needs`: `NAME` or `NAME@RANGE`."""
+    collection = Collection(read)
+    project = read_project(collection)
+    if project is None:
+        return None
+    projects: dict[str, Mapping[str, Mapping[str, str]]] = {"": _add_needs(project.groups, needs)}
+    placed = read_npm_lock(collection, project)
+    if not _is_complete(placed, project, needs):
+        placed = []
+    for folder in () if placed else project.members:
+        if member := read_project(collection, folder):
+            projects[folder] = member.groups
+    if not placed and not any(group for groups in projects.values() for group in groups.values()):
+        return None
+    manifest = collection.to_manifest()
+    return LayerPlan(
+        fetch_files={
+            _FETCH: _read_script(_FETCH),
+            "packages.json": _write_packages(placed),
+            "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),
+        },
+        install_files={_INSTALL: _read_script(_INSTALL)},
+        locked=_list_locked(placed),
+        wanted=tuple(_list_wanted(placed, projects)),
+        refused=manifest.refused,
+    )
+
+
+def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    own = dict(_parse_need(text) for text in needs)
+    return {**groups, "devDependencies": {**own, **groups.get("devDependencies", {})}}
+
+
+def _parse_need(text: str) -> tuple[str, str]:
+    """Raises: ValueError for a need that is no plain requirement."""
+    name, at, wanted = text[1:].partition("@")
+    try:
+        return require_name(text[:1] + name), require_range(wanted) if at else "*"
+    except RefusedTextError as refused:
+        raise ValueError(f"{text!r} is refused: {refused.reason.value}") from refused
+
+
+def _is_complete(placed: Sequence[Placed], project: NodeProject, needs: Sequence[str]) -> bool:
+    """Whether a lock file places all that package.json and the profile ask for."""
+    there = {one.place.names[0] for one in placed if not one.place.base and len(one.place.names) == 1}
+    wanted = {name for group in GROUPS[:2] for name in project.groups.get(group, {})}
+    return bool(placed) and {*wanted, *(_parse_need(text)[0] for text in needs)} <= there | project.linked
+
+
+def _write_packages(placed: Iterable[Placed]) -> bytes:
+    rows = [
+        {"file": one.file, "name": one.package.name, "version": one.package.version, "optional": one.optional}
+        | {name: list(words) for name, words in one.package.systems.items()}
+        for one in placed
+    ]
+    return json.dumps(sorted(rows, key=lambda row: str(row["file"])), sort_keys=True).encode("ascii")
+
+
+def _list_locked(placed: Iterable[Placed]) -> tuple[LockedPackage, ...]:
+    rows = {(p.package.name, p.package.version, p.package.hashes) for p in placed}
+    return tuple(
+        LockedPackage(name=name, version=version, hashes=hashes, origin="lock file")
+        for name, version, hashes in sorted(rows)
+    )
+
+
+def _list_wanted(placed: Iterable[Placed], projects: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[str]:
+    locked = {f"{one.package.name}@{one.package.version}" for one in placed}
+    asked = {
+        f"{name}@{text}" for groups in projects.values() for group in groups.values() for name, text in group.items()
+    }
+    return sorted(locked or asked)
+
+
+def find_mismatches(folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+    """Archives of which the lock file has a hash, and another one was fetched."""
+    known: dict[tuple[str, str], set[str]] = {}
+    for entry in plan.locked:
+        known.setdefault((entry.name, entry.version), set()).update(entry.hashes)
+    return tuple(
+        package.file
+        for package in packages
+        if (hashes := known.get((package.name, package.version))) and _hash(folder / package.file) not in hashes
+    )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return f"sha512:{hashlib.file_digest(stream, 'sha512').hexdigest()}"
+
+
+@cache
+def _read_script(name: str) -> bytes:
+    return Path(__file__).with_name(name).read_bytes()
+
+
+STEPS = EcosystemSteps(
+    manifests=MANIFESTS,
+    plan=plan_layer,
+    fetch=Step(f'exec node {_FETCH} "$1"', {}, 900.0),
+    describe=describe_archive,
+    find_mismatches=find_mismatches,
+    install=Step(f"exec node {_INSTALL}", _INSTALL_ENV, 900.0),
+)

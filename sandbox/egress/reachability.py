@@ -1,0 +1,127 @@
+"""Which registries answer: each host is asked through a proxy with the rules of a fetch. For `sandbox doctor`.
+
+Nothing but a TLS handshake, or one HEAD for a plain registry, is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sandbox.egress.connection_meter import EgressLimits
+from sandbox.egress.destinations import AllowedHost, AllowList, Destination
+from sandbox.egress.proxy import EgressProxy, Outside, dial
+
+DEADLINE_S = 3.0
+"""For all hosts together: they are asked in parallel."""
+
+_SOCKET_NAME = "egress.sock"
+_MAX_HEAD_BYTES = 16 * 1024
+_REFUSAL = re.compile(rb"HTTP/1\.1 403 egress_refused (\w+)\r\n")
+
+
+async def resolve_without_executor(destination: Destination) -> Sequence[str]:
+    """Resolve a name in a thread that is not waited for: asyncio's own executor delays the end of the process while a
+    resolver is silent. Raises: `OSError`.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(addresses: list[str] | None) -> None:
+        if found.done():
+            return
+        if addresses is None:
+            found.set_exception(OSError("the name has no address"))
+        else:
+            found.set_result(addresses)
+
+    def look_up() -> None:
+        addresses = None
+        try:
+            rows = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
+            addresses = [str(row[4][0]) for row in rows]
+        except OSError:
+            pass
+        try:
+            loop.call_soon_threadsafe(tell, addresses)
+        except RuntimeError:  # the loop has ended: the deadline came first
+            return
+
+    threading.Thread(target=look_up, name="resolver", daemon=True).start()
+    return await found
+
+
+OUTSIDE = Outside(resolve_without_executor, dial)
+
+
+def ask_registries(
+    hosts: Sequence[AllowedHost], ca_file: str, *, deadline_s: float = DEADLINE_S, outside: Outside = OUTSIDE
+) -> Mapping[str, str]:
+    """Ask each host of an allow list. Returns what is wrong with each, by `HOST:PORT`; '' if it answers.
+
+    `ca_file`: the certificates that a fetch would trust. Raises: `OSError` if it cannot be read.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    limits = EgressLimits(duration_s=deadline_s, step_s=deadline_s, idle_s=deadline_s)
+    with tempfile.TemporaryDirectory(prefix="sandbox-registries-") as folder:
+        path = Path(folder) / _SOCKET_NAME
+        with EgressProxy(path, AllowList(hosts), limits, None, outside), ThreadPoolExecutor(len(hosts) or 1) as pool:
+            problems = pool.map(lambda host: _ask(path, host, context, deadline_s), hosts)
+            return {str(host.destination): problem for host, problem in zip(hosts, problems, strict=True)}
+
+
+def _ask(path: Path, host: AllowedHost, context: ssl.SSLContext, deadline_s: float) -> str:
+    silent = f"no answer within {deadline_s:g} s"
+    try:
+        with _connect(path) as client:
+            client.settimeout(deadline_s + 1)  # the proxy's own limit comes first
+            if host.scheme == "http":
+                head = _exchange(
+                    client, f"HEAD http://{host.destination}/ HTTP/1.1\r\nHost: {host.destination}\r\n\r\n"
+                )
+                return _find_refusal(head) or ("" if head.startswith(b"HTTP/") else silent)
+            head = _exchange(client, f"CONNECT {host.destination} HTTP/1.1\r\nHost: {host.destination}\r\n\r\n")
+            if refusal := _find_refusal(head):
+                return refusal
+            with context.wrap_socket(client, server_hostname=host.destination.host):
+                return ""
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not trusted: {error.verify_message}"
+    except (ssl.SSLError, OSError):
+        return silent
+
+
+def _exchange(client: socket.socket, request: str) -> bytes:
+    """Send a request; return the head of the answer, or what came of it."""
+    client.sendall(request.encode())
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _MAX_HEAD_BYTES and (more := client.recv(4096)):
+        head += more
+    return head
+
+
+def _find_refusal(head: bytes) -> str:
+    found = _REFUSAL.match(head)
+    return found[1].decode() if found else ""
+
+
+def _connect(path: Path) -> socket.socket:
+    """The address of a Unix socket holds 107 bytes, and a temporary folder may be deeper."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        client.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except BaseException:
+        client.close()
+        raise
+    finally:
+        os.close(folder)
+    return client

@@ -1,0 +1,61 @@
+"""Complete the beginning of an id, as git does with commits: `45c2` and `task-45c2` name a task, `-` the last one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.words import TASK_ID_PATTERN
+from sandbox.store.home import Home
+from sandbox.store.terminal_task import NAME, recall_task
+
+SHOWN_CHARACTERS = len("task-") + 8
+"""Of a task's id, where people read it. Two tasks have the same ones about once in 60,000 tasks."""
+
+_BEGINNING = r"[0-9a-f]{4}[0-9a-f-]{0,32}"
+_MOST_SHOWN = 5
+
+
+def complete_task_id(home: Home, name: str) -> str:
+    """The id of the only task whose id begins so, for `-` of the one that this terminal uses; any other name unchanged.
+
+    Raises: `invalid_input` when several tasks begin so; `not_found` for `-` when this terminal uses none.
+    """
+    if name == NAME:
+        return recall_task(home)
+    if re.fullmatch(TASK_ID_PATTERN, name) or not re.fullmatch(f"(task-)?{_BEGINNING}", name):
+        return name
+    beginning = name.removeprefix("task-")
+    return _choose("task", name, (path.stem for path in (home.repositories / "tasks").glob(f"task-{beginning}*.json")))
+
+
+def complete_run_id(home: Home, name: str) -> str:
+    """The id of the only check run whose id begins so, with `run-`; any other name unchanged.
+
+    Raises: `invalid_input` when several runs begin so.
+    """
+    if not re.fullmatch(r"run-[0-9a-f]{4,31}", name):
+        return name
+    files = (path for folder in home.all_logs() for path in folder.glob(f"{name}*"))
+    return _choose("run", name, (path.name.partition(".")[0] for path in files))
+
+
+def complete_owner_id(home: Home, name: str) -> str:
+    """As both others, for a name that may also be that of a repository, which is never taken for a beginning."""
+    if re.fullmatch(_BEGINNING, name) and home.clone(name).exists():
+        return name
+    return complete_task_id(home, complete_run_id(home, name))
+
+
+def _choose(kind: str, name: str, ids: Iterable[str]) -> str:
+    found = sorted(set(ids))
+    if len(found) > 1:
+        more = f"\nand {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The ids of {len(found)} {kind}s begin with '{name}'",
+            details="\n".join(found[:_MOST_SHOWN]) + more,
+            hint="Give more characters of the id.",
+        )
+    return found[0] if found else name

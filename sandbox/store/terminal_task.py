@@ -1,0 +1,51 @@
+"""Which task each terminal uses, so that `-` can stand for it: one small file for each session of processes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.home import Home, write_atomically
+
+NAME = "-"
+
+
+def remember_task(home: Home, task_id: str) -> None:
+    """From now on `-` is this task, in the terminal or script of this process. Forgets terminals that are closed."""
+    folder = home.terminals
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for path in folder.iterdir():
+        if _identify(path.name.partition("-")[0]) != path.name:
+            path.unlink(missing_ok=True)
+    write_atomically(_locate(home), f"{task_id}\n".encode(), synced=False)
+
+
+def recall_task(home: Home) -> str:
+    """The task that `-` stands for. Raises: `not_found`."""
+    with suppress(FileNotFoundError):
+        return _locate(home).read_text().strip()
+    raise SandboxError(
+        ErrorCode.NOT_FOUND,
+        "No task was created or chosen in this terminal, so '-' means none",
+        hint="`sandbox use TASK` chooses one; `sandbox list` shows all.",
+    )
+
+
+def _locate(home: Home) -> Path:
+    session = str(os.getsid(0))
+    return home.terminals / (_identify(session) or session)
+
+
+def _identify(session: str) -> str:
+    """A session's id and the time its leader started, '' once that has ended: the kernel uses ids again.
+
+    The time is field 22; field 2, the name, may hold spaces.
+    https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
+    try:
+        fields = Path(f"/proc/{int(session)}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return f"{session}-{fields[19]}"
+    except (OSError, ValueError, IndexError):
+        return ""

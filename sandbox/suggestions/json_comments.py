@@ -1,0 +1,27 @@
+"""Read JSON with comments and trailing commas, as `devcontainer.json` has them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+MAX_CHARS = 64 * 1024
+_PIECE = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<other>[^"/]+|.)', re.DOTALL)
+_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+
+
+def loads(text: str) -> object:
+    """Parse the text. Raises: ValueError, also for more than `MAX_CHARS` and for too many levels."""
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"more than {MAX_CHARS} characters")
+    pieces = [(m["text"], m["other"]) for m in _PIECE.finditer(text) if m["comment"] is None]
+    strings = [found for found, _ in pieces if found is not None]
+    # Each text is replaced by `""` while commas are removed, so that a comma in a text is never taken for one.
+    plain = "".join('""' if found is not None else other for found, other in pieces)
+    kept = iter(strings)
+    try:
+        return json.loads(re.sub('""', lambda _: next(kept), _TRAILING_COMMA.sub(r"\1", plain)))
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
+    except StopIteration as error:
+        raise ValueError("no valid JSON") from error

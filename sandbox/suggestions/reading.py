@@ -1,0 +1,63 @@
+"""The files that are read, each by its reader; adding one is a module and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from sandbox.models.model import Model
+from sandbox.models.suggestions import SuggestedPart, SuggestionNote
+from sandbox.suggestions.debian_control import read_control
+from sandbox.suggestions.devcontainer import read_devcontainer
+from sandbox.suggestions.draft import IsProtected, SuggestionDraft
+from sandbox.suggestions.github_workflows import read_workflow
+from sandbox.suggestions.gitlab_ci import read_gitlab_ci
+from sandbox.suggestions.paths import SUGGESTING_FILES, is_workflow
+from sandbox.suggestions.tool_versions import read_mise, read_tool_versions
+
+MAX_BYTES = 64 * 1024  # of one file
+
+_READERS: Mapping[str, tuple[str, Callable[[SuggestionDraft, str], None]]] = {
+    "debian/control": ("debian", read_control),
+    ".devcontainer/devcontainer.json": ("devcontainer", read_devcontainer),
+    ".devcontainer.json": ("devcontainer", read_devcontainer),
+    ".tool-versions": ("tools", read_tool_versions),
+    "mise.toml": ("mise", read_mise),
+    ".gitlab-ci.yml": ("gitlab", read_gitlab_ci),
+}
+
+
+class Suggestions(Model):
+    """What the files of one tree suggest, and what they ask for that cannot be used."""
+
+    parts: tuple[SuggestedPart, ...] = ()
+    notes: tuple[SuggestionNote, ...] = ()
+
+
+def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> Suggestions:
+    """Read the files by path; paths without a reader are ignored."""
+    read = [
+        _read_file(path, files[path], is_protected)
+        for path in sorted(files)
+        if path in SUGGESTING_FILES or is_workflow(path)
+    ]
+    return Suggestions(
+        parts=tuple(part for each in read for part in each.parts),
+        notes=tuple(note for each in read for note in each.notes),
+    )
+
+
+@lru_cache(maxsize=64)
+def _read_file(path: str, content: bytes, is_protected: IsProtected) -> Suggestions:
+    """One file. Each run of a check in a repository with trusted suggestions needs it, so it is cached."""
+    prefix, read = _READERS.get(path) or (PurePosixPath(path).stem, read_workflow)
+    draft = SuggestionDraft(path, prefix, is_protected)
+    try:
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES} bytes")
+        read(draft, content.decode("utf-8-sig").replace("\r\n", "\n"))
+    except ValueError as error:  # UnicodeDecodeError is one
+        draft = SuggestionDraft(path, prefix, is_protected)
+        draft.note(path, f"it cannot be read: {error}" if not isinstance(error, UnicodeError) else "it is not UTF-8")
+    return Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes))

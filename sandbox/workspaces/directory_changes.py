@@ -1,0 +1,65 @@
+"""What a person changed in a directory of their own and did not commit, with contents.
+
+The directory may be hostile, so git never reads it: files are opened as in a worktree (files/tree.py). What cannot be
+in a tree is left out and named. Files count as they are on disk: no filter (line endings, large file storage) is
+applied. New files are ignored by the directory's own `.gitignore` files, `.git/info/exclude` and the build output of
+the profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sandbox.files.names import WalkLimits
+from sandbox.files.tree import WorktreeFiles
+from sandbox.git.contents import ContentSpool
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, TreeEntry
+from sandbox.policy.paths import parent_folders, show_path
+from sandbox.workspaces.base_facts import BaseFacts
+from sandbox.workspaces.changes import Changes, Comparison
+from sandbox.workspaces.working_directory import GitIndex, counts_modes, load_directory_rules
+
+_LIMITS = WalkLimits(entries=200_000)
+
+
+def read_directory_changes(
+    root: Path, leaves: Sequence[TreeEntry], facts: BaseFacts, artifacts: Iterable[str], spool: ContentSpool
+) -> Changes:
+    """The difference from a commit to the directory. `leaves`, `facts`: of the commit. `artifacts`: ignore rules.
+
+    Files that a sparse checkout leaves out are not deleted. Raises: `quota_exceeded`, `not_found`.
+    """
+    gitlinks = facts.gitlink_paths()
+    head = {leaf.path: leaf for leaf in leaves}
+    oid_length = len(leaves[0].oid) if leaves else 40
+    tracked = parent_folders(head)
+    with WorktreeFiles(root.resolve()) as files:
+        rules = load_directory_rules(files, facts.ignore, artifacts)
+
+        def skip(folder: bytes) -> bool:
+            ignored = folder not in tracked and rules.is_ignored(show_path(folder), directory=True)
+            return folder in gitlinks or ignored
+
+        seen = GitIndex.of(files, oid_length)
+        comparison = Comparison(files, head, gitlinks, oid_length, spool)
+        present = comparison.compare_entries(list(files.walk(skip, _LIMITS)), rules)
+        with_modes = counts_modes(files)
+    missing = (path for path, leaf in head.items() if path not in present and leaf.mode != GITLINK)
+    comparison.add_deletions(path for path in missing if not seen.is_skipped(path))
+    changes = comparison.result()
+    return changes if with_modes else _without_modes(changes)
+
+
+def _without_modes(changes: Changes) -> Changes:
+    """The changes where the file system has no modes: each file keeps the one that it has in the commit."""
+    kept = []
+    for change, shown in zip(changes.tree, changes.shown, strict=True):
+        before = changes.before.get(change.path)
+        if before and {before.mode, change.mode} == {REGULAR, EXECUTABLE}:
+            if change.content is not None and change.content.oid == before.oid:
+                continue
+            change = replace(change, mode=before.mode)
+        kept.append((change, shown))
+    return replace(changes, tree=tuple(tree for tree, _ in kept), shown=tuple(shown for _, shown in kept))

@@ -1,0 +1,159 @@
+"""`space_repo_prepare` through a real client: a fetch that outlasts the call, is stopped, and is asked for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+
+from devtools.agent import AgentServer, approved, failed, ok, talk
+from devtools.command import Command
+from devtools.guests import remove_guests_of
+from devtools.packageindex import PackageIndex, serve_packages
+from sandbox.engine.connection import DockerEngine
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workbench import Watch, Workbench
+from tests.unit.conftest import initialised
+
+PROFILE = """
+label = "packages"
+image = "python"
+priority = 99
+[[detect.any]]
+file = "pyproject.toml"
+[[layer]]
+ecosystem = "python"
+[[check]]
+id = "use"
+label = "Use the package"
+argv = ["python", "-c", "import wanted"]
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+"""
+PREPARE, WAIT, STOP = "space_repo_prepare", "space_repo_wait_run", "space_repo_stop_run"
+CLIENT_S = 60.0
+"""How long the clients that we know wait for one call, at least (sandbox/agent/clients.py)."""
+
+
+class Bench:
+    """A home with an index that is its only registry, and tasks of repositories that ask for one package."""
+
+    def __init__(self, root: Path, index: PackageIndex) -> None:
+        self.root, self.home, self.index = root, root / "home", index
+        (self.home / "profiles").mkdir(parents=True)
+        (self.home / "profiles/packages.toml").write_text(PROFILE)
+        (self.home / "config.toml").write_text(f'[registries]\npython = ["{index.url}"]\n')
+
+    def open(self) -> Workbench:
+        return Workbench(self.home, allow_file=True)
+
+    def make_task(self, wanted: str = "wanted") -> str:
+        """A task of a repository of its own that asks for this package."""
+        repository = initialised(self.root / f"project-{len(list(self.root.iterdir()))}")
+        text = f'[project]\nname = "p"\nversion = "1"\ndependencies = ["{wanted}"]\n'
+        repository.write("pyproject.toml", text.encode())
+        repository.commit()
+        with self.open() as workbench:
+            return workbench.create_task(workbench.clone(str(repository.root)).repository.id).id
+
+
+@pytest.fixture
+def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
+    with serve_packages() as index:
+        index.add("wanted", "1", {"wanted.py": ""})
+        made = Bench(tmp_path, index)
+        yield made
+        index.release()
+        remove_guests_of(made.home)
+        assert list((made.home / "repositories/rooms").iterdir()) == []
+
+
+def test_a_fetch_outlasts_its_call_and_session_and_two_callers_build_it_once(bench: Bench) -> None:
+    """The client has its default timeout. A person approves the first call."""
+    one, two, person = bench.make_task(), bench.make_task(), Command(bench.home)
+    started: dict[str, str] = {}
+
+    async def begin(client: Client) -> None:
+        shown = {tool.name: tool for tool in (await client.list_tools()).tools}[PREPARE]
+        assert shown.input_schema["properties"]["wait_s"]["default"] < CLIENT_S
+        for task in (one, two):
+            answer = await approved(client, person, PREPARE, task_id=task, wait_s=2)
+            assert answer["state"] == "running"
+            started[task] = answer["run_id"]
+
+    async def again(client: Client) -> None:
+        running = await ok(client, WAIT, run_id=started[one], wait_s=0)
+        assert "Fetching" in running["last_lines"][0]
+        bench.index.release()
+        answers = [await ok(client, WAIT, run_id=started[task], wait_s=CLIENT_S - 10) for task in (one, two)]
+        assert [answer["state"] for answer in answers] == ["finished"] * 2
+        assert answers[0]["layers"][0]["packages"] == 1
+        assert answers[0]["layers"][0]["key"] == answers[1]["layers"][0]["key"]
+        known = await approved(client, person, PREPARE, task_id=one)
+        assert (known["state"], known["commit"]) == ("finished", answers[0]["commit"])
+
+    bench.index.hold()
+    talk(AgentServer(bench.home, "stdio"), begin, again)
+    asked = len(bench.index.asked)
+    with bench.open() as workbench:
+        workbench.build_layers(one, refresh=True)
+    assert len(bench.index.asked) == 2 * asked, "both tasks together asked as often as one build does"
+    shown = person.ok("check", "wait", started[one])
+    (layer,) = shown["prepared"]["layers"]
+    assert [c["purl"] for c in person.ok("layers", "show", layer["key"], "--sbom")["components"]] == [
+        "pkg:pypi/wanted@1"
+    ]
+
+
+def test_a_stopped_fetch_leaves_nothing_and_can_be_asked_for_again(bench: Bench) -> None:
+    task = bench.make_task()
+    (bench.home / "policies").mkdir(exist_ok=True)
+    (bench.home / "policies/approvals.toml").write_text(f'[tools]\n{PREPARE} = "allow"\n')
+
+    async def session(client: Client) -> None:
+        started = await ok(client, PREPARE, task_id=task, wait_s=2)
+        same = await ok(client, PREPARE, task_id=task, wait_s=0)
+        assert (same["state"], same["run_id"]) == ("running", started["run_id"])
+        ended = await ok(client, STOP, run_id=started["run_id"])
+        assert (ended["state"], ended["verdict"], "layers" in ended) == ("finished", "killed", False)
+        bench.index.release()
+        assert (await ok(client, PREPARE, task_id=task))["layers"][0]["packages"] == 1
+        await failed(client, PREPARE, "not_found", task_id=task[:-1] + ("0" if task[-1] != "0" else "1"))
+
+    bench.index.hold()
+    talk(AgentServer(bench.home, "stdio"), session)
+
+
+def test_a_failed_fetch_is_not_tried_by_every_command_and_a_refresh_asks_again(bench: Bench) -> None:
+    """Control: the first run, and the explicit build, do ask the index."""
+    task, lines = bench.make_task("absent"), list[str]()
+    watch = Watch(building=lines.append)
+
+    def asks(act: Any) -> bool:
+        before = len(bench.index.asked)
+        act()
+        return len(bench.index.asked) > before
+
+    with bench.open() as workbench:
+        assert asks(lambda: workbench.run_checks(task, ["use"], watch))
+        assert not asks(lambda: workbench.run_checks(task, ["use"], watch))
+        assert "s ago)" in lines[-1]
+        assert "--refresh" in lines[-1]
+        with pytest.raises(SandboxError) as raised:
+            workbench.build_layers(task)
+        assert raised.value.code is ErrorCode.NETWORK_ERROR
+        bench.index.add("absent", "1", {"wanted.py": ""})
+        assert not asks(lambda: workbench.run_checks(task, ["use"], watch))
+        assert asks(lambda: workbench.build_layers(task))
+        bench.index.add("absent", "2", {"wanted.py": ""})
+        assert not asks(lambda: workbench.build_layers(task)), "the choice is recorded"
+        first = workbench.build_layers(task).layers
+        refreshed = workbench.build_layers(task, refresh=True).layers
+        assert refreshed != first
+        assert workbench.layer(refreshed[0].key).layer.packages[0].version == "2"
+        bench.index.wheels.clear()
+        with pytest.raises(SandboxError):
+            workbench.build_layers(task, refresh=True)
+        assert workbench.build_layers(task).layers[0].key == refreshed[0].key, "a failed refresh changes nothing"

@@ -1,0 +1,120 @@
+"""Services of a run: the script that starts one, in a real shell; what is recorded, without a real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sandbox.checks.execute import GuestSettings
+from sandbox.checks.executors import with_surroundings
+from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services, service_log, write_script
+from sandbox.engine.container_types import never_stop
+from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check, ServiceRule, ServiceSetup
+from sandbox.store.quarantine import QuarantineNotes
+from tests.unit.conftest import refused
+from tests.unit.engine.test_create_options import POLICY
+from tests.unit.memory_engine import MemoryEngine
+
+RULE = ServiceRule(
+    name="web", image="base", ready=("true",), port=8000, ready_s=5.0, check_env={"URL": "web", "A": "1"}
+)
+IMAGE = "sha256:" + "1" * 64
+
+
+@contextmanager
+def started(folder: Path, argv: tuple[str, ...], ready: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+    command = ["sh", "-c", write_script(argv, ready, "TOKEN")]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True) as service:
+        try:
+            yield service
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(service.pid, signal.SIGKILL)
+
+
+def test_a_service_is_ready_once_its_command_says_so(tmp_path: Path) -> None:
+    with started(tmp_path, ("sleep", "60"), ("test", "-e", "it's ready")) as service:
+        assert service.stderr is not None
+        assert service.stderr.readline() == "sandbox: not ready: \n"
+        (tmp_path / "it's ready").touch()
+        assert [service.stderr.readline() for _ in range(2)] == ["\n", "sandbox: ready TOKEN\n"]
+        assert service.poll() is None
+
+
+def test_each_new_answer_of_the_ready_command_is_logged_once(tmp_path: Path) -> None:
+    ready = ("sh", "-c", "echo x >> tries; echo not yet; test $(wc -l < tries) -ge 4")
+    with started(tmp_path, ("sleep", "1"), ready) as service:
+        _, errors = service.communicate(timeout=20)
+    assert errors == "sandbox: not ready: not yet\n\nsandbox: ready TOKEN\n"
+    assert service.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "ready", "code"),
+    [
+        (("sh", "-c", "exit 3"), ("false",), 3),
+        (("sleep", "60"), ("no-such-command",), 127),
+        (("nowhere",), ("false",), 127),
+    ],
+    ids=["it ends", "ready cannot run", "it cannot run"],
+)
+def test_a_service_that_cannot_get_ready_ends(
+    tmp_path: Path, argv: tuple[str, ...], ready: tuple[str, ...], code: int
+) -> None:
+    with started(tmp_path, argv, ready) as service:
+        assert service.wait(timeout=20) == code
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> RunServices:
+    engine = MemoryEngine(QuarantineNotes(tmp_path / "quarantine"))
+    image = engine.add_image("base").digest
+    setup = ServiceSetup(rule=RULE, image_digest=image, argv=("serve",))
+    files = tmp_path / "mask", tmp_path / "hosts"
+    guest = GuestSettings(image, "runc", *files, "0123456789abcdef", 2, Supervisor(tmp_path / "init", 600))
+    account = GuestAccount((66000, 66000), AccountFiles(tmp_path / "passwd", tmp_path / "group"))
+    return RunServices(ServiceRunner(engine, POLICY, guest, tmp_path), "run-0123456789", (setup,), account, 60.0)
+
+
+def test_a_service_that_ends_before_the_check_is_named_in_its_run(services: RunServices) -> None:
+    """The engine of this test prints a command and ends it."""
+    with services.run_beside("c" * 64, never_stop):
+        pass
+    [ran] = services.runs
+    assert (ran.name, ran.ended_early) == ("web", True)
+    assert ran.output_bytes == service_log(services.runner.logs, services.run_id, "web").stat().st_size
+    services.forget_logs()
+    assert not service_log(services.runner.logs, services.run_id, "web").exists()
+
+
+def test_a_missing_image_is_told_with_the_services_name(services: RunServices) -> None:
+    services.services = (services.services[0].model_copy(update={"image_digest": IMAGE}),)
+    with refused(ErrorCode.IMAGE_MISSING) as caught, services.run_beside("c" * 64, never_stop):
+        raise AssertionError("the check ran")
+    assert caught.value.brief.startswith("The service 'web' could not be started")
+    assert services.runs == ()
+
+
+def test_a_service_joins_no_other_container_than_one_by_its_id(services: RunServices) -> None:
+    with pytest.raises(SandboxError, match="Not the id"), services.run_beside("host", never_stop):
+        raise AssertionError("the check ran")
+
+
+@pytest.mark.parametrize(("checks", "found"), [((), 1), (("test",), 1), (("build",), 0)])
+def test_a_check_gets_the_services_and_variables_that_are_for_it(
+    services: RunServices, checks: tuple[str, ...], found: int
+) -> None:
+    rule = RULE.model_copy(update={"checks": checks})
+    setup = ServiceSetup(rule=rule, image_digest=IMAGE, argv=("serve",))
+    guest = GuestSettings(**{**vars(services.runner.guest), "services": (setup,)})
+    check = Check(id="test", label="test", argv=("true",), env={"A": "own"})
+    assert len(find_services(guest, "test")) == found
+    assert with_surroundings(check, guest).env == ({"URL": "web", "A": "own"} if found else {"A": "own"})

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox.dependencies import rust_steps as steps
+from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.models.dependencies import RefusalReason
+from sandbox.models.layers import LayerPackage
+
+CRATES_IO = 'source = "registry+https://github.com/rust-lang/crates.io-index"\n'
+SUM = "a" * 64
+
+
+def plan(**files: str) -> LayerPlan | None:
+    """The plan of a tree. `__` in a name stands for a slash."""
+    tree = {f"{name.replace('__', '/')}": text.encode() for name, text in files.items()}
+    named = {"toml": "Cargo.toml", "lock": "Cargo.lock"}
+    return steps.plan_layer({named.get(name, f"{name}/Cargo.toml"): text for name, text in tree.items()}.get, [])
+
+
+def locked(name: str, version: str = "1.0.0", rest: str = f'{CRATES_IO}checksum = "{SUM}"\n') -> str:
+    return f'[[package]]\nname = "{name}"\nversion = "{version}"\n{rest}'
+
+
+def test_a_complete_lock_file_alone_decides() -> None:
+    found = plan(toml='[package]\nname="p"\n[dependencies]\na = "1"\n', lock=locked("a") + locked("b", "2.0.0"))
+    assert found is not None
+    assert (
+        found.fetch_files["Cargo.toml"]
+        .decode()
+        .endswith(
+            'd0 = { package = "a", version = "=1.0.0", default-features = false, features = [] }\n'
+            'd1 = { package = "b", version = "=2.0.0", default-features = false, features = [] }\n'
+        )
+    )
+    assert b"checksum" not in found.fetch_files["Cargo.lock"], "the host compares, and names what differs"
+    assert found.locked[0].hashes == (f"sha256:{SUM}",)
+
+
+def test_what_a_lock_file_lacks_is_resolved() -> None:
+    found = plan(toml='[package]\nname="p"\n[dependencies]\na = "1"\nc = "3"\n', lock=locked("a"))
+    assert found is not None
+    assert "Cargo.lock" not in found.fetch_files
+    assert found.wanted == ("a 1", "a =1.0.0", "c 3")
+
+
+def test_a_workspace_is_read_with_its_members_targets_kinds_and_features() -> None:
+    found = plan(
+        toml="""
+[workspace]
+members = ["one", "crates/*"]
+[workspace.dependencies]
+shared = { version = "1", default-features = false, features = ["x"] }
+two = { path = "two" }
+[package]
+name = "p"
+[dependencies]
+two.workspace = true
+[target.'cfg(windows)'.dev-dependencies]
+win = { package = "real-win", version = ">=1, <3", optional = true }
+[features]
+f = ["win/extra", "dep:win", "win?/more"]
+""",
+        one='[build-dependencies]\nshared = { workspace = true, features = ["y"] }\n',
+        two='[dependencies]\nb = { version = "*" }\n',
+    )
+    assert found is not None
+    assert found.fetch_files["Cargo.toml"].decode().partition("[dependencies]\n")[2] == (
+        'd0 = { package = "b", version = "*", default-features = true, features = [] }\n'
+        'd1 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
+        'd2 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
+    )
+    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = crates/*", RefusalReason.PATH)]
+
+
+@pytest.mark.parametrize("toml", ['[package]\nname="p"\n', '[package]\nname="p"\n[dependencies]\nq = {path = "q"}\n'])
+def test_a_project_without_crates_of_a_registry_needs_no_layer(toml: str) -> None:
+    assert plan(toml=toml) is None
+    assert plan(lock=locked("a")) is None, "without a manifest it is no project"
+
+
+def test_checksums_of_the_first_lock_format_are_found() -> None:
+    sums = f'[metadata]\n"checksum a 1.0.0 (registry+https://github.com/rust-lang/crates.io-index)" = "{SUM}"\n'
+    found = plan(toml='[package]\nname="p"\n', lock=locked("a", rest=CRATES_IO) + sums)
+    assert found is not None
+    assert found.locked[0].hashes == (f"sha256:{SUM}",)
+
+
+@pytest.mark.parametrize(
+    "file", ["a.crate", "-1.0.0.crate", "a-1.0.0.zip", "a-1.crate", "a-1.0.0/x.crate", "--x.crate"]
+)
+def test_what_has_no_name_of_a_crate_is_refused(file: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a crate"):
+        steps.describe_crate(file, "0" * 64)
+
+
+def test_name_and_version_are_found_in_the_name_of_a_crate() -> None:
+    found = steps.describe_crate("a-b_c-1.0.0-rc.1+z.2.crate", "0" * 64)
+    assert (found.name, found.version) == ("a-b_c", "1.0.0-rc.1+z.2")
+
+
+@pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])
+def test_the_scripts_of_the_steps_can_be_parsed(script: str) -> None:
+    subprocess.run(["sh", "-n"], input=script.encode(), check=True)
+
+
+def test_a_fetch_runs_no_command_of_cargo_that_builds() -> None:
+    called = re.findall(r"(?<!mkdir )\bcargo ([a-z-]+)", steps.STEPS.fetch.script)
+    assert set(called) == {"generate-lockfile", "fetch"}
+
+
+def test_an_archive_is_compared_with_the_lock_file(tmp_path: Path) -> None:
+    found = plan(toml='[package]\nname="p"\n', lock=locked("a"))
+    assert found is not None
+    for value, expected in ((SUM, ()), ("b" * 64, ("a-1.0.0.crate",))):
+        package = LayerPackage(name="a", version="1.0.0", file="a-1.0.0.crate", sha256=value)
+        assert steps.STEPS.find_mismatches(tmp_path, [package], found) == expected

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.store.home import Home
+from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
+from sandbox.store.terminal_task import recall_task, remember_task
+from tests.unit.conftest import refused
+
+FIRST, SECOND = "task-45c2abc0-0000-4000-8000-000000000001", "task-45c2abcd-0000-4000-8000-000000000002"
+RUN = "run-" + "ab12" * 8
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    for task in (FIRST, SECOND):
+        home.task(task).parent.mkdir(parents=True, exist_ok=True)
+        home.task(task).touch()
+    home.logs(FIRST).mkdir(parents=True)
+    (home.logs(FIRST) / f"{RUN}.stdout").touch()
+    return home
+
+
+@pytest.mark.parametrize("name", ["task-45c2abc0", "45c2abc0", "45c2abc0-0000", FIRST])
+def test_the_beginning_of_an_id_is_enough(home: Home, name: str) -> None:
+    assert complete_task_id(home, name) == complete_owner_id(home, name) == FIRST
+
+
+def test_several_tasks_are_named(home: Home) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        complete_task_id(home, "45c2")
+    assert caught.value.details == f"{FIRST}\n{SECOND}"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "45c", "task-", "task-45c", "45C2abc0", "*", "45c2*", "../45c2", "beef", "45c2\n"]
+)
+def test_other_names_stay_as_they_are(home: Home, name: str) -> None:
+    """Then the search for the task says that there is none."""
+    assert complete_task_id(home, name) == name
+
+
+def test_a_run_is_found_also_while_it_has_only_output(home: Home) -> None:
+    assert complete_run_id(home, "run-ab12") == complete_owner_id(home, "run-ab12") == RUN
+    assert complete_run_id(home, "ab12") == "ab12"
+
+
+def test_a_repository_is_never_taken_for_the_beginning_of_a_task(home: Home) -> None:
+    home.clone("45c2abc0").mkdir(parents=True)
+    assert complete_owner_id(home, "45c2abc0") == "45c2abc0"
+
+
+def test_a_dash_is_the_task_of_this_terminal_only(home: Home) -> None:
+    with refused(ErrorCode.NOT_FOUND):
+        complete_task_id(home, "-")
+    remember_task(home, SECOND)
+    assert complete_owner_id(home, "-") == SECOND
+    program = "import sys; from pathlib import Path; from sandbox.store.terminal_task import *\n"
+    program += "from sandbox.store.home import Home; remember_task(Home(Path(sys.argv[1])), sys.argv[2])"
+    argv = [sys.executable, "-c", program, str(home.root), FIRST]
+    subprocess.run(argv, check=True, start_new_session=True, timeout=30)
+    assert recall_task(home) == SECOND
+    assert len(list(home.terminals.iterdir())) == 2
+    remember_task(home, FIRST)
+    assert len(list(home.terminals.iterdir())) == 1, "the terminal that is closed is forgotten"
