@@ -132,6 +132,9 @@ RunId = Annotated[
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
+    arguments: tuple[Line, ...] = Field(
+        (), max_length=100, description="To run a part, e.g. one test: as the check's parameters allow."
+    )
     wait_s: WaitS = 45.0
 
 

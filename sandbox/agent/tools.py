@@ -123,7 +123,9 @@ def _list_tasks(request: ToolCall) -> BaseModel:
 
 def _run_check(request: ToolCall) -> BaseModel:
     wanted = request.arguments
-    started = request.workbench.start_checks(wanted.task_id, [wanted.check_id], request.watch)
+    started = request.workbench.start_checks(
+        wanted.task_id, [wanted.check_id], request.watch, arguments=wanted.arguments
+    )
     return _wait(request, started.run_id)
 
 

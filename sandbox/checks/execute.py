@@ -194,6 +194,7 @@ class Recorder:
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
+            arguments=check.arguments,
             task_id=directories.task_id,
             verdict=verdict,
             exit_code=ending.exit_code,

@@ -27,8 +27,10 @@ def list_(invocation: Invocation, owner_id: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.checks(owner_id)
         advice = workbench.advice(owner_id)
-    rows = [[c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), c.label] for c in found]
-    headers = ["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "WHAT"]
+    rows = [
+        [c.id, f"{c.timeout_s:g} s", ", ".join(c.requires) or "-", _limits(c), _arguments(c), c.label] for c in found
+    ]
+    headers = ["CHECK", "DEADLINE", "REQUIRES", "LIMITS", "ARGUMENTS", "WHAT"]
     invocation.emit({"checks": found, "advice": advice}, lambda: show_table(headers, rows))
     show_advice(advice)
 
@@ -41,7 +43,27 @@ def _limits(check: Check) -> str:
     return ", ".join([*said, *([f"jobs={check.jobs}"] if check.jobs else [])]) or "-"
 
 
-@check.command("run")
+def _arguments(check: Check) -> str:
+    return " ".join(f"[{p.name.upper()}]{'...' if p.many else ''}" for p in check.parameters) or "-"
+
+
+class _WithArguments(click.Command):
+    """A command that hands what stands after `--` on as `arguments`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, arguments = args, list[str]()
+        if "--" in args:
+            place = args.index("--")
+            own, arguments = args[:place], args[place + 1 :]
+        rest = super().parse_args(ctx, own)
+        ctx.params["arguments"] = tuple(arguments)
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
+
+
+@check.command("run", cls=_WithArguments)
 @click.argument("task_id", metavar="TASK")
 @click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--follow", is_flag=True, help="Show the output of the checks while they run.")
@@ -49,8 +71,17 @@ def _limits(check: Check) -> str:
 @runtime_option
 @global_options
 @click.pass_obj
-def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow: bool, detach: bool) -> int:
+def run(
+    invocation: Invocation,
+    task_id: str,
+    check_ids: tuple[str, ...],
+    arguments: tuple[str, ...],
+    follow: bool,
+    detach: bool,
+) -> int:
     """Run checks in TASK's own worktree. Checks that they require run first.
+
+    With arguments after --, as `check list` shows them, only a part of one check runs.
 
     With --json, one ID prints the run of that check, or of the required check that did not pass; several IDs print
     {"runs": [...]}. With --detach the output is that of `check wait` for a run that is still running.
@@ -59,11 +90,18 @@ def run(invocation: Invocation, task_id: str, check_ids: tuple[str, ...], follow
         if follow:
             raise click.UsageError("Give either --follow or --detach: a detached command does not wait for output.")
         return start_detached(
-            invocation, lambda workbench: workbench.start_checks(task_id, check_ids, runtime=invocation.runtime)
+            invocation,
+            lambda workbench: workbench.start_checks(
+                task_id, check_ids, runtime=invocation.runtime, arguments=arguments
+            ),
         )
     with invocation.workbench() as workbench:
         runs = workbench.run_checks(
-            task_id, check_ids, CheckProgress(follow=follow).watch(), runtime=invocation.runtime
+            task_id,
+            check_ids,
+            CheckProgress(follow=follow).watch(),
+            runtime=invocation.runtime,
+            arguments=arguments,
         )
     invocation.emit(runs[-1] if len(check_ids) == 1 else {"runs": runs}, lambda: show_runs(runs))
     return 0 if runs[-1].verdict is Verdict.PASSED else 1

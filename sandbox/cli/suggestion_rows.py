@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from sandbox.checks.arguments import fill_parameters
 from sandbox.models import Check, SuggestedPart, SuggestionNote
 from sandbox.text import one_line
 
@@ -21,7 +22,8 @@ def show_checks(checks: Iterable[Check]) -> None:
     """A line for each check, and one for each of its variables."""
     for check in checks:
         place = "" if check.cwd == "." else f"in {one_line(check.cwd)}, "
-        click.echo(f"  check  {check.id}: {one_line(shlex.join(check.argv))}  ({place}timeout {check.timeout_s:g} s)")
+        command = one_line(shlex.join(fill_parameters(check).argv))
+        click.echo(f"  check  {check.id}: {command}  ({place}timeout {check.timeout_s:g} s)")
         show_variables(check.env)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, Limits, Risk
+    from sandbox.models.checks import Check, CheckParameter, Limits, Risk
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -104,6 +104,7 @@ __all__ = [
     "ChangeKind",
     "Check",
     "CheckId",
+    "CheckParameter",
     "CheckRun",
     "ChosenSettings",
     "CiCheck",
@@ -223,7 +224,7 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check Limits Risk",
+    "checks": "Check CheckParameter Limits Risk",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",

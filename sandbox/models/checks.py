@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
@@ -44,11 +45,37 @@ Jobs = Literal["auto"] | PositiveInt
 """How many parallel jobs build tools run; `auto`: as many as the limits on CPUs and memory allow."""
 
 
+class CheckParameter(Model):
+    """`[[check.parameter]]`: what a caller may add to a check in a task, to run a part of it.
+
+    `<name>` in the check's argv is where the arguments stand. `pattern`: a regular expression that each must match as a
+    whole. `many`: any number of them; else one. `default`: what stands there without arguments. `option`: stands before
+    them.
+    """
+
+    name: CheckId
+    pattern: str = Field(min_length=1, max_length=500)
+    many: bool = False
+    default: tuple[str, ...] = ()
+    option: str = ""
+
+    @field_validator("pattern")
+    @classmethod
+    def _require_expression(cls, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return text
+
+
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
     `jobs`: passed to make, cmake, ctest and cargo in variables that `env` does not set. None: the tools decide.
     `deterministic`: the same files always give the same verdict, as with a compiler, so one failure is enough.
+    `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
+    added; such a run is of a part of the check.
     """
 
     id: CheckId
@@ -62,3 +89,17 @@ class Check(Model):
     requires: tuple[CheckId, ...] = ()
     deterministic: bool = False
     risk: Risk = Risk.SHELL
+    parameters: tuple[CheckParameter, ...] = Field(
+        default=(), max_length=4, validation_alias=AliasChoices("parameter", "parameters")
+    )
+    arguments: tuple[str, ...] = Field(default=(), exclude=True)
+
+    @model_validator(mode="after")
+    def _require_places(self) -> Self:
+        names = [parameter.name for parameter in self.parameters]
+        for name in names:
+            if self.argv.count(f"<{name}>") != 1 or names.count(name) > 1:
+                raise ValueError(f"argv needs the element '<{name}>' once, for the parameter '{name}'")
+        if any(parameter.many for parameter in self.parameters[:-1]):
+            raise ValueError("only the last parameter may take many arguments")
+        return self

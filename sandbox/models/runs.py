@@ -118,11 +118,12 @@ class CheckRun(Model):
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
-    `services`: what ran beside it.
+    `services`: what ran beside it. `arguments`: what the caller added: then only a part of the check ran.
     """
 
     run_id: str
     check_id: CheckId
+    arguments: tuple[str, ...] = ()
     task_id: TaskId | None
     verdict: Verdict
     cause: Cause | None = None

@@ -22,7 +22,7 @@ from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.lazy import LazyModule
-from sandbox.workbench.controller.services import Surface, build_services
+from sandbox.workbench.controller.services import Services, Surface, build_services
 
 if TYPE_CHECKING:
     from sandbox import images
@@ -465,29 +465,46 @@ class Workbench:
         return use.seen_facts.advise_owner(self._services, owner_id)
 
     def run_checks(
-        self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
     ) -> tuple[CheckRun, ...]:
         """Run checks in the task's worktree, after the checks they require.
 
-        `runtime`: engine runtime, instead of the profile's and the settings'. Raises: `not_found` for the task or a
-        check; `invalid_input` when there is no check to run; `conflict` for a closed task or while another operation
-        holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's
-        directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
+        `runtime`: engine runtime, instead of the profile's and the settings'. `arguments`: for the only named check, to
+        run a part of it, as its `parameters` allow. Raises: `not_found` for the task or a check; `invalid_input` when
+        there is no check to run, and for arguments that it does not take; `conflict` for a closed task or while another
+        operation holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a
+        check's directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            return self._run_checks(task_id, check_ids, heard, runtime)
+            return self._run_checks(task_id, check_ids, heard, self._services.with_runtime(runtime), arguments)
 
     def _run_checks(
-        self, task_id: str, check_ids: Sequence[str], watch: Watch, runtime: str | None, run_id: str | None = None
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch,
+        services: Services,
+        arguments: Sequence[str],
+        run_id: str | None = None,
     ) -> tuple[CheckRun, ...]:
-        arguments = {"ids": list(check_ids)}
-        with use.journaling.record_operation(self._services, task_id, "check", arguments, names=check_ids) as done:
-            return done(
-                use.task_checks.run_checks(self._services.with_runtime(runtime), task_id, check_ids, watch, run_id)
-            )
+        recorded = {"ids": list(check_ids), **({"arguments": list(arguments)} if arguments else {})}
+        with use.journaling.record_operation(self._services, task_id, "check", recorded, names=check_ids) as done:
+            return done(use.task_checks.run_checks(services, task_id, check_ids, watch, run_id, arguments))
 
     def start_checks(
-        self, task_id: str, check_ids: Sequence[str], watch: Watch | None = None, *, runtime: str | None = None
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
     ) -> BackgroundRun:
         """As `run_checks`, without waiting: the answer has the run id for `wait_run` and `stop_run`.
 
@@ -495,12 +512,14 @@ class Workbench:
         the `with` block of this workbench stops runs in progress, unless `wait_for_runs` is called first. Raises:
         `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `run_checks`.
         """
-        question = use.background.Question("check", task_id, tuple(check_ids), {"runtime": runtime})
+        options = {"runtime": runtime, "arguments": list(arguments)}
+        question = use.background.Question("check", task_id, tuple(check_ids), options)
+        services = self._services.with_runtime(runtime)
         return use.background.start(
             self._services,
             question,
             watch or Watch(),
-            lambda heard, run_id: self._run_checks(task_id, check_ids, heard, runtime, run_id),
+            lambda heard, run_id: self._run_checks(task_id, check_ids, heard, services, arguments, run_id),
         )
 
     def start_verify(

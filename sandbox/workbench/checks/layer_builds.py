@@ -96,7 +96,7 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
 
 
 def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> str:
-    """The key of a layer: equal keys mean equal archives and files, installed by equal steps in an equal image. Pure."""
+    """The key of a layer: equal keys mean equal archives and files, installed by equal steps in equal images. Pure."""
     setup, files = request.setup, request.plan.install_files
     parts = [request.version, request.rule.ecosystem, setup.image_digest, request.platform, setup.runtime]
     hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox.checks.arguments import fill_parameters
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
@@ -212,11 +213,13 @@ def order_checks(
     check_ids: Sequence[str],
     policy: ContainerPolicy,
     advise: Callable[[], tuple[Remark, ...]] = tuple,
+    arguments: Sequence[str] = (),
 ) -> tuple[Check, ...]:
     """The requested checks and their requirements, required ones first, with limits that this host can give.
 
-    `advise`: called if the profile has no checks, for the error. Raises: `not_found` for an unknown check,
-    `invalid_input` when there is no check to run.
+    `advise`: called if the profile has no checks, for the error. `arguments`: for the only requested check. Raises:
+    `not_found` for an unknown check, `invalid_input` when there is no check to run, and for arguments that it does not
+    take.
     """
     known = [c.id for c in profile.checks]
     if not known:
@@ -228,10 +231,18 @@ def order_checks(
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
         )
-    return tuple(
-        fit_to_host(c, os.cpu_count() or 1, policy.memory_of_all_guests(count_host_bytes()))
-        for c in profile.order_checks(check_ids)
+    if arguments and len(check_ids) > 1:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "Arguments are for one check, and several are named",
+            hint=f"Name one check: {', '.join(check_ids)}.",
+        )
+    filled = (
+        fill_parameters(check, arguments if check.id == check_ids[0] else ())
+        for check in profile.order_checks(check_ids)
     )
+    bound = policy.memory_of_all_guests(count_host_bytes())
+    return tuple(fit_to_host(check, os.cpu_count() or 1, bound) for check in filled)
 
 
 def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:

@@ -30,12 +30,18 @@ from sandbox.workspaces.own_disk import settle_disk
 
 
 def run_checks(
-    services: Services, task_id: str, check_ids: Sequence[str], watch: Watch, last_run_id: str | None = None
+    services: Services,
+    task_id: str,
+    check_ids: Sequence[str],
+    watch: Watch,
+    last_run_id: str | None = None,
+    arguments: Sequence[str] = (),
 ) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stop at the first that does not pass.
 
-    `last_run_id`: the id for the run of the last check. Raises: as `order_checks`, `build_task_recorder` and
-    `run_one`; `conflict` for a closed task or while another operation holds it.
+    `last_run_id`: the id for the run of the last check. `arguments`: for the only check in `check_ids`. Raises: as
+    `order_checks`, `build_task_recorder` and `run_one`; `conflict` for a closed task or while another operation holds
+    it.
     """
     task = find_task(services.home, task_id)
     base = read_base(services, task)
@@ -45,6 +51,7 @@ def run_checks(
         check_ids,
         services.policies.container.container,
         lambda: advise(services, task.repo_id, base.facts, profile),
+        arguments,
     )
     setup = resolve_guest_setup(services, profile, watch.building)
     setup = add_layers(services, setup, profile, find_last_tree(services, task), watch)

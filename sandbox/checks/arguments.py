@@ -1,0 +1,55 @@
+"""Run a part of a check: put a caller's arguments where the profile allows them. Pure.
+
+The command stays the profile's: what may be added, and where, is in its file. Without arguments it is the whole check,
+as in clean rooms, where nobody can add any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check, CheckParameter
+
+MAX_ARGUMENTS = 100
+MAX_CHARS = 1_000
+
+
+def fill_parameters(check: Check, arguments: Sequence[str] = ()) -> Check:
+    """The check with its final command: each `<name>` of a parameter is replaced by its arguments, or by its default.
+
+    Arguments are taken in order: one by each parameter, all that are left by one with `many`. Raises: `invalid_input`
+    for arguments that no parameter takes, or that do not match.
+    """
+    rest = list(arguments)
+    if len(rest) > MAX_ARGUMENTS:
+        raise _refuse(check, f"{len(rest)} arguments; at most {MAX_ARGUMENTS} are possible")
+    values: dict[str, tuple[str, ...]] = {}
+    for parameter in check.parameters:
+        given = rest if parameter.many else rest[:1]
+        rest = rest[len(given) :]
+        values[f"<{parameter.name}>"] = _complete(check, parameter, given)
+    if rest:
+        raise _refuse(check, f"no place for {rest[0][:100]!r}")
+    argv = tuple(part for word in check.argv for part in values.get(word, (word,)))
+    return check.model_copy(update={"argv": argv, "parameters": (), "arguments": tuple(arguments)})
+
+
+def _complete(check: Check, parameter: CheckParameter, given: Sequence[str]) -> tuple[str, ...]:
+    for text in given:
+        if len(text) > MAX_CHARS or not text.isprintable() or not re.fullmatch(parameter.pattern, text):
+            raise _refuse(check, f"{text[:100]!r} is none of its {parameter.name}: {parameter.pattern}")
+    if not given:
+        return parameter.default
+    return (*((parameter.option,) if parameter.option else ()), *given)
+
+
+def _refuse(check: Check, why: str) -> SandboxError:
+    taken = ", ".join(f"{p.name}{' ...' if p.many else ''} ({p.pattern})" for p in check.parameters)
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"The check '{check.id}' does not take these arguments",
+        details=f"{why}\nIt takes: {taken or 'none'}",
+        hint="The profile's [[check.parameter]] says what may be added (docs/profiles.md).",
+    )

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from sandbox.checks.arguments import fill_parameters
+from sandbox.errors import ErrorCode
+from sandbox.models import Check
+from tests.unit.conftest import refused
+
+TESTS = {"name": "tests", "pattern": "[^-].*", "many": True}
+
+
+def build(argv: list[str], *parameters: dict[str, object]) -> Check:
+    return Check.model_validate({"id": "test", "label": "", "argv": argv, "parameter": parameters})
+
+
+def test_the_whole_check_has_no_place_left() -> None:
+    whole = fill_parameters(build(["pytest", "<tests>", "-q"], TESTS))
+    assert (whole.argv, whole.parameters, whole.arguments) == (("pytest", "-q"), (), ())
+
+
+def test_arguments_stand_where_the_profile_puts_them() -> None:
+    part = fill_parameters(build(["pytest", "<tests>", "-q"], TESTS), ["a b.py::c[1 2]", "d"])
+    assert part.argv == ("pytest", "a b.py::c[1 2]", "d", "-q")
+    assert part.arguments == ("a b.py::c[1 2]", "d")
+
+
+def test_one_parameter_after_the_other_takes_its_arguments() -> None:
+    check = build(["run", "<kind>", "<tests>"], {"name": "kind", "pattern": "fast|slow", "default": ["fast"]}, TESTS)
+    assert fill_parameters(check).argv == ("run", "fast")
+    assert fill_parameters(check, ["slow", "a", "b"]).argv == ("run", "slow", "a", "b")
+
+
+def test_an_option_stands_before_arguments_only() -> None:
+    check = build(["ctest", "<tests>"], {"name": "tests", "pattern": ".+", "option": "-R"})
+    assert fill_parameters(check).argv == ("ctest",)
+    assert fill_parameters(check, ["x"]).argv == ("ctest", "-R", "x")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-p", "evil"], ["ok", "--rootdir=/"], [""], ["a\nb"], ["a\0b"], ["x" * 1001], ["a"] * 101]
+)
+def test_what_the_pattern_does_not_allow_is_refused(arguments: list[str]) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        fill_parameters(build(["pytest", "<tests>"], TESTS), arguments)
+
+
+@pytest.mark.parametrize("arguments", [["x"], ["-x"], [""]])
+def test_a_check_without_parameters_takes_nothing(arguments: list[str]) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        fill_parameters(build(["make"]), arguments)
+
+
+@pytest.mark.parametrize(
+    ("argv", "parameters"),
+    [
+        (["x"], [TESTS]),
+        (["x", "<tests>", "<tests>"], [TESTS]),
+        (["x", "a<tests>"], [TESTS]),
+        (["x", "<tests>"], [TESTS, TESTS]),
+        (["x", "<tests>", "<b>"], [TESTS, {"name": "b", "pattern": "."}]),
+        (["x", "<tests>"], [{**TESTS, "pattern": "("}]),
+    ],
+)
+def test_a_parameter_needs_one_place(argv: list[str], parameters: list[dict[str, object]]) -> None:
+    with pytest.raises(ValueError, match=r"argv needs|only the last|not a regular"):
+        build(argv, *parameters)
