@@ -20,9 +20,9 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.UNKNOWN,
 )
 _NETWORK = "it tried to use a network, and a check has none"
-_NO_SERVER = "it wants a database or another server, and a check has none: start it in the check"
+_NO_SERVER = "it wants a database or another server, and none answers: a profile may declare one (docs/services.md)"
 _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
-_IMAGE = "add it to the profile's image (docs/images.md)"
+_IMAGE = "add a Debian package that has it (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"

@@ -1,4 +1,4 @@
-"""From facts about a commit to advice: what was seen, why nothing may run, and the command that helps. Pure.
+"""From facts about a commit to advice: what was seen, why checks cannot run, and the command that helps. Pure.
 
 A person who meets a repository for the first time has to learn from one answer what to do next, also when its checks
 cannot run. Names of files are text of the repository; no content of a file is repeated.
@@ -59,7 +59,7 @@ def asks_git_for_version(read: Callable[[str], bytes | None]) -> bool:
 
 
 def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
-    """`invalid_input`: nothing can run. What was seen is in the details, what to do about it in the hint."""
+    """`invalid_input`: no check can run. What was seen is in the details, what to do about it in the hint."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"The profile '{profile}' has no checks to run",
@@ -93,7 +93,7 @@ def _suggestion(facts: SeenFacts) -> Iterator[Remark]:
 
 
 def _below(facts: SeenFacts) -> Iterator[Remark]:
-    """Only when nothing would run at the top: a library with examples in folders is not several projects."""
+    """Only when no check would run at the top: a library with examples in folders is not several projects."""
     if facts.has_checks or not facts.below:
         return
     plain = (folder for folder in facts.below if _PLAIN.fullmatch(folder))

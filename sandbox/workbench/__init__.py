@@ -226,7 +226,7 @@ class Workbench:
         return records.find_repository(self._services.home, repo_id)
 
     def update_repository(self, repo_id: str) -> RepositoryUpdate:
-        """Fetch what is new of a registered repository; one request if nothing is.
+        """Fetch what is new of a registered repository; one request if all is known.
 
         Raises: `not_found`; as `clone`.
         """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
 from sandbox.dependencies.environment import build_environment, target
-from sandbox.egress.registries import find_registries
+from sandbox.egress.registries import UnusableRegistry, find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import commit_time, tree_of
@@ -60,8 +60,13 @@ def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
-    """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
-    return _add_layers(services, setup, profile, tree, lambda *_: None)
+    """The setup with the layer that the tree's manifests led to before; without one if there is none yet, or if no
+    registry can be used: this does not fetch.
+    """
+    try:
+        return _add_layers(services, setup, profile, tree, lambda *_: None)
+    except UnusableRegistry:
+        return setup
 
 
 def add_layers(
