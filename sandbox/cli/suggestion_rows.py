@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from sandbox.checks.arguments import fill_parameters
+from sandbox.checks.parameters import fill_parameters
 from sandbox.models import Check, SuggestedPart, SuggestionNote
 from sandbox.text import one_line
 

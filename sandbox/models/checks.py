@@ -92,7 +92,7 @@ class Check(Model):
     parameters: tuple[CheckParameter, ...] = Field(
         default=(), max_length=4, validation_alias=AliasChoices("parameter", "parameters")
     )
-    arguments: tuple[str, ...] = Field(default=(), exclude=True)
+    arguments: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.checks.arguments import fill_parameters
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.jobs import with_jobs
+from sandbox.checks.parameters import fill_parameters
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.context.advice import no_checks_error
 from sandbox.engine.create_options import Supervisor

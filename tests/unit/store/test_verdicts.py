@@ -18,7 +18,8 @@ from sandbox.store.home import Home
 from sandbox.store.verdicts import Binding, find_last_run, find_verdict, is_conclusive, save_verdict
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
-CHECK = Check(id="test", label="make test", argv=("make", "test"), env={"A": "1"}, requires=("build",))
+CHECK = Check(id="test", label="make test", argv=("make", "<goal>"), env={"A": "1"}, requires=("build",))
+PARAMETER = {"name": "goal", "pattern": "test"}
 SERVICE = ServiceSetup(
     rule=ServiceRule(name="db", image="redis", ready=("true",), port=6379), image_digest="sha256:3", argv=("serve",)
 )
@@ -76,7 +77,21 @@ def leaves(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return below or [where]
 
 
-OTHERS = (1, 2, False, True, "x", "build", OTHER_TREE, "filesystem-read", ["build"], {"B": "2"}, None, [SERVICE])
+OTHERS = (
+    1,
+    2,
+    False,
+    True,
+    "x",
+    "build",
+    OTHER_TREE,
+    "filesystem-read",
+    ["build"],
+    {"B": "2"},
+    None,
+    [SERVICE],
+    [PARAMETER],
+)
 """Values of many types: one of them is another one, whatever a field takes."""
 
 

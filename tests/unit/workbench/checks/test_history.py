@@ -119,7 +119,7 @@ NO_RUNS = (
     "../../tasks/x",
     "/etc/passwd",
     "run-",
-    "run-" + "0" * 31,
+    "run-" + "9" * 31,
     "run-" + "G" * 32,
     "run-" + "f" * 32,
     "\0",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.checks.arguments import fill_parameters
+from sandbox.checks.parameters import fill_parameters
 from sandbox.errors import ErrorCode
 from sandbox.models import Check
 from tests.unit.conftest import refused
