@@ -21,7 +21,7 @@ from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import Outcome, format_line, format_table, judge
 from devtools.command import SANDBOX
-from devtools.published import FetchError, fetch, pypi_index, unpack
+from devtools.published import FetchError, fetch, npm_registry, pypi_index, unpack
 
 FOLDER = Path(".tool_cache") / "corpus"
 DEADLINE_S = 1800
@@ -51,7 +51,9 @@ def _write_configuration() -> None:
     """Name the package index of this host, as an operator would: it may be a mirror with a private address."""
     home = FOLDER / "home"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "config.toml").write_text(f"[registries]\npython = [{json.dumps(pypi_index(os.environ))}]\n")
+    registries = {"python": pypi_index(os.environ), "node": npm_registry()}
+    lines = (f"{ecosystem} = [{json.dumps(url)}]\n" for ecosystem, url in registries.items())
+    (home / "config.toml").write_text("[registries]\n" + "".join(lines))
 
 
 def _try(entry: Entry) -> Outcome:

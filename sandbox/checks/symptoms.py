@@ -20,7 +20,7 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.UNKNOWN,
 )
 _NETWORK = "it tried to use a network, and a check has none"
-_IMAGE = "add it to the profile's image (docs/images.md)"
+_IMAGE = "add a Debian package that has it (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
@@ -72,6 +72,7 @@ _TOO_OLD = (
     (r"^  lock file version `\d+` was found, but this version of Cargo does not understand", "Rust"),
     (r"^\S{0,200}go\.mod:\d+: (?:invalid go version '|unknown directive: toolchain$)", "Go"),
     (r"^note: module requires Go \d", "Go"),
+    (r"^  (?:cause: )?Because the current Python version \([0-9.]{1,20}\) does not satisfy Python>", "Python"),
     (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
 )
 _ASKED_A_NETWORK = (

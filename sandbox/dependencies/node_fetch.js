@@ -5,7 +5,8 @@
 'use strict'
 const fs = require('fs')
 const path = require('path')
-const { spawnSync } = require('child_process')
+const net = require('net')
+const { spawn, spawnSync } = require('child_process')
 const { createRequire } = require('module')
 
 const asOf = process.argv[2]
@@ -17,12 +18,15 @@ const settings = {
   ca: fs.readFileSync(process.env.npm_config_cafile, 'utf8').split(/(?<=-----END CERTIFICATE-----)/),
   cache: path.resolve('cache'),
   ignoreScripts: true,
-  fetchRetries: 2,
+  fetchRetries: 4,
+  fetchRetryMintimeout: 500, // npm waits 10 s, then 60 s
+  fetchRetryMaxtimeout: 4000,
   timeout: 60000,
   userAgent: 'npm'
 }
 const JOBS = 8
-const NETWORK = 69 // no registry: asking for less would not help
+const CONNECTIONS = 12 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
+const UNFIT = /^npm (?:ERR!|error) code (?:E404|ETARGET|ENOVERSIONS|ERESOLVE|EINVALIDTAGNAME|EUNSUPPORTEDPROTOCOL)$/m
 const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
@@ -42,7 +46,7 @@ async function fetchArchive (one) {
   const usual = `${registry}${one.name}/-/${one.name.split('/').pop()}-${one.version}.tgz`
   const target = path.resolve('archives', one.file)
   try {
-    await pacote.tarball.file(spec, target, { ...settings, resolved: usual, integrity: one.integrity })
+    await pacote.tarball.file(usual, target, { ...settings, integrity: one.integrity })
   } catch (error) {
     if (!NOT_THERE.has(error.code)) throw error
     await pacote.tarball.file(spec, target, { ...settings, integrity: one.integrity }) // where the registry says
@@ -90,7 +94,51 @@ function listPackages (lock) {
   return found
 }
 
-function resolve (projects, options, groups) {
+// A way to the proxy that lets the connections of npm wait for each other. Returns its URL.
+function startQueue () {
+  const proxy = new URL(process.env.HTTPS_PROXY)
+  const waiting = []
+  let open = 0
+  const next = () => {
+    while (open < CONNECTIONS && waiting.length > 0) {
+      const client = waiting.shift()
+      open += 1
+      const server = net.connect({ host: proxy.hostname, port: proxy.port, allowHalfOpen: true })
+      const end = () => {
+        client.destroy()
+        server.destroy()
+      }
+      server.once('close', () => {
+        open -= 1
+        next()
+      })
+      client.once('close', end).once('error', end)
+      server.once('error', end)
+      client.pipe(server).pipe(client)
+    }
+  }
+  const queue = net.createServer({ allowHalfOpen: true, pauseOnConnect: true }, client => {
+    waiting.push(client)
+    next()
+  })
+  return new Promise(resolve => {
+    queue.listen(0, '127.0.0.1', () => {
+      queue.unref()
+      resolve(`http://127.0.0.1:${queue.address().port}`)
+    })
+  })
+}
+
+function runNpm (words, env) {
+  return new Promise(resolve => {
+    const child = spawn('npm', words, { cwd: 'project', env, stdio: ['ignore', 'ignore', 'pipe'] })
+    let seen = ''
+    child.stderr.on('data', piece => { seen = (seen + piece).slice(-4000) })
+    child.on('close', status => resolve({ status, seen }))
+  })
+}
+
+async function resolve (projects, options, groups) {
   fs.rmSync('project', { recursive: true, force: true })
   for (const [folder, declared] of Object.entries(projects)) {
     const kept = groups ? Object.fromEntries(groups.map(group => [group, declared[group]])) : declared
@@ -99,20 +147,25 @@ function resolve (projects, options, groups) {
     fs.mkdirSync(path.join('project', folder), { recursive: true })
     fs.writeFileSync(path.join('project', folder, 'package.json'), JSON.stringify(written))
   }
-  const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error']
-  const done = spawnSync('npm', [...words, `--cache=${settings.cache}`, ...options], { cwd: 'project', encoding: 'utf8' })
+  const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error',
+    '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
+  const env = { ...process.env }
+  for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy']) env[name] = settings.proxy
+  const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
   if (done.status === 0) return listPackages(readJson('project/package-lock.json'))
-  say(done.stderr.slice(-4000))
-  if (/code (?:ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|ERR_SOCKET|E5\d\d|CERT|SELF_SIGNED|UNABLE_TO)/.test(done.stderr)) process.exit(NETWORK)
-  return null
+  if (!UNFIT.test(done.seen)) throw new Error(done.seen) // no registry: asking for less would not help
+  say(done.seen)
+  return []
 }
 
 async function main () {
   fs.mkdirSync('archives')
+  if (process.env.HTTPS_PROXY) settings.proxy = await startQueue()
   const locked = readJson('packages.json')
   if (locked.length > 0) {
     try {
       await fetchAll(locked)
+      if (fs.readdirSync('archives').length === 0) throw new Error('no package of the lock file is for this system')
       return 'all, as locked'
     } catch (error) {
       if (!NOT_THERE.has(error.code)) throw error
@@ -130,16 +183,20 @@ async function main () {
     [`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime],
     ['runtime', ['--legacy-peer-deps'], runtime]
   ]) {
-    const packages = resolve(readJson('projects.json'), options, groups)
-    if (packages === null) continue
+    const packages = await resolve(readJson('projects.json'), options, groups)
     await fetchAll(packages)
-    return name
+    if (fs.readdirSync('archives').length > 0) return name
   }
   throw new Error('no versions fit together')
 }
 
+// A promise that waits for nothing would end the process as if all were well.
+process.exitCode = 65
 main().then(
-  name => fs.writeFileSync('selection.txt', `${name}\n`),
+  name => {
+    fs.writeFileSync('selection.txt', `${name}\n`)
+    process.exitCode = 0
+  },
   error => {
     say(error.stack || String(error))
     process.exit(65)

@@ -84,6 +84,7 @@ function runScripts (folder, manifest) {
       maxBuffer: 64 * 1024 * 1024,
       env: {
         ...process.env,
+        npm_config_nodedir: path.resolve(process.execPath, '../..'), // node-gyp would download the headers
         PATH: [...listCommandFolders(folder), process.env.PATH].join(':'),
         INIT_CWD: layer,
         npm_execpath: npm,
@@ -99,6 +100,18 @@ function runScripts (folder, manifest) {
     failed.push(`${manifest.name}@${manifest.version} ${name}: ${(lines.find(line => /error/i.test(line)) || lines.pop()).slice(0, 200)}`)
     process.stderr.write(`${lines.slice(-20).join('\n')}\n`)
     return
+  }
+}
+
+// node-gyp gives what it built a second name, and the host takes no such file: it could be one of elsewhere.
+function separateFiles (folder) {
+  for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
+    const name = path.join(folder, entry.name)
+    if (entry.isDirectory()) separateFiles(name)
+    else if (entry.isFile() && fs.lstatSync(name).nlink > 1) {
+      fs.copyFileSync(name, `${name}.copy`)
+      fs.renameSync(`${name}.copy`, name)
+    }
   }
 }
 
@@ -118,6 +131,7 @@ async function main () {
   }
   for (const { folder, manifest } of installed) linkCommands(folder, manifest)
   for (const { folder, manifest } of installed.reverse()) runScripts(folder, manifest) // what is nested comes first
+  separateFiles(layer)
   if (failed.length > 0) fs.writeFileSync(path.join(layer, 'failed-scripts.txt'), failed.map(line => `${line}\n`).join(''))
 }
 

@@ -18,15 +18,15 @@ from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, NodeProject, read_project
 from sandbox.dependencies.node_tree import Placed, describe_archive
 from sandbox.dependencies.node_values import require_name, require_range
+from sandbox.dependencies.other_node_locks import PNPM, YARN, read_other_locks
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
 
-MANIFESTS = (FILE, *LOCK_FILES)
+MANIFESTS = (FILE, *LOCK_FILES, PNPM, YARN)
 _FETCH = "node_fetch.js"
 _INSTALL = "node_install.js"
 _INSTALL_ENV = {
-    "npm_config_nodedir": "/usr",  # where Debian's headers are: node-gyp would download them
     "npm_config_build_from_source": "true",
     "npm_config_userconfig": "/dev/null",
     "npm_config_globalconfig": "/nonexistent",
@@ -40,7 +40,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     if project is None:
         return None
     projects: dict[str, Mapping[str, Mapping[str, str]]] = {"": _add_needs(project.groups, needs)}
-    placed = read_npm_lock(collection, project)
+    placed = read_npm_lock(collection, project) or read_other_locks(collection, project)
     if not _is_complete(placed, project, needs):
         placed = []
     for folder in () if placed else project.members:

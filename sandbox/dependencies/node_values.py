@@ -29,7 +29,7 @@ _REASONS = (
     (re.compile(r"^-"), RefusalReason.OPTION),
     (re.compile(r"^(?:git[+:@]|(?:github|gitlab|bitbucket|gist|ssh):|\w+@[\w.-]+:)|\.git(?:#|$)"),
      RefusalReason.VERSION_CONTROL),
-    (re.compile(r"^(?:file|link|portal|patch|workspace|exec):|^[./~\\]|^[A-Za-z]:[\\/]"), RefusalReason.PATH),
+    (re.compile(r"^(?:file|link|portal|patch|workspace|exec):|^(?:[./\\]|~/)|^[A-Za-z]:[\\/]"), RefusalReason.PATH),
     (re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE), RefusalReason.URL),
     (re.compile(r"^[\w.-]+/[\w.-]+(?:#|$)"), RefusalReason.VERSION_CONTROL),
     (_ARCHIVE, RefusalReason.PATH),

@@ -1,0 +1,212 @@
+"""Read pnpm-lock.yaml and yarn.lock: which package needs which. Addresses in them are never used.
+
+They do not say where packages are placed, as package-lock.json does, so the places are found here (node_tree.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sandbox.dependencies import yaml_subset
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.node_lock import read_hashes
+from sandbox.dependencies.node_manifest import NodeProject
+from sandbox.dependencies.node_tree import Package, Placed, lay_out, require_folder, require_systems
+from sandbox.dependencies.node_values import find_reason, require_name, require_version, split_alias
+from sandbox.dependencies.requirement_text import RefusedTextError
+from sandbox.models.dependencies import RefusalReason
+
+PNPM = "pnpm-lock.yaml"
+YARN = "yarn.lock"
+_GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
+_ELSEWHERE = re.compile(
+    r"^(?:link|file|workspace|portal|patch|exec|git[+@:]|github|https?):|^(?:[./]|~/)|://|\.git(?:#|$)"
+)
+
+_Needs = Mapping[str, str]
+_ReadGraph = Callable[[Collection, str, NodeProject], tuple[dict[str, Package], dict[str, _Needs]]]
+
+
+def read_other_locks(collection: Collection, project: NodeProject) -> list[Placed]:
+    """What the first of these lock files leads to; empty if there is none."""
+    readers: Mapping[str, _ReadGraph] = {PNPM: _read_pnpm, YARN: _read_yarn}
+    for path, read in readers.items():
+        if not (text := collection.load_text(path, LOCK_BYTES)):
+            continue
+        packages, projects = read(collection, text, project)
+        try:
+            placed = lay_out(packages, projects)
+            for one in placed:
+                _ = one.file  # refused here if it is too long
+        except RefusedTextError as refused:
+            collection.refuse(path, refused.reason, path)
+            return []
+        return placed
+    return []
+
+
+def _read_pnpm(
+    collection: Collection, text: str, _project: NodeProject
+) -> tuple[dict[str, Package], dict[str, _Needs]]:
+    """The formats 6 and 9. Keys: `NAME@VERSION(PEERS)`; format 6 has a slash before them."""
+    document = yaml_subset.parse(text)
+    described, snapshots = _map(document, "packages"), _map(document, "snapshots")
+    packages: dict[str, Package] = {}
+    for shown, entry in (snapshots or described).items():
+        if len(packages) + len(collection.refused) >= MAX_ENTRIES:
+            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, PNPM)
+            break
+        key = shown.removeprefix("/")
+        about = _map(described, key.partition("(")[0]) if snapshots else _as_map(entry)
+        try:
+            packages[key] = _read_pnpm_package(collection, key, about, _as_map(entry))
+        except RefusedTextError as refused:
+            collection.refuse(key, refused.reason, PNPM)
+    importers = _map(document, "importers") or {".": document}
+    return packages, dict(_read_importers(collection, importers))
+
+
+def _read_pnpm_package(collection: Collection, key: str, about: Mapping[str, Any], entry: Mapping[str, Any]) -> Package:
+    name, _, version = key.partition("(")[0].rpartition("@")
+    resolution = _map(about, "resolution")
+    if "integrity" not in resolution or ("tarball" in resolution and ":" in version):
+        raise RefusedTextError(find_reason(version))
+    return Package(
+        require_name(name),
+        require_version(version),
+        read_hashes(collection, key, resolution.get("integrity"), PNPM),
+        require_systems(about),
+        {n: k for group in _GROUPS for n, k in _list_pnpm_needs(_map(entry, group))},
+        frozenset(_map(entry, "optionalDependencies")),
+    )
+
+
+def _list_pnpm_needs(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names with keys: a value is a version with peers, or a key, of an alias."""
+    for name, value in found.items():
+        text = value.get("version") if isinstance(value, dict) else value
+        if not isinstance(text, str) or _ELSEWHERE.search(text.removeprefix("/")):
+            continue  # recorded where package.json asks for it
+        is_key = text.startswith("/") or "@" in text.partition("(")[0]
+        yield name, text.removeprefix("/") if is_key else f"{name}@{text}"
+
+
+def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Iterator[tuple[str, _Needs]]:
+    for path, entry in importers.items():
+        try:
+            folder = "" if path == "." else require_folder(path)
+        except RefusedTextError as refused:
+            collection.refuse(f"workspace {path}", refused.reason, PNPM)
+            continue
+        groups = [_map(_as_map(entry), group) for group in _GROUPS]
+        yield (
+            folder,
+            {require: key for group in groups for require, key in _list_pnpm_needs(group) if _is_name(require)},
+        )
+
+
+_YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))')
+
+
+def _read_yarn(collection: Collection, text: str, project: NodeProject) -> tuple[dict[str, Package], dict[str, _Needs]]:
+    """Both formats: an entry has all ranges that led to it as its keys."""
+    packages: dict[str, Package] = {}
+    for number, (keys, entry) in enumerate(_split_yarn(text)):
+        if number >= MAX_ENTRIES:
+            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, YARN)
+            break
+        try:
+            package = _read_yarn_package(collection, keys[0], entry)
+        except RefusedTextError as refused:
+            collection.refuse(keys[0], refused.reason, YARN)
+            continue
+        packages |= dict.fromkeys(map(_plain_key, keys), package) if package else {}
+    wanted = {
+        name: _plain_key(f"{name}@{text}")
+        for group in _GROUPS
+        for name, text in (project.declared.get(group) or {}).items()
+        if isinstance(text, str) and _is_name(name)
+    }
+    same = {id(package): key for key, package in reversed(packages.items())}  # one key for each package
+    unique = {key: packages[key] for key in same.values()}
+    resolve = {key: same[id(package)] for key, package in packages.items()}
+    for key, package in unique.items():
+        needs = {name: resolve[found] for name, found in package.needs.items() if found in resolve}
+        unique[key] = Package(package.name, package.version, package.hashes, {}, needs, package.optional_needs)
+    return unique, {"": {name: resolve[key] for name, key in wanted.items() if key in resolve}}
+
+
+def _split_yarn(text: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Keys and fields of each entry; `dependencies` and the like are maps."""
+    keys: list[str] = []
+    entry: dict[str, Any] = {}
+    group: dict[str, str] = {}
+    for line in text.split("\n"):
+        if line[:1] not in {" ", "#", ""}:
+            if keys and "__metadata" not in keys:
+                yield keys, entry
+            keys = [part.strip().strip('"') for part in line.rstrip().removesuffix(":").replace('"', "").split(", ")]
+            entry = {}
+        elif (match := _YARN_FIELD.fullmatch(line.rstrip())) and keys:
+            name, value = match[2].strip('"'), match[3] if match[3] is not None else match[4]
+            if len(match[1]) > 2:
+                group[name] = value
+            elif value:
+                entry[name] = value
+            else:
+                group = entry[name] = {}
+    if keys and "__metadata" not in keys:
+        yield keys, entry
+
+
+def _read_yarn_package(collection: Collection, key: str, entry: Mapping[str, Any]) -> Package | None:
+    """None for a member of the workspace, and for a patch of yarn itself. Raises: RefusedTextError."""
+    resolution = str(entry.get("resolution", ""))
+    name, wanted = _split_key(key)
+    if "@workspace:" in key or "@workspace:" in resolution or "#optional!builtin" in key:
+        return None
+    resolved = str(entry.get("resolved", ""))
+    if _ELSEWHERE.search(wanted) or (resolution and "@npm:" not in resolution):
+        raise RefusedTextError(find_reason(wanted))
+    if resolved and not resolved.startswith(("https://", "http://")):
+        raise RefusedTextError(find_reason(resolved))
+    real = _split_key(resolution)[0] if resolution else split_alias(name, wanted)[0]
+    needs = {n: t for group in ("dependencies", "optionalDependencies") for n, t in _map(entry, group).items()}
+    optional = {*_map(entry, "optionalDependencies"), *_map(entry, "dependenciesMeta")}
+    return Package(
+        require_name(real),
+        require_version(entry.get("version")),
+        read_hashes(collection, key, entry.get("integrity"), YARN),
+        {},
+        {n: _plain_key(f"{n}@{t}") for n, t in needs.items() if isinstance(t, str) and _is_name(n)},
+        frozenset(optional),
+    )
+
+
+def _split_key(key: str) -> tuple[str, str]:
+    name, _, wanted = key[1:].partition("@")
+    return key[:1] + name, wanted
+
+
+def _plain_key(key: str) -> str:
+    """Without `npm:` before a range, which only the newer format writes."""
+    name, wanted = _split_key(key)
+    rest = wanted.removeprefix("npm:")
+    return f"{name}@{wanted if '@' in rest[1:] else rest}"
+
+
+def _is_name(text: str) -> bool:
+    try:
+        return bool(require_name(text))
+    except RefusedTextError:
+        return False
+
+
+def _map(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return _as_map(entry.get(key))
+
+
+def _as_map(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}

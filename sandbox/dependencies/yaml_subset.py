@@ -1,0 +1,47 @@
+"""Read the part of YAML that lock files are written in: maps by indentation, plain and quoted text, short lists.
+
+Not a YAML parser: it knows no anchors, tags or multi-line text, so no text expands or runs. What it does
+not know is left out. Time and memory are linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MAX_DEPTH = 12
+_LINE_CHARS = 4_000
+_ENTRY = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s'"#{}\[\]&*!|>-][^:]*(?::[^:\s][^:]*)*):(?: +(.*))?""")
+_INNER = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s:,]+):\s*([^,]*)""")
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The maps of a document; values are text, lists of text, or maps. Never raises."""
+    root: dict[str, Any] = {}
+    stack: list[tuple[int, dict[str, Any]]] = [(-1, root)]
+    for line in text.split("\n"):
+        match = _ENTRY.fullmatch(line.rstrip()) if len(line) <= _LINE_CHARS else None
+        if match is None:
+            continue
+        indent, key, value = len(match[1]), _unquote(match[2]), match[3]
+        while stack[-1][0] >= indent:
+            stack.pop()
+        here = stack[-1][1]
+        if value:
+            here[key] = _parse_value(value.strip())
+        elif len(stack) <= MAX_DEPTH:
+            here[key] = {}
+            stack.append((indent, here[key]))
+    return root
+
+
+def _parse_value(text: str) -> str | list[str] | dict[str, str]:
+    if text[0] == "{" and text[-1] == "}":
+        return {_unquote(match[1]): _unquote(match[2].strip()) for match in _INNER.finditer(text[1:-1])}
+    if text[0] == "[" and text[-1] == "]":
+        return [_unquote(part.strip()) for part in text[1:-1].split(",")]
+    return _unquote(text)
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text

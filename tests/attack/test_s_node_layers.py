@@ -1,0 +1,287 @@
+"""THREATS S19: hostile npm packages, lock files and manifests. Real guests, and a registry of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.guests import remove_guests_of
+from devtools.npmregistry import NpmRegistry, serve_npm_packages
+from devtools.requirement import unavailable
+from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.dependencies.node_steps import plan_layer
+from sandbox.dependencies.node_values import require_name, require_range, split_alias
+from sandbox.dependencies.requirement_text import RefusedTextError
+from sandbox.engine.connection import DockerEngine
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import RunSummary, Verdict
+from sandbox.models.dependencies import RefusalReason
+from sandbox.workbench import Watch, Workbench
+from tests.unit.conftest import initialised
+
+pytestmark = [pytest.mark.must]
+
+SECONDS = 10.0  # for the largest file that is read, on a slow machine
+SMUGGLED = {
+    "--registry=https://evil.example": RefusalReason.OPTION,
+    "git+https://evil.example/a": RefusalReason.VERSION_CONTROL,
+    "git@evil.example:a/b.git": RefusalReason.VERSION_CONTROL,
+    "github:evil/a": RefusalReason.VERSION_CONTROL,
+    "evil/a": RefusalReason.VERSION_CONTROL,
+    "evil/a#semver:^1": RefusalReason.VERSION_CONTROL,
+    "https://evil.example/a.tgz": RefusalReason.PATH,
+    "https://evil.example/a": RefusalReason.URL,
+    "file:../evil": RefusalReason.PATH,
+    "link:/etc": RefusalReason.PATH,
+    "portal:/etc": RefusalReason.PATH,
+    "patch:a@npm:1#./evil.patch": RefusalReason.PATH,
+    "exec:./evil.js": RefusalReason.PATH,
+    "../evil": RefusalReason.PATH,
+    "/etc/evil": RefusalReason.PATH,
+    "~/evil": RefusalReason.PATH,
+    "1.0.0-evil.tgz": RefusalReason.PATH,
+    "evil.tar.gz": RefusalReason.PATH,
+    "1.0.0 --registry=x": RefusalReason.VERSION,
+    "${HOME}": RefusalReason.VERSION,
+    "1.0.0\nevil": RefusalReason.VERSION,
+    "1" * 2_000: RefusalReason.LIMIT,
+}
+NAMES = ["--evil", "-g", "../evil", "/etc", ".", "..", ".bin", "_evil", "a/b", "@s", "@s/", "@/a", "@s/../a", "@s/a/b",
+         "a b", "a@1", "a\0", "node_modules", "a" * 300, "\u0430"]  # fmt: skip
+
+
+def plan(**files: Any) -> LayerPlan:
+    tree = {name.replace("__", "."): content for name, content in files.items()}
+    content = {name: (text if isinstance(text, str) else json.dumps(text)).encode() for name, text in tree.items()}
+    found = plan_layer(content.get, [])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("text", SMUGGLED, ids=lambda text: ascii(text[:40]))
+def test_s19_a_smuggled_range_of_npm_is_refused_by_name(text: str) -> None:
+    with pytest.raises(RefusedTextError) as raised:
+        require_range(text)
+    assert raised.value.reason is SMUGGLED[text]
+    with pytest.raises(RefusedTextError):
+        require_range(split_alias("a", f"npm:a@{text}")[1])
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_s19_a_name_of_npm_that_is_an_option_or_a_path_is_refused(name: str) -> None:
+    with pytest.raises(RefusedTextError):
+        require_name(name)
+    found = plan(package__json={"dependencies": {name: "1.0.0", "good": "1.0.0"}})
+    assert json.loads(found.fetch_files["projects.json"])[""]["dependencies"] == {"good": "1.0.0"}, "void without it"
+    assert [entry.reason for entry in found.refused] == [RefusalReason.NAME]
+
+
+def test_s19_npm_itself_takes_such_texts_for_files_and_repositories() -> None:
+    """The control: npm's own reader of the same texts."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on this machine")
+    script = """const {createRequire} = require('module'); const fs = require('fs')
+    const npa = createRequire(fs.realpathSync(process.argv[1]))('npm-package-arg')
+    console.log(process.argv.slice(2).map(text => npa.resolve('a', text).type).join(' '))"""
+    texts = ["1.0.0-evil.tgz", "evil/a", "file:../evil", "^1.0.0"]
+    done = subprocess.run(["node", "-e", script, npm, *texts], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["file", "git", "directory", "range"]
+
+
+@pytest.mark.parametrize(
+    ("place", "entry"),
+    [
+        ("node_modules/../../evil", {"version": "1.0.0"}),
+        ("../node_modules/evil", {"version": "1.0.0"}),
+        ("node_modules/.bin", {"version": "1.0.0"}),
+        ("node_modules/--evil", {"version": "1.0.0"}),
+        ("node_modules/evil", {"version": "../1.0.0"}),
+        ("node_modules/evil", {"version": "1.0.0", "resolved": "git+ssh://git@evil.example/a.git#0"}),
+        ("node_modules/evil", {"version": "1.0.0", "resolved": "file:../evil.tgz"}),
+        ("node_modules/evil", {"version": "git+https://evil.example/a"}),
+        ("node_modules/evil", {"version": "1.0.0", "name": "../evil"}),
+        ("node_modules/evil", ["1.0.0"]),
+    ],
+)
+def test_s19_an_entry_of_a_lock_file_that_points_elsewhere_is_not_used(place: str, entry: object) -> None:
+    """Control: the entry beside it is."""
+    root = {"dependencies": {"good": "1.0.0"}}
+    packages = {"": root, "node_modules/good": {"version": "1.0.0"}, place: entry}
+    found = plan(package__json=root, **{"package-lock__json": {"lockfileVersion": 3, "packages": packages}})
+    assert [row["file"] for row in json.loads(found.fetch_files["packages.json"])] == ["good@1.0.0.tgz"]
+    assert len(found.refused) == 1
+
+
+NESTED = '{"dependencies":{"a":{"version":"1.0.0",' * 5_000 + '"x":1' + "}}}" * 5_000
+BOMBS = {
+    "nested brackets": ("package-lock__json", "[" * 500_000),
+    "nested dependencies": ("package-lock__json", NESTED),
+    "large numbers": ("package-lock__json", '{"dependencies": ' + "9" * 500_000 + "}"),
+    "a large lock file": ("package-lock__json", " " * (3 * 1024**2)),
+    "entries": ("package-lock__json", {"dependencies": {f"a{n}": {"version": "1.0.0"} for n in range(50_000)}}),
+    "spaces": ("pnpm-lock__yaml", "a:" + " " * 1_000_000 + "\n"),
+    "colons": ("pnpm-lock__yaml", ("a:b" * 1_200 + "\n") * 200),
+    "depth": ("pnpm-lock__yaml", "".join(f"{' ' * n}a:\n" for n in range(1_400))),
+    "needs of all": (
+        "pnpm-lock__yaml",
+        "packages:\n"
+        + "".join(
+            f"  /a{n}@1.0.0:\n    resolution: {{integrity: x}}\n    dependencies:\n"
+            + "".join(f"      a{m}: 1.0.0\n" for m in range(150))
+            for n in range(400)
+        )
+        + "dependencies:\n  a0: 1.0.0\n",
+    ),
+    "ranges of one package": ("yarn__lock", ", ".join(f"a@{n}" for n in range(200_000)) + ":\n  version 1.0.0\n"),
+    "quotes": ("yarn__lock", '"' * 1_000_000),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_s19_a_lock_file_of_npm_cannot_exhaust_its_reader(name: str) -> None:
+    path, content = BOMBS[name]
+    begun = time.process_time()
+    found = plan(package__json={"dependencies": {"a": "1.0.0"}}, **{path: content})
+    assert time.process_time() - begun < SECONDS
+    assert len(json.loads(found.fetch_files["packages.json"])) <= 2_001
+
+
+# With real guests.
+
+REACH = """const net = require('net')
+module.exports = places => Promise.all(places.map(place => new Promise(done => {
+  const socket = net.connect(place)
+  const say = text => { socket.destroy(); done(text) }
+  socket.setTimeout(2000, () => say('silent')).once('connect', () => say('reached')).once('error', () => say('refused'))
+})))
+"""
+PROFILE = """
+label = "layers"
+image = "node"
+priority = 99
+[[detect.any]]
+file = "package.json"
+[[layer]]
+ecosystem = "node"
+[[check]]
+id = "test"
+label = "Run the script test"
+argv = ["sandbox-node-check", "test"]
+limits = { memory_bytes = 268435456, cpus = 1.0, pids = 64 }
+"""
+
+
+class NodeBench:
+    """A home with a profile that has a layer, and a registry that is its only one."""
+
+    def __init__(self, root: Path, registry: NpmRegistry) -> None:
+        self.root, self.home, self.registry = root, root / "home", registry
+        (self.home / "profiles").mkdir(parents=True)
+        (self.home / "profiles/layers.toml").write_text(PROFILE)
+
+    def run(self, files: dict[str, Any], name: str = "project") -> RunSummary:
+        repository = initialised(self.root / name)
+        for path, content in files.items():
+            repository.write(path, (content if isinstance(content, str) else json.dumps(content)).encode())
+        repository.commit()
+        settings = {"registries": {"node": [self.registry.url]}}
+        with Workbench(self.home, settings=settings, allow_file=True, environ=os.environ) as workbench:
+            try:
+                return workbench.run(str(self.root / name), watch=Watch(building=print))
+            except SandboxError as error:
+                if error.code is ErrorCode.IMAGE_MISSING:
+                    unavailable(f"{error.brief}: {error.hint}")
+                raise
+
+    @property
+    def trees(self) -> list[Path]:
+        return [path for path in (self.home / "repositories/dependencies/trees").glob("*") if path.is_dir()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[NodeBench]:
+    with serve_npm_packages() as registry:
+        made = NodeBench(tmp_path, registry)
+        yield made
+        remove_guests_of(made.home)
+        assert list((made.home / "repositories/rooms").iterdir()) == []
+
+
+def project(**dependencies: str) -> dict[str, Any]:
+    return {"name": "p", "version": "1.0.0", "scripts": {"test": "node use.js"}, "dependencies": dependencies}
+
+
+def lock(root: dict[str, Any], **entries: dict[str, Any]) -> dict[str, Any]:
+    placed = {f"node_modules/{name}": entry for name, entry in entries.items()}
+    return {"lockfileVersion": 3, "packages": {"": root, **placed}}
+
+
+@pytest.mark.one_git
+def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_sets_is_not_used(
+    bench: NodeBench, tmp_path: Path
+) -> None:
+    """Controls: the same module on the host reaches the registry; the check uses what the script made.
+
+    Without a lock file, so that npm resolves, too. The archive also tries to leave its folder.
+    """
+    above = tarfile.TarInfo("package/../../../escaped.js")
+    link, device = tarfile.TarInfo("package/link"), tarfile.TarInfo("package/null")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+    device.type, device.devmajor, device.devminor = tarfile.CHRTYPE, 1, 3
+    places = [{"port": bench.registry.port, "host": "127.0.0.1"}, {"port": 3128, "host": "127.0.0.1"},
+              {"path": "/sandbox-egress"}]  # fmt: skip
+    script = f"require('./reach')({json.dumps(places)}).then(r => require('fs').writeFileSync('proof', r.join(' ')))"
+    bench.registry.add(
+        "evil", "1.0.0", {"reach.js": REACH, "install.js": script}, [above, link, device],
+        main="reach.js", bin={"../../../evil-command": "reach.js"}, scripts={"postinstall": "node install.js"},
+    )  # fmt: skip
+    (tmp_path / "reach.js").write_text(REACH)
+    on_host = f"require('./reach')({json.dumps(places[:1])}).then(found => console.log(found.join()))"
+    if shutil.which("node"):
+        control = subprocess.run(["node", "-e", on_host], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert control.stdout.strip() == "reached", "void"
+
+    use = """const fs = require('fs'), folder = fs.realpathSync('node_modules/evil')
+    if (!folder.startsWith('/sandbox-layers/node/')) throw new Error(folder)
+    try { fs.appendFileSync(folder + '/reach.js', 'x') } catch (error) {
+      if (['EROFS', 'EACCES'].includes(error.code)) process.exit(0)
+    }
+    process.exit(9)"""
+    npmrc = "registry=https://elsewhere.invalid/\nignore-scripts=false\nonload-script=/workspace/use.js\n"
+    summary = bench.run({"package.json": project(evil="^1.0.0"), "use.js": use, ".npmrc": npmrc})
+    (run,) = summary.runs
+    assert run.verdict is Verdict.PASSED, run.stderr_tail
+    (tree,) = bench.trees
+    installed = tree / "node_modules/evil"
+    assert (installed / "proof").read_text() == "refused refused refused"
+    assert not (installed / "link").is_symlink()
+    assert not (installed / "null").exists()
+    assert [path.name for path in tree.rglob("escaped*")] == []
+    assert [path.name for path in tmp_path.rglob("evil-command")] == ["evil-command"], "its base name, in .bin"
+    assert (tree / "node_modules/.bin/evil-command").is_symlink()
+
+
+@pytest.mark.one_git
+def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: NodeBench) -> None:
+    """Its address elsewhere is never asked. Control: with the archive's own hash the layer is built."""
+    integrity = bench.registry.add("evil", "1.0.0", {"index.js": ""})
+    root = project(evil="1.0.0")
+    entry = {"version": "1.0.0", "resolved": "https://elsewhere.invalid/evil.tgz", "integrity": integrity}
+    files = {"package.json": root, "use.js": "require('evil')"}
+    wrong = entry | {"integrity": f"sha512-{'A' * 86}=="}
+    with pytest.raises(SandboxError) as raised:
+        bench.run({**files, "package-lock.json": lock(root, evil=wrong)}, "wrong")
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    assert bench.trees == []
+    assert bench.run({**files, "package-lock.json": lock(root, evil=entry)}, "right").verified, "void"
+    assert set(bench.registry.asked) == {"evil/-/evil-1.0.0.tgz"}

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox.dependencies import node_steps as steps
+from sandbox.dependencies import yaml_subset
+from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.models.dependencies import LockedPackage
+from sandbox.models.layers import LayerPackage
+from tests.unit.dependencies.manifest_trees import reader
+
+HASH = hashlib.sha512(b"").digest()
+SRI = f"sha512-{base64.b64encode(HASH).decode()}"
+PROJECT = json.dumps({"dependencies": {"a": "^1.0.0"}, "devDependencies": {"z": "npm:b@2"}})
+NPM_LOCK = json.dumps(
+    {
+        "lockfileVersion": 3,
+        "packages": {
+            "": json.loads(PROJECT),
+            "node_modules/a": {"version": "1.2.0", "resolved": "https://elsewhere.invalid/a", "integrity": SRI},
+            "node_modules/z": {"name": "b", "version": "2.0.0", "integrity": SRI, "os": ["linux"]},
+            "node_modules/a/node_modules/b": {"version": "1.0.0", "integrity": SRI, "optional": True},
+            "node_modules/a/node_modules/c": {"version": "1.0.0", "inBundle": True},
+            "node_modules/m": {"resolved": "packages/m", "link": True},
+            "packages/m": {"version": "1.0.0"},
+            "packages/m/node_modules/a": {"version": "0.1.0", "integrity": SRI},
+        },
+    }
+)
+OLD_LOCK = json.dumps(
+    {
+        "lockfileVersion": 1,
+        "dependencies": {
+            "a": {"version": "1.2.0", "integrity": SRI, "dependencies": {"b": {"version": "1.0.0", "integrity": SRI}}},
+            "z": {"version": "npm:b@2.0.0", "integrity": SRI},
+            "c": {"version": "1.0.0", "bundled": True},
+        },
+    }
+)
+PNPM_9 = f"""lockfileVersion: '9.0'
+importers:
+  .:
+    dependencies:
+      a:
+        specifier: ^1.0.0
+        version: 1.2.0(b@1.0.0)
+    devDependencies:
+      z:
+        specifier: npm:b@2
+        version: b@2.0.0
+packages:
+  a@1.2.0:
+    resolution: {{integrity: {SRI}}}
+    engines: {{node: '>=4'}}
+  b@1.0.0:
+    resolution: {{integrity: {SRI}}}
+  b@2.0.0:
+    resolution: {{integrity: {SRI}}}
+    os: [linux]
+snapshots:
+  a@1.2.0(b@1.0.0):
+    dependencies:
+      b: 1.0.0
+  b@1.0.0: {{}}
+  b@2.0.0: {{}}
+"""
+PNPM_6 = f"""lockfileVersion: '6.0'
+dependencies:
+  a:
+    specifier: ^1.0.0
+    version: 1.2.0(b@1.0.0)
+devDependencies:
+  z:
+    specifier: npm:b@2
+    version: /b@2.0.0
+packages:
+  /a@1.2.0(b@1.0.0):
+    resolution: {{integrity: {SRI}}}
+    dependencies:
+      b: 1.0.0
+  /b@1.0.0:
+    resolution: {{integrity: {SRI}}}
+  /b@2.0.0:
+    resolution: {{integrity: {SRI}}}
+"""
+YARN_1 = f"""# yarn lockfile v1
+
+
+a@^1.0.0:
+  version "1.2.0"
+  resolved "https://elsewhere.invalid/a.tgz#abc"
+  integrity {SRI}
+  dependencies:
+    b "~1.0.0"
+
+b@^1.0.0, b@~1.0.0:
+  version "1.0.0"
+  integrity {SRI}
+
+"z@npm:b@2":
+  version "2.0.0"
+  integrity {SRI}
+"""
+YARN_4 = """__metadata:
+  version: 8
+
+"a@npm:^1.0.0":
+  version: 1.2.0
+  resolution: "a@npm:1.2.0"
+  dependencies:
+    b: "npm:~1.0.0"
+  checksum: 10c0/00
+  linkType: hard
+
+"b@npm:~1.0.0":
+  version: 1.0.0
+  resolution: "b@npm:1.0.0"
+
+"p@workspace:.":
+  version: 0.0.0-use.local
+  resolution: "p@workspace:."
+
+"z@npm:b@2":
+  version: 2.0.0
+  resolution: "b@npm:2.0.0"
+"""
+
+
+def plan(**files: str) -> LayerPlan:
+    found = steps.plan_layer(reader({name.replace("__", "."): text for name, text in files.items()}), [])
+    assert found is not None
+    return found
+
+
+def places(found: LayerPlan) -> list[str]:
+    return [row["file"] for row in json.loads(found.fetch_files["packages.json"])]
+
+
+def test_a_lock_file_of_npm_gives_places_and_hashes_and_no_address() -> None:
+    found = plan(package__json=PROJECT, **{"package-lock__json": NPM_LOCK})
+    assert places(found) == ["a,b@1.0.0.tgz", "a@1.2.0.tgz", "packages+m:a@0.1.0.tgz", "z=b@2.0.0.tgz"]
+    assert all("elsewhere" not in content.decode() for content in found.fetch_files.values())
+    assert {entry.hashes for entry in found.locked} == {(f"sha512:{HASH.hex()}",)}
+    rows = {row["file"]: row for row in json.loads(found.fetch_files["packages.json"])}
+    assert rows["z=b@2.0.0.tgz"]["os"] == ["linux"]
+    assert [rows[file]["optional"] for file in ("a,b@1.0.0.tgz", "a@1.2.0.tgz")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"package-lock__json": OLD_LOCK}, {"pnpm-lock__yaml": PNPM_9}, {"pnpm-lock__yaml": PNPM_6},
+     {"yarn__lock": YARN_1}, {"yarn__lock": YARN_4}],
+    ids=["npm-1", "pnpm-9", "pnpm-6", "yarn-1", "yarn-4"],
+)  # fmt: skip
+def test_lock_files_of_other_formats_say_the_same(files: dict[str, str]) -> None:
+    found = plan(package__json=PROJECT, **files)
+    nested = "package-lock__json" in files
+    assert places(found) == [*(["a,b@1.0.0.tgz"] if nested else []), "a@1.2.0.tgz",
+                             *([] if nested else ["b@1.0.0.tgz"]), "z=b@2.0.0.tgz"]  # fmt: skip
+    assert found.refused == ()
+
+
+def test_a_lock_file_that_is_older_than_the_manifest_is_not_used() -> None:
+    newer = json.dumps({"dependencies": {"a": "^2.0.0"}})
+    found = plan(package__json=newer, **{"package-lock__json": NPM_LOCK})
+    assert (places(found), found.locked) == ([], ())
+    assert json.loads(found.fetch_files["projects.json"]) == {
+        "": {"dependencies": {"a": "^2.0.0"}, "devDependencies": {}}
+    }
+    assert [entry.reason.value for entry in found.refused] == ["version"]
+
+
+def test_a_lock_file_that_lacks_a_package_is_not_used() -> None:
+    lock = json.dumps({"lockfileVersion": 1, "dependencies": {"a": {"version": "1.2.0"}}})
+    assert places(plan(package__json=PROJECT, **{"package-lock__json": lock})) == []
+
+
+def test_a_project_that_asks_for_no_package_needs_no_layer() -> None:
+    assert steps.plan_layer(reader({"package.json": '{"scripts": {"test": "node --test"}}'}), []) is None
+    assert steps.plan_layer(reader({}), []) is None
+
+
+def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
+    found = steps.plan_layer(reader({"package.json": '{"name": "x"}'}), ["jest-junit@^16", "@s/x"])
+    assert found is not None
+    assert found.wanted == ("@s/x@*", "jest-junit@^16")
+    with pytest.raises(ValueError, match="refused"):
+        steps.plan_layer(reader({"package.json": '{"name": "x"}'}), ["a@git+https://x"])
+
+
+def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
+    found = plan(
+        package__json='{"workspaces": ["m", "../out", "lib/*"]}', **{"m/package__json": '{"dependencies": {"a": "1"}}'}
+    )
+    assert json.loads(found.fetch_files["projects.json"])["m"] == {"dependencies": {"a": "1"}}
+    assert [(entry.text, entry.reason.value) for entry in found.refused] == [("workspace ../out", "path")]
+
+
+def test_an_archive_is_compared_with_the_sha512_of_the_lock_file(tmp_path: Path) -> None:
+    (tmp_path / "a@1.0.0.tgz").write_bytes(b"")
+    package = LayerPackage(name="a", version="1.0.0", file="a@1.0.0.tgz", sha256="0" * 64)
+
+    def find(*hashes: str) -> tuple[str, ...]:
+        locked = (LockedPackage(name="a", version="1.0.0", hashes=hashes, origin="x"),)
+        return steps.find_mismatches(tmp_path, [package], LayerPlan({}, locked=locked))
+
+    assert find(f"sha512:{HASH.hex()}") == find() == ()
+    assert find(f"sha512:{'0' * 128}") == ("a@1.0.0.tgz",)
+
+
+def test_the_scripts_of_the_steps_can_be_parsed() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on this machine")
+    for name in ("node_fetch.js", "node_install.js"):
+        subprocess.run([node, "--check", Path(steps.__file__).with_name(name)], check=True)
+
+
+def test_yaml_that_is_not_understood_is_left_out() -> None:
+    text = "a: &x [1, 2]\nb: *x\nc:\n  d: |\n    e: f\n  'g:h': i\n? j\n- k: l\n!!python/object:x: y\n"
+    assert yaml_subset.parse(text) == {"a": "&x [1, 2]", "b": "*x", "c": {"d": "|", "e": "f", "g:h": "i"}}
