@@ -41,6 +41,9 @@ _CONFIG = """\
 [extensions]
 {extensions}[gc]
 \tauto = 0
+[pack]
+\tthreads = 2
+\twindowMemory = 32m
 [receive]
 \tunpackLimit = 1
 [uploadpack]
