@@ -87,6 +87,7 @@ _TOO_OLD = (
     (r"^  lock file version `\d+` was found, but this version of Cargo does not understand", "Rust"),
     (r"^\S{0,200}go\.mod:\d+: (?:invalid go version '|unknown directive: toolchain$)", "Go"),
     (r"^note: module requires Go \d", "Go"),
+    (r"^  (?:cause: )?Because the current Python version \([0-9.]{1,20}\) does not satisfy Python>", "Python"),
     (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
 )
 _ASKED_A_NETWORK = (

@@ -35,6 +35,22 @@ limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
 """
 PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
 
+REACH = """
+import os, socket
+def reach(places):
+    found = []
+    for place in places:
+        try:
+            kind = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+            with socket.socket(kind) as s:
+                s.settimeout(2)
+                s.connect(place)
+            found.append("reached")
+        except OSError:
+            pass
+    return found
+"""
+
 
 class Bench:
     """A home with a profile that has a layer, and an index that is its only registry."""
@@ -125,6 +141,34 @@ def build_wheel(folder, config=None, metadata=None):
     with Workbench(bench.home) as workbench:
         layer = workbench.layer(key).layer
     assert ([package.name for package in layer.packages], layer.left_out) == (["evil"], ("broken-1.tar.gz",))
+
+
+def test_s19_a_build_that_is_asked_for_requirements_has_no_network_and_answers_with_data(bench: Bench) -> None:
+    """Controls: the requirement that it computes is in the layer; the same code on the host reaches the index."""
+    reach = f"{REACH}\nfound = reach([('127.0.0.1', {bench.index.port}), ('127.0.0.1', 3128), '/sandbox-egress'])\n"
+    done = subprocess.run([sys.executable, "-c", f"{reach}print(found)"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['reached']", "void"
+    bench.index.add("evil", "1", {"evil.py": ""})
+    bench.index.add("reached", "1", {"reached.py": ""})
+    back_end = f"""
+import os, pathlib
+{reach}
+def prepare_metadata_for_build_wheel(folder, config=None):
+    info = pathlib.Path(folder, "p-1.dist-info")
+    info.mkdir()
+    texts = ["evil", "x @ http://localhost:{bench.index.port}/files/x.whl", "--index-url=http://elsewhere", *found]
+    lines = ["Metadata-Version: 2.1", "Name: p", *("Requires-Dist: " + text for text in texts)]
+    (info / "METADATA").write_text("\\n".join([*lines, "", "Requires-Dist: reached"]))
+    return info.name
+"""
+    pyproject = '[project]\nname = "p"\nversion = "1"\ndynamic = ["dependencies"]\n[build-system]\nrequires = []\n'
+    files = {"pyproject.toml": f'{pyproject}build-backend = "b"\nbackend-path = ["."]\n', "b.py": back_end}
+    summary = bench.run(files | {"use.py": "import evil\n"})
+    assert summary.verified, summary.runs[0].stderr_tail
+    with Workbench(bench.home) as workbench:
+        details = workbench.layer(summary.runs[0].layers[0])
+    assert [package.name for package in details.layer.packages] == ["evil"]
+    assert sorted(entry.reason.value for entry in details.resolutions[0].refused) == ["option", "url"]
 
 
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:

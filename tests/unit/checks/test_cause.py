@@ -66,6 +66,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "go-offline": (1, ENVIRONMENT, "modules"),
     "go-mod-version": (1, ENVIRONMENT, "newer Go"),
     "go-newer": (2, ENVIRONMENT, "newer Go"),
+    "uv-newer-python": (1, ENVIRONMENT, "newer Python"),
     "meson-dependency": (1, ENVIRONMENT, "'nosuchdep'"),
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
