@@ -191,11 +191,6 @@ class RemoteRefs:
     refs: Mapping[str, str]
 
 
-def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
-    """Ask the remote for its default branch. Raises: as `read_remote_refs`."""
-    return read_remote_refs(git, access).head
-
-
 def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
