@@ -23,7 +23,7 @@ from sandbox import VerifyOptions, Workbench
 from sandbox.dependencies.python_steps import STEPS
 from sandbox.egress.reachability import ask_registries
 from sandbox.egress.registries import find_registries
-from sandbox.models import Task, Verdict
+from sandbox.models import Task, TaskStatus, Verdict
 
 PACKAGES = ["attrs", "click", "httpx", "jinja2", "packaging", "pydantic", "pyyaml", "requests", "rich", "tenacity"]
 TASKS = 20
@@ -85,7 +85,12 @@ def desk() -> Iterator[Desk]:
                 PROFILE.format(priority=999, marker=f"{marker}.marker", layer=layer)
             )
         with Workbench(root / "home", settings=SETTINGS, allow_file=True) as workbench:
-            yield Desk(workbench, root)
+            try:
+                yield Desk(workbench, root)
+            finally:  # mounts of a task that is open would stay
+                for task in workbench.tasks():
+                    if task.status is not TaskStatus.CLOSED:
+                        workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
 def git(folder: Path, *words: str) -> None:
