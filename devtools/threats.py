@@ -79,7 +79,8 @@ _BESIDE = (
      "`test_shipped_entry_holds`, `test_shipped_entry_on_a_newer_git_holds`", ""),
     ("what ships, walls taken down",
      "`test_shipped_suite_sees_a_careless_host`, `test_shipped_suite_sees_a_soft_guest`,"
-     " `test_shipped_suite_sees_the_operators_own_rules`", "each entry then says that it got through"),
+     " `test_shipped_suite_sees_the_operators_own_rules`,"
+     " `test_shipped_suite_sees_a_careless_proxy`", "each entry then says that it got through"),
     ("controls", "`test_git_used_by_the_controls_is_the_products`", ""),
 )  # fmt: skip
 

@@ -125,8 +125,10 @@ class Profile(_ProfileModel):
     @classmethod
     def _flatten_image(cls, document: object) -> object:
         if isinstance(document, dict) and isinstance(document.get("image"), dict):
+            if document.get("packages"):
+                raise ValueError("with a table [image], packages belong into it")
             table = _ImageTable.model_validate(document["image"])
-            return {**document, "image": table.name, "packages": (*document.get("packages", ()), *table.packages)}
+            return {**document, "image": table.name, "packages": table.packages}
         return document
 
     @model_validator(mode="after")
@@ -220,8 +222,8 @@ _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
 
 def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:
-    """A profile from its file. With `extends`, what runs is that of another profile, a shipped one, unless
-    the file says it; how it is recognised only if it replaces that profile. Raises: ValueError.
+    """A profile from its file. With `extends`, what runs is that of a shipped profile, as far as the file does not say
+    it; how it is recognised only if it replaces that profile. Raises: ValueError.
     """
     written = {key: value for key, value in document.items() if key != "extends"}
     if "extends" in document:
@@ -229,7 +231,11 @@ def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, P
         if origin is None or origin.problem:
             raise ValueError(f"extends: there is no usable shipped profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
         keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
-        written = {key: getattr(origin, field) for key, field in keys.items()} | written
+        inherited = {key: getattr(origin, field) for key, field in keys.items()}
+        if isinstance(written.get("image"), dict):  # the table says both; without a name it adds to the same image
+            del inherited["packages"]
+            written["image"] = {"name": origin.image} | written["image"]
+        written = inherited | written
     return Profile.model_validate({**written, "name": name, **_NOT_IN_FILES})
 
 

@@ -1,4 +1,4 @@
-"""The suite ends by proving that it left nothing behind in the engine or among the mounts."""
+"""The suite ends by proving that it left nothing behind: in the engine, among mounts, processes and loop devices."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
+from devtools.still_used import wait_until_unused
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
@@ -26,6 +27,8 @@ LEFT_BEHIND = 9
 LONGEST = ("e2e", "attack/test_shipped.py")
 """Where single tests take up to a minute. Started last they would keep one process busy while the others idle."""
 MOUNT_TYPES = {"overlay", "tmpfs"}
+STILL_USED_S = 20.0
+"""How long a process or a loop device may take to go after the last test."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and their children inherit it: tests that interrupt would wait for ever.
@@ -134,6 +137,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     before = session.config.stash.get(_BEFORE, None)
     after = holdings() if before is not None else None
     left = after.added_since(before) if before is not None and after is not None else []
+    factory = getattr(session.config, "_tmp_path_factory", None)  # pytest offers it to fixtures only
+    if factory is not None and not hasattr(session.config, "workerinput"):
+        left += wait_until_unused(factory.getbasetemp(), STILL_USED_S)
     if left:
         session.exitstatus = session.exitstatus or LEFT_BEHIND
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")

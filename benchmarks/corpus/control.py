@@ -17,7 +17,7 @@ from typing import Any
 from sandbox.checks.report import read_report
 from sandbox.dependencies.environment import build_environment, target
 from sandbox.engine.create_options import PATH
-from sandbox.models.layers import Layer
+from sandbox.models.layers import LayerEcosystem
 
 _PROFILES = Path(__file__).parents[2] / "policies" / "profiles"
 _DEADLINE_S = 1500
@@ -53,18 +53,18 @@ def _find_argv(profile: str, check_id: str) -> list[str]:
     return list(next(check["argv"] for check in checks if check["id"] == check_id))
 
 
-def _read_layer(home: Path, key: str) -> tuple[Layer, Path]:
+def _read_layer(home: Path, key: str) -> tuple[LayerEcosystem, Path]:
     root = home / "repositories" / "dependencies"
-    layer = Layer.model_validate(json.loads((root / "layers" / f"{key}.json").read_text(encoding="utf-8")))
-    return layer, root / "trees" / layer.folder
+    layer = json.loads((root / "layers" / f"{key}.json").read_text(encoding="utf-8"))
+    return layer["ecosystem"], root / "trees" / layer["folder"]
 
 
-def _run(argv: Sequence[str], image: str, layers: Sequence[tuple[Layer, Path]], folder: Path) -> int:
+def _run(argv: Sequence[str], image: str, layers: Sequence[tuple[LayerEcosystem, Path]], folder: Path) -> int:
     """The exit status of a command in an ordinary container; 124 if it does not end in time."""
     options = ["--volume", f"{folder.absolute()}/tree:/workspace", "--volume", f"{folder.absolute()}/report:/report"]
-    for layer, tree in layers:
-        options += ["--volume", f"{tree.absolute()}:{target(layer.ecosystem)}:ro"]
-        for name, value in build_environment(layer.ecosystem, PATH).items():
+    for ecosystem, tree in layers:
+        options += ["--volume", f"{tree.absolute()}:{target(ecosystem)}:ro"]
+        for name, value in build_environment(ecosystem, PATH).items():
             options += ["--env", f"{name}={value}"]
     command = ["docker", "run", "--rm", "--network", "none", "--user", "0", "--workdir", "/workspace", *options, image]
     limited = [*command, "timeout", str(_DEADLINE_S), *argv]

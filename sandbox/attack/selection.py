@@ -13,6 +13,7 @@ from sandbox.attack.suites import (
     metadata,
     misleading_text,
     nested,
+    package_fetches,
     patches,
     pointer,
     races,
@@ -38,6 +39,7 @@ _FOUND: tuple[AttackEntry, ...] = (
     *hostile_images.ENTRIES,
     *start.ENTRIES,
     *misleading_text.ENTRIES,
+    *package_fetches.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -1,7 +1,7 @@
 """Services of one run of a check: guests of their own in the network namespace of the check's guest.
 
 The check's guest owns the namespace, which has only a loopback interface. A service joins it, so that a test finds it
-at 127.0.0.1; nothing else is shared: no file, no process, no user id (docs/adr/0060). A service's guest has our PID 1,
+at 127.0.0.1; they share no file, no process and no user id (docs/adr/0060). The guest of a service has our PID 1,
 as any guest; its command is a small shell script that starts the service and asks its `ready` command until it
 succeeds. Needs `sh` and `sleep` in the service's image.
 """

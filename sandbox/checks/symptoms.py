@@ -20,7 +20,9 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.UNKNOWN,
 )
 _NETWORK = "it tried to use a network, and a check has none"
-_IMAGE = "add it to the profile's image (docs/images.md)"
+_NO_SERVER = "it wants a database or another server, and none answers: a profile may declare one (docs/services.md)"
+_NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
+_IMAGE = "add a Debian package that has it (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
@@ -52,6 +54,19 @@ _LACKED = (
     ),
     (_UNKNOWN, r'^\S{1,200}: fatal error: "([\w./+-]{1,80})": No such file', f"there is no header '{{}}': {_EITHER}"),
     (_ENVIRONMENT, rf"^(?:\S*/)?ld(?:\.\w+)?: cannot find -l{_NAME}", f"the linker finds no '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^ld\.lld: error: unable to find library -l{_NAME}", f"the linker finds no '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^mold: fatal: library not found: {_NAME}", f"the linker finds no '{{}}': {_IMAGE}"),
+    (
+        _ENVIRONMENT,
+        rf"^(?:\S{{1,200}}: )?error while loading shared libraries: {_NAME}: cannot open shared object file",
+        f"there is no library '{{}}': {_IMAGE}",
+    ),
+    (
+        _ENVIRONMENT,
+        rf"{_RAISED}(?:ImportError|OSError): {_NAME}: cannot open shared object file: No such file",
+        f"there is no library '{{}}': {_IMAGE}",
+    ),
+    (_UNKNOWN, r"^\S{1,200}: fatal error: '([\w./+-]{1,80})' file not found", f"there is no header '{{}}': {_EITHER}"),
     (_ENVIRONMENT, rf'^  Could not find a package configuration file provided by "{_NAME}"', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^  Could NOT find {_NAME} \(missing: ", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
@@ -72,6 +87,7 @@ _TOO_OLD = (
     (r"^  lock file version `\d+` was found, but this version of Cargo does not understand", "Rust"),
     (r"^\S{0,200}go\.mod:\d+: (?:invalid go version '|unknown directive: toolchain$)", "Go"),
     (r"^note: module requires Go \d", "Go"),
+    (r"^  (?:cause: )?Because the current Python version \([0-9.]{1,20}\) does not satisfy Python>", "Python"),
     (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
 )
 _ASKED_A_NETWORK = (
@@ -82,6 +98,28 @@ _ASKED_A_NETWORK = (
     r"^.{0,200}: dial tcp: lookup \S+.{0,100}: (?:no such host|Temporary failure in name|connection refused)",
     rf"{_RAISED}socket\.gaierror: \[Errno -[235]\] ",
     r"^Error: getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ",
+    r"^npm (?:ERR!|error) (?:network )?request to \S{1,300} failed, reason: getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ",
+    r"^(?:error|ERR_PNPM_META_FETCH_FAIL|\s*ERR_PNPM_\w{1,40})\b.{0,300}\bgetaddrinfo (?:EAI_AGAIN|ENOTFOUND) ",
+    r"^error: could not download file from 'https?://",
+    r"^warning: spurious network error ",
+    r"^WARNING: Retrying \(Retry\(total=\d{1,3}, ",
+    r"^\[ERROR\] .{0,300}\bCould not transfer artifact \S{1,200} from/to ",
+    r"^ {0,8}> Could not (?:GET|HEAD) 'https?://",
+    r"^Could not reach host \S{1,80}\. Check your network connection",
+)
+_PORTS = r"(?:5432|3306|6379|27017|5672|9092|9200|11211)"
+_WANTED_A_SERVER = (  # these ports only: a refused connection to another one may be a server of the project's own
+    rf'{_RAISED}[\w.]{{0,80}}OperationalError: connection to server at "\S{{1,80}}".{{0,60}} failed: ',
+    r'^(?:psql: error: )?connection to server at "\S{1,80}".{0,80} failed: Connection refused',
+    rf"{_RAISED}[\w.]{{0,80}}ConnectionError: Error (?:111|99) connecting to \S{{1,80}}:{_PORTS}\.",
+    rf"{_RAISED}[\w.]{{0,80}}(?:Operational|Database)Error: \(?\d{{0,4}},? ?[\"']?Can't connect to .{{0,20}}server ",
+    rf"{_RAISED}pymongo\.errors\.ServerSelectionTimeoutError: ",
+    rf"^\s{{0,8}}(?:\[?Error\]?: )?connect ECONNREFUSED \S{{1,60}}:{_PORTS}$",
+    rf"^(?:\S{{1,80}} )?dial tcp \S{{1,60}}:{_PORTS}: connect: connection refused",
+)
+_ASKED_GIT = (
+    r"^fatal: not a git repository \(or any (?:of the parent directories|parent up to mount point \S{1,80})\)",
+    rf"{_RAISED}LookupError: setuptools-scm was unable to detect version for ",
 )
 _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 28\] No space left on device", _NO_SPACE),
@@ -100,6 +138,8 @@ _SYMPTOMS = tuple(
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
+        *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
+        *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),
         *_MET_A_LIMIT,
         *_COMPILED,
     )

@@ -75,6 +75,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
         note(f"The profile {used.name} cannot be used: {used.problem}")
     else:
         click.echo(f"  image  {used.image}")
+        click.echo(f"  what   {used.label}")
         show_packages(used.packages)
         show_checks(used.checks)
         show_services(used.services)

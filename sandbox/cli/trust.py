@@ -25,7 +25,7 @@ from sandbox.workbench import Workbench
 def trust(invocation: Invocation, repo_id: str, hashes: tuple[str, ...], revoke: bool) -> None:
     """Show what REPO suggests for its checks, or trust it after you have reviewed it.
 
-    Read are .sandbox/checks.toml, CI workflows, devcontainer.json, mise.toml, .tool-versions and debian/control.
+    Reads .sandbox/checks.toml, CI workflows, devcontainer.json, mise.toml, .tool-versions and debian/control.
     """
     if revoke and hashes:
         raise SandboxError(ErrorCode.INVALID_INPUT, "Give either --hash or --revoke")
@@ -47,7 +47,9 @@ def _trust_all(workbench: Workbench, repo_id: str, hashes: tuple[str, ...]) -> S
 
 def _show(found: Suggestion) -> None:
     if found.sha256 is None and not found.parts and not found.notes:
-        click.echo(f"{found.repo_id} suggests nothing: its default branch has no {found.path}, CI workflow or the like")
+        click.echo(
+            f"{found.repo_id} has no suggestions: its default branch lacks a {found.path}, CI workflow or the like"
+        )
         return
     if found.sha256 is not None:
         _show_file(found)

@@ -1,4 +1,4 @@
-"""From facts about a commit to advice: what was seen, why nothing may run, and the command that helps. Pure.
+"""From facts about a commit to advice: what was seen, why checks cannot run, and the command that helps. Pure.
 
 A person who meets a repository for the first time has to learn from one answer what to do next, also when its checks
 cannot run. Names of files are text of the repository; no content of a file is repeated.
@@ -7,7 +7,6 @@ cannot run. Names of files are text of the repository; no content of a file is r
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ _SHOWN = 8
 _VERSION_FROM_GIT = re.compile(
     rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning)\b"
 )
+_PLAIN = re.compile(r"\w[\w./-]{0,100}", re.ASCII)
 _VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -59,12 +59,12 @@ def asks_git_for_version(read: Callable[[str], bytes | None]) -> bool:
 
 
 def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
-    """`invalid_input`: nothing can run. What was seen is in the details, what to do about it in the hint."""
+    """`invalid_input`: no check can run. What was seen is in the details, what to do about it in the hint."""
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"The profile '{profile}' has no checks to run",
         details="\n".join(remark.seen for remark in remarks),
-        hint=". ".join(remark.remedy for remark in remarks if remark.remedy) + ".",
+        hint=" ".join(f"{remark.remedy}." for remark in remarks if remark.remedy),
     )
 
 
@@ -93,10 +93,13 @@ def _suggestion(facts: SeenFacts) -> Iterator[Remark]:
 
 
 def _below(facts: SeenFacts) -> Iterator[Remark]:
-    """Only when nothing would run at the top: a library with examples in folders is not several projects."""
+    """Only when no check would run at the top: a library with examples in folders is not several projects."""
     if facts.has_checks or not facts.below:
         return
-    folder = shlex.quote(next(iter(facts.below)))
+    plain = (folder for folder in facts.below if _PLAIN.fullmatch(folder))
+    folder = next(
+        plain, "FOLDER"
+    )  # a remedy is text of ours, made to be copied: no name that could be more than a name
     yield Remark(
         kind=RemarkKind.BELOW,
         seen=f"Projects in folders: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",

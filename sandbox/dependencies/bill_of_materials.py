@@ -68,8 +68,9 @@ def _write_component(ecosystem: str, package: LayerPackage) -> Component:
 
 
 def _unique(packages: Iterable[LayerPackage]) -> Iterable[LayerPackage]:
-    """Each archive once, also if it lies in several places of a layer."""
-    return {(package.name, package.version, package.sha256): package for package in packages}.values()
+    """Each archive once, also if it lies in several places of a layer. A go.mod without its module is no component."""
+    found = {(package.name, package.version, package.sha256): package for package in packages}
+    return [package for package in found.values() if not package.version.endswith("/go.mod")]
 
 
 def _describe(layer: Layer) -> list[Property]:

@@ -101,7 +101,7 @@ def _find_features(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
 
 
 def _inherit(key: str, value: Any, inherited: Mapping[str, Any]) -> Any:
-    """A dependency with what `[workspace.dependencies]` says of it; the value itself if it inherits nothing."""
+    """A dependency with what `[workspace.dependencies]` says of it; the value itself if it does not inherit."""
     if not isinstance(value, dict) or value.get("workspace") is not True:
         return value
     shared = inherited.get(key)

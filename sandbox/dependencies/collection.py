@@ -35,6 +35,7 @@ class Collection:
     files: dict[str, str | None] = field(default_factory=dict)
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
+    computed: bool = False
     unnamed: list[tuple[object, str]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
@@ -111,6 +112,7 @@ class Collection:
         return Manifest(
             project=self.project,
             requires_python=self.requires_python,
+            computed=self.computed,
             files=tuple(path for path, text in self.files.items() if text is not None),
             requirements=tuple(dict.fromkeys(self.requirements)),
             locked=tuple(dict.fromkeys(self.locked)),

@@ -45,7 +45,7 @@ class GoModule:
 def read_go_module(collection: Collection, folder: str = "") -> GoModule | None:
     """The go.mod of a folder; None if there is none. What cannot be used is in `collection.refused`.
 
-    `toolchain`, `tool`, `godebug` and `retract` say nothing about what is fetched.
+    `toolchain`, `tool`, `godebug` and `retract` do not change what is fetched.
     """
     origin = posixpath.join(folder, FILE)
     if not collection.load_text(origin):

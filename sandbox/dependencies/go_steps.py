@@ -1,7 +1,7 @@
 """The steps of a Go layer: a go.mod for the fetch, the commands of fetch and install, and the names of archives. Pure.
 
-The fetch has a network and runs `go mod download` in a module that we wrote: it compiles and runs nothing, and asks no
-version control. The host compares each archive with go.sum. The install has no network, and only unpacks.
+The fetch has a network and runs `go mod download` in a module that we wrote: it compiles no code, runs none, and asks
+no version control. The host compares each archive with go.sum. The install has no network, and only unpacks.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ export GOMODCACHE="$PWD/cache" GOPATH="$PWD/gopath"
 for file in stub-*.mod; do
     [ -e "$file" ] || continue
     mkdir "${file%.mod}"
-    mv "$file" "${file%.mod}/go.mod"
+    cp "$file" "${file%.mod}/go.mod"
 done
-mv fetch.mod module/go.mod
+cp fetch.mod module/go.mod # a copy: go may write into it
 (cd module && go mod download)
 cd cache/cache/download
 find . -path '*/@v/*' \( -name '*.zip' -o -name '*.mod' \) | while read -r file; do
@@ -95,7 +95,7 @@ _ENV = {
 
 def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     """What the module at the root of a tree asks for; None if that is no other module, if the modules are in the tree
-    (`vendor`), or if there is no go.sum: go builds nothing without one. Raises: ValueError for `needs`.
+    (`vendor`), or if there is no go.sum, without which go does not build. Raises: ValueError for `needs`.
     """
     if needs:
         raise ValueError("a layer of Go has no needs of the profile's own")
@@ -122,7 +122,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
 
 def write_module(module: GoModule, folders: dict[str, str] | None = None) -> bytes:
     """A go.mod with the same data. `folders`: names of the folders that stand for modules of the tree; without them
-    nothing is replaced, as go does with the go.mod of a dependency.
+    no module is replaced, as go does with the go.mod of a dependency.
     """
     lines = [f"module {module.path}", f"go {module.go}"]
     lines += [f"require {path} {version}" for path, version in module.requires]

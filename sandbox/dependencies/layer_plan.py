@@ -40,6 +40,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class ProjectDescription:
+    """How a project is asked for what its manifests compute. Its own code answers, in a guest without a network.
+
+    The step runs in a checkout and writes `file` to /report. Lines of it with `fields` are read as if the tree had a
+    file of that name. `is_needed`: whether the manifests, read as data, say that they do not say it.
+    """
+
+    step: Step
+    file: str
+    fields: tuple[str, ...]
+    is_needed: Callable[[ReadFile], bool]
+
+
+@dataclass(frozen=True)
 class EcosystemSteps:
     """How one package manager's layers are made.
 
@@ -63,6 +77,7 @@ class EcosystemSteps:
     install: Step
     archives: str = "archives"
     built: str = "layer"
+    description: ProjectDescription | None = None
 
 
 SELECTION = "selection.txt"

@@ -42,6 +42,8 @@ def read_pyproject(collection: Collection) -> None:
     collection.project = canonicalize_name(name) if isinstance(name, str) else ""
     wanted = project.get("requires-python")
     collection.requires_python = wanted if isinstance(wanted, str) and len(wanted) <= 100 else ""
+    dynamic = project.get("dynamic")
+    collection.computed = isinstance(dynamic, list) and "dependencies" in dynamic
     if "dependencies" in project:
         collection.add(project["dependencies"], Role.RUNTIME, f"{FILE}: project.dependencies")
     _read_extras(collection, _table(project, "optional-dependencies"))

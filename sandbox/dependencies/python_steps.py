@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
 from sandbox.dependencies.collection import ReadFile
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, ProjectDescription, Step
 from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import LockedPackage, Manifest, RefusedEntry, Requirement
@@ -72,6 +72,9 @@ _FETCH_ENV = {
 }
 _INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
 
+# No git history is visible to a guest: tools that ask it for a version are given one.
+_DESCRIBE_ENV = dict.fromkeys(("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION", "PBR_VERSION"), "0.0.0")
+
 BACK_ENDS = frozenset(
     {"setuptools", "wheel", "hatchling", "hatch-vcs", "hatch-fancy-pypi-readme", "setuptools-scm", "flit-core"}
     | {"poetry-core", "pdm-backend", "editables"}
@@ -91,6 +94,13 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         wanted=tuple(sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})),
         refused=manifest.refused,
     )
+
+
+def needs_description(read: ReadFile) -> bool:
+    """Whether the project's build computes what it needs to run, and no file that is data says it."""
+    manifest = read_python_manifest(read)
+    is_said = any(r.role is Role.RUNTIME for r in manifest.requirements) or "PKG-INFO" in manifest.files
+    return manifest.computed and not is_said and not manifest.locked
 
 
 def needs_layer(manifest: Manifest) -> bool:
@@ -178,4 +188,10 @@ STEPS = EcosystemSteps(
     describe=describe_archive,
     find_mismatches=_find_mismatches,
     install=Step(_INSTALL_SCRIPT, _INSTALL_ENV, 600.0),
+    description=ProjectDescription(
+        Step("python3 /usr/local/lib/sandbox/describe_project.py /report/PKG-INFO", _DESCRIBE_ENV, 120.0),
+        "PKG-INFO",
+        ("Name", "Requires-Dist"),
+        needs_description,
+    ),
 )

@@ -1,7 +1,7 @@
 """The steps of a Rust layer: a manifest for the fetch, the commands of fetch and install, names of crates. Pure.
 
-The fetch has a network and runs `cargo generate-lockfile` and `cargo fetch` on a manifest that we wrote: they build
-nothing. The install has no network, and only unpacks. Build scripts of crates run in checks, which have no network.
+The fetch has a network and runs `cargo generate-lockfile` and `cargo fetch` on a manifest that we wrote: they
+build no code. The install has no network, and only unpacks. Build scripts run in checks, which have no network.
 """
 
 from __future__ import annotations

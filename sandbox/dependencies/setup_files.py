@@ -125,6 +125,7 @@ def _add_literal(
 ) -> None:
     texts = _literal_texts(node, names, 0)
     if texts is None:
+        collection.computed |= role is Role.RUNTIME
         collection.refuse("computed", RefusalReason.SYNTAX, origin)
     else:
         collection.add(texts, role, origin)

@@ -26,7 +26,15 @@ PUBLIC: Mapping[Ecosystem, tuple[str, ...]] = {
 }
 _PUBLIC_URLS = frozenset(url for urls in PUBLIC.values() for url in urls)
 _PIP_SECTIONS = ("global", "install", "download")
-_HINT = "docs/dependencies.md explains [registries]; a registry that needs a password is not supported."
+_HINT = (
+    "A registry that needs a password is not supported, because no secret enters a guest: name one that needs none in "
+    "[registries], such as a mirror of yours that logs in by itself, or set layers.fetch = 'never' "
+    "(docs/dependencies.md)."
+)
+
+
+class UnusableRegistry(SandboxError):
+    """A setting names a registry that a fetch cannot use."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def _parse(url: str, source: str, *, is_named: bool) -> AllowedHost:
         return parse_registry(url, may_be_internal=is_named)
     except ValueError as error:
         shown = url.rpartition("@")[2][:200]  # without a password
-        raise SandboxError(
+        raise UnusableRegistry(
             ErrorCode.INVALID_INPUT, f"The registry {shown} cannot be used", details=f"{source}: {error}", hint=_HINT
         ) from None
 

@@ -11,6 +11,11 @@ from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess, fetch_ref, list_refs
 
+REQUEST_REFS = "refs/requests/"
+"""Where the cache clone keeps commits of pull requests, until it is packed. No task and no branch of the remote is
+below it.
+"""
+
 _WRITTEN = re.compile(r"^(?:pr|mr)/([1-9][0-9]{0,9})(/merge)?$")
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head", "refs/pull-requests/{}/from")
 _MERGES = ("refs/pull/{}/merge", "refs/merge-requests/{}/merge", "refs/pull-requests/{}/merge")
@@ -31,8 +36,8 @@ class PullRequestRef:
 
     @property
     def cached(self) -> str:
-        """The ref of the cache clone. No task and no branch of the remote is below `refs/requests/`."""
-        return f"refs/requests/{self.number}/{'merge' if self.merged else 'head'}"
+        """The ref of the cache clone."""
+        return f"{REQUEST_REFS}{self.number}/{'merge' if self.merged else 'head'}"
 
 
 def parse_pull_request_ref(ref: str) -> PullRequestRef | None:

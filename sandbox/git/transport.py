@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
+from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
 from sandbox.memory import TRANSFER_BUDGET
@@ -151,8 +151,8 @@ def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
     try:
         lines = (authority, credential.username, credential.secret.get_secret_value(), "")
         os.write(secret, "\n".join(lines).encode())
-        with tempfile.TemporaryDirectory(prefix="sandbox-askpass-") as folder:
-            script = Path(folder) / "askpass"
+        with temporary_folder(ASKPASS_PREFIX) as folder:
+            script = folder / "askpass"
             script.write_text(_ASKPASS)
             script.chmod(0o700)
             env = {"GIT_ASKPASS": str(script), "SANDBOX_SECRET_FD": str(secret)}
@@ -189,11 +189,6 @@ class RemoteRefs:
 
     head: RemoteHead
     refs: Mapping[str, str]
-
-
-def find_remote_head(git: Git, access: RemoteAccess) -> RemoteHead:
-    """Ask the remote for its default branch. Raises: as `read_remote_refs`."""
-    return read_remote_refs(git, access).head
 
 
 def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:

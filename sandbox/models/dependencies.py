@@ -71,10 +71,12 @@ class LockedPackage(Model):
 class Manifest(Model):
     """What the manifests of one tree declare. `project`: the normalized name of the project itself, '' if unknown.
 
-    `files`: that were read, in order. `refused`: entries that are not used, each with the reason.
+    `files`: that were read, in order. `refused`: entries that are not used, each with the reason. `computed`: what the
+    project needs to run is computed by its build.
     """
 
     project: str = ""
+    computed: bool = False
     requires_python: str = ""
     files: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()

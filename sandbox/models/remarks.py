@@ -11,7 +11,7 @@ class RemarkKind(StrEnum):
     """What a remark is about."""
 
     NO_CHECKS = "no-checks"  # no profile fits, or the one that does has no checks
-    SUGGESTION = "suggestion"  # .sandbox/checks.toml suggests checks that nobody trusts
+    SUGGESTION = "suggestion"  # .sandbox/checks.toml suggests checks that are not trusted
     BELOW = "below"  # a folder holds a project of its own
     SUBMODULES = "submodules"  # their files are left out
     LFS = "lfs"  # checks see pointers

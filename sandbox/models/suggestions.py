@@ -1,4 +1,4 @@
-"""What a repository suggests for its checks: nothing of it is used before the operator trusts it."""
+"""What a repository suggests for its checks. It is used only after the operator has trusted it."""
 
 from __future__ import annotations
 

@@ -34,9 +34,12 @@ _Record = TypeVar("_Record", bound=Model)
 
 
 class LayerSource(Model):
-    """What the manifests of a tree ask for. `request`: their digest; '' if they need no layer."""
+    """What the manifests of a tree ask for. `request`: their digest; '' if they need no layer. `described`: what the
+    project's build said, '' if it was not asked.
+    """
 
     request: str
+    described: str = ""
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def _add_relation(draft: SuggestionDraft, relation: str) -> None:
 
 
 def _is_for_us(architectures: str | None) -> bool:
-    if not architectures:
+    words = (architectures or "").split()
+    if not words:
         return True
-    words = architectures.split()
     if words[0].startswith("!"):
         return not {word.removeprefix("!") for word in words} & _OUR_ARCHITECTURES
     return bool(set(words) & _OUR_ARCHITECTURES)

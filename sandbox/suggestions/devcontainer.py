@@ -59,7 +59,7 @@ def _note_container(draft: SuggestionDraft, document: Mapping[str, object]) -> N
             draft.note(f"{name} {value if isinstance(value, str) else ''}".strip(), "the image is yours to choose")
     for name in _OF_THE_HOST:
         if name in document:
-            draft.note(name, "a repository decides nothing about its container")
+            draft.note(name, "options of the container are not taken from a repository")
 
 
 def _items(value: object) -> list[tuple[str, object]]:

@@ -18,10 +18,12 @@ from sandbox.suggestions.shell_lines import (
     find_installed_packages,
     is_compound,
     join_lines,
+    only_installs_packages,
     parse_command,
 )
 
 MAX_PACKAGES, MAX_CHECKS, MAX_VARIABLES, MAX_NOTES = 100, 40, 50, 60
+MAX_LINES = 500  # of a script
 TIMEOUT_S = 900.0
 """Of a suggested check: a CI gives its jobs hours; the operator's settings can give more."""
 _SHOWN_CHARS = 160
@@ -99,6 +101,8 @@ class SuggestionDraft:
         """Add the packages that a script installs, and its plain commands as checks; the others are noted."""
         if not isinstance(script, str):
             return self.note(step.job, "its script is not plain text")
+        if script.count("\n") > MAX_LINES:
+            return self.note(step.job, f"its script has more than {MAX_LINES} lines")
         lines = list(join_lines(script))
         for line in lines:
             for name in find_installed_packages(line):
@@ -120,7 +124,7 @@ class SuggestionDraft:
         try:
             command = parse_command(line)
         except ValueError as error:
-            if not any(find_installed_packages(line)):
+            if not only_installs_packages(line):
                 self.note(line, str(error))
             return None
         if len(self.checks) >= MAX_CHECKS:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 MAX_CHARS = 64 * 1024
-_PIECE = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<other>[^"/]+|.)', re.DOTALL)
+# What is not closed ends the reading: else each quote in it would be tried up to the end of the text.
+_PIECE = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<open>"|/\*)|(?P<other>[^"/]+|/)', re.DOTALL
+)
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
@@ -14,7 +18,7 @@ def loads(text: str) -> object:
     """Parse the text. Raises: ValueError, also for more than `MAX_CHARS` and for too many levels."""
     if len(text) > MAX_CHARS:
         raise ValueError(f"more than {MAX_CHARS} characters")
-    pieces = [(m["text"], m["other"]) for m in _PIECE.finditer(text) if m["comment"] is None]
+    pieces = list(_split(text))
     strings = [found for found, _ in pieces if found is not None]
     # Each text is replaced by `""` while commas are removed, so that a comma in a text is never taken for one.
     plain = "".join('""' if found is not None else other for found, other in pieces)
@@ -25,3 +29,12 @@ def loads(text: str) -> object:
         raise ValueError("too many levels") from error
     except StopIteration as error:
         raise ValueError("no valid JSON") from error
+
+
+def _split(text: str) -> Iterator[tuple[str | None, str]]:
+    """The texts in quotes, and what is between them without comments. Raises: ValueError for what is not closed."""
+    for found in _PIECE.finditer(text):
+        if found["open"] is not None:
+            raise ValueError("a quote or comment is not closed")
+        if found["comment"] is None:
+            yield found["text"], found["other"]

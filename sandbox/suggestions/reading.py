@@ -13,10 +13,11 @@ from sandbox.suggestions.devcontainer import read_devcontainer
 from sandbox.suggestions.draft import IsProtected, SuggestionDraft
 from sandbox.suggestions.github_workflows import read_workflow
 from sandbox.suggestions.gitlab_ci import read_gitlab_ci
-from sandbox.suggestions.paths import SUGGESTING_FILES, is_workflow
+from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
 from sandbox.suggestions.tool_versions import read_mise, read_tool_versions
 
 MAX_BYTES = 64 * 1024  # of one file
+MAX_ALL_BYTES = 256 * 1024  # of all files that are read
 
 _READERS: Mapping[str, tuple[str, Callable[[SuggestionDraft, str], None]]] = {
     "debian/control": ("debian", read_control),
@@ -37,11 +38,11 @@ class Suggestions(Model):
 
 def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> Suggestions:
     """Read the files by path; paths without a reader are ignored."""
-    read = [
-        _read_file(path, files[path], is_protected)
-        for path in sorted(files)
-        if path in SUGGESTING_FILES or is_workflow(path)
-    ]
+    read, total = [], 0
+    for path in sorted(path for path in files if path in SUGGESTING_FILES or is_workflow(path)):
+        total += len(files[path])
+        content = files[path] if total <= MAX_ALL_BYTES else None
+        read.append(_read_file(path, content, is_protected))
     return Suggestions(
         parts=tuple(part for each in read for part in each.parts),
         notes=tuple(note for each in read for note in each.notes),
@@ -49,13 +50,13 @@ def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> S
 
 
 @lru_cache(maxsize=64)
-def _read_file(path: str, content: bytes, is_protected: IsProtected) -> Suggestions:
-    """One file. Each run of a check in a repository with trusted suggestions needs it, so it is cached."""
+def _read_file(path: str, content: bytes | None, is_protected: IsProtected) -> Suggestions:
+    """One file; `content` is None if the files before it were too large. Cached: each run of a check may need it."""
     prefix, read = _READERS.get(path) or (PurePosixPath(path).stem, read_workflow)
     draft = SuggestionDraft(path, prefix, is_protected)
     try:
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES} bytes")
+        if content is None or len(content) > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES} bytes, or than {MAX_ALL_BYTES} with the files before it")
         read(draft, content.decode("utf-8-sig").replace("\r\n", "\n"))
     except ValueError as error:  # UnicodeDecodeError is one
         draft = SuggestionDraft(path, prefix, is_protected)

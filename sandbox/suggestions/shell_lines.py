@@ -11,138 +11,24 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-MAX_LINES = 500
+from sandbox.suggestions.command_words import (
+    APT,
+    APT_VALUES,
+    CHANGES_SHELL,
+    COMPOUND,
+    NETWORK_COMMANDS,
+    NETWORK_TOOLS,
+    SAYS_ONLY,
+    SUDO_VALUES,
+)
+
+_LINE_CHARS = 4_000  # in a longer line no comment is looked for, which takes time
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATORS = frozenset(";&|<>()")
 _SEPARATORS = frozenset({"&&", ";"})
 _EXPANDED = re.compile(r"[$`*?\[\]{}~]")
 _COMMENT = re.compile(r"(?:^|\s)#[^'\"]*$")
 _SHELL_OPTION = re.compile(r"set [+-][A-Za-z]+( pipefail)?$")
-_COMPOUND = frozenset(
-    [
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "for",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "select",
-        "function",
-        "{",
-        "}",
-        "[[",
-        "!",
-        "time",
-    ]
-)
-_CHANGES_SHELL = frozenset(
-    [
-        ".",
-        "alias",
-        "cd",
-        "eval",
-        "exec",
-        "export",
-        "pushd",
-        "popd",
-        "readonly",
-        "return",
-        "set",
-        "shopt",
-        "source",
-        "trap",
-        "ulimit",
-        "umask",
-    ]
-)
-_SAYS_ONLY = frozenset(
-    [
-        ":",
-        "cat",
-        "date",
-        "echo",
-        "env",
-        "exit",
-        "false",
-        "head",
-        "id",
-        "ls",
-        "printenv",
-        "printf",
-        "pwd",
-        "sleep",
-        "true",
-        "uname",
-        "which",
-    ]
-)
-_NETWORK_TOOLS = frozenset(
-    [
-        "apt",
-        "apt-get",
-        "aptitude",
-        "apk",
-        "aws",
-        "az",
-        "brew",
-        "choco",
-        "conda",
-        "curl",
-        "docker",
-        "docker-compose",
-        "dnf",
-        "gcloud",
-        "gem",
-        "gh",
-        "helm",
-        "kubectl",
-        "kubectl",
-        "mamba",
-        "nvm",
-        "pacman",
-        "pip",
-        "pip3",
-        "pipx",
-        "podman",
-        "pre-commit",
-        "pyenv",
-        "rsync",
-        "rustup",
-        "scp",
-        "snap",
-        "ssh",
-        "svn",
-        "tdnf",
-        "terraform",
-        "twine",
-        "wget",
-        "yum",
-        "zypper",
-    ]
-)
-_NETWORK_COMMANDS = {
-    "bundle": {"install", "update"},
-    "cargo": {"fetch", "install", "publish", "update"},
-    "corepack": {"enable", "prepare"},
-    "git": {"clone", "fetch", "pull", "push", "submodule"},
-    "go": {"get", "install", "mod"},
-    "hatch": {"publish"},
-    "npm": {"ci", "i", "install", "publish"},
-    "pdm": {"install", "publish", "sync"},
-    "pnpm": {"add", "i", "install", "publish"},
-    "poetry": {"add", "install", "publish"},
-    "uv": {"add", "pip", "publish", "sync", "tool"},
-    "yarn": {"", "add", "install"},
-}
-_APT = frozenset({"apt", "apt-get", "aptitude"})
-_APT_VALUES = frozenset({"-o", "--option", "-t", "--target-release", "-c", "--config-file"})
-_SUDO_VALUES = frozenset({"-u", "--user", "-g", "--group"})
 
 
 @dataclass(frozen=True)
@@ -155,8 +41,8 @@ class PlainCommand:
 
 def join_lines(script: str) -> Iterator[str]:
     """The logical lines of a script: a backslash at the end joins two. Not comments, `set -e` and empty lines."""
-    for line in script.replace("\r\n", "\n").replace("\\\n", " ").split("\n")[:MAX_LINES]:
-        text = _COMMENT.sub("", line).strip()
+    for line in script.replace("\r\n", "\n").replace("\\\n", " ").split("\n"):
+        text = (line if len(line) > _LINE_CHARS else _COMMENT.sub("", line)).strip()
         if text and not _SHELL_OPTION.match(text):
             yield text
 
@@ -188,13 +74,13 @@ def is_compound(line: str) -> bool:
         _split(line)
     except ValueError:  # an open quote
         return True
-    return line.split()[0].rstrip(";") in _COMPOUND or "<<" in line or line.endswith(("{", "(", "|", "&&", "||"))
+    return line.split()[0].rstrip(";") in COMPOUND or "<<" in line or line.endswith(("{", "(", "|", "&&", "||"))
 
 
 def changes_shell(line: str) -> bool:
     """Whether the lines after it depend on it: another directory, or other variables."""
     words = line.split()
-    return words[0] in _CHANGES_SHELL or all(_ASSIGNMENT.match(word) for word in words)
+    return words[0] in CHANGES_SHELL or all(_ASSIGNMENT.match(word) for word in words)
 
 
 def find_installed_packages(line: str) -> Iterator[str]:
@@ -202,22 +88,34 @@ def find_installed_packages(line: str) -> Iterator[str]:
 
     They are text of the repository: the caller validates them.
     """
+    for words in _list_commands(line):
+        yield from _packages_of(words)
+
+
+def only_installs_packages(line: str) -> bool:
+    """Whether a line is only `apt-get update`, `apt-get install` and the like."""
+    commands = _list_commands(line)
+    return bool(commands) and all(words[:1] and words[0] in APT for words in map(_strip_prefixes, commands))
+
+
+def _list_commands(line: str) -> list[list[str]]:
+    """The words of each command between `&&` and `;`. Empty for a line with an open quote."""
+    commands: list[list[str]] = [[]]
     try:
         words = _split(line)
     except ValueError:
-        return
-    command: list[str] = []
-    for word in (*words, ";"):
+        return []
+    for word in words:
         if word in _SEPARATORS:
-            yield from _packages_of(command)
-            command = []
+            commands.append([])
         else:
-            command.append(word)
+            commands[-1].append(word)
+    return [command for command in commands if command]
 
 
 def _packages_of(words: list[str]) -> Iterator[str]:
-    plain = _without_options(_strip_prefixes(words), _APT_VALUES)
-    if len(plain) < 2 or plain[0] not in _APT or plain[1] != "install":
+    plain = _without_options(_strip_prefixes(words), APT_VALUES)
+    if len(plain) < 2 or plain[0] not in APT or plain[1] != "install":
         return
     for word in plain[2:]:
         if set(word) & _OPERATORS:
@@ -229,7 +127,7 @@ def _strip_prefixes(words: Sequence[str]) -> list[str]:
     """The words of a command without `sudo`, its options, and assignments."""
     rest = list(words)
     while rest and (rest[0] == "sudo" or rest[0].startswith("-") or _ASSIGNMENT.match(rest[0])):
-        takes_value = rest[0] in _SUDO_VALUES
+        takes_value = rest[0] in SUDO_VALUES
         del rest[: 2 if takes_value else 1]
     return rest
 
@@ -261,14 +159,14 @@ def _require_usable(words: Sequence[str]) -> None:
     name = words[0].rpartition("/")[2]
     if not words[0]:
         raise ValueError("it has no name")
-    if name in _COMPOUND | _CHANGES_SHELL:
+    if name in COMPOUND | CHANGES_SHELL:
         raise ValueError("it changes the shell")
-    if name in _SAYS_ONLY:
-        raise ValueError("it checks nothing")
+    if name in SAYS_ONLY:
+        raise ValueError("it is no check")
     if name in {"sudo", "su", "doas"}:
         raise ValueError("it asks for root, which no check has")
     plain = _without_options(words[1:], frozenset())
     module = plain[0] if name.startswith("python") and "-m" in words and plain else name
     first = plain[0] if plain else ""
-    if module in _NETWORK_TOOLS or first in _NETWORK_COMMANDS.get(name, set()):
+    if module in NETWORK_TOOLS or first in NETWORK_COMMANDS.get(name, set()):
         raise ValueError("it fetches or sends something, and no check has a network")

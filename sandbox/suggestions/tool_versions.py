@@ -27,10 +27,11 @@ def read_mise(draft: SuggestionDraft, text: str) -> None:
         else:
             draft.add_variable(name, value)
     for name, task in _items(document.get("tasks")):
-        if isinstance(task, dict) and "run" in task:
-            step = JobStep(name, str(task.get("dir", ".")), draft.read_variables(task.get("env")))
-            for script in task["run"] if isinstance(task["run"], list) else [task["run"]]:
-                draft.add_script(script, step)
+        table = task if isinstance(task, dict) else {"run": task}
+        step = JobStep(name, str(table.get("dir", ".")), draft.read_variables(table.get("env")))
+        run = table.get("run", [])
+        for script in run if isinstance(run, list) else [run]:
+            draft.add_script(script, step)
 
 
 def _items(value: object) -> list[tuple[str, object]]:

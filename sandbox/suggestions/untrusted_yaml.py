@@ -2,7 +2,7 @@
 
 PyYAML's events are composed here and not by its loaders. No tag is resolved, so no object is made and `on` stays a
 word. An alias counts as often as it repeats what it names: nine lines that name the line above nine times each would
-be a billion values for whoever walks over them ("billion laughs"). PyYAML looks ahead by at most 1,024 characters for
+be a billion values for code that walks over them ("billion laughs"). PyYAML looks ahead by at most 1,024 characters for
 a key, so that the bound on depth holds before much is read.
 """
 
@@ -17,6 +17,7 @@ import yaml
 MAX_CHARS = 64 * 1024
 MAX_VALUES = 20_000
 MAX_DEPTH = 40
+_CHARS_OF_A_VALUE = 16  # a longer text counts as several, also each time that an alias repeats it
 
 Value = object
 """A `str`, a `list` of values, a `dict` of values by text, or `OPAQUE`."""
@@ -31,11 +32,11 @@ OPAQUE = _Opaque()
 
 class _Composed(NamedTuple):
     value: Value
-    size: int  # how many values are in it
+    size: int  # how many values are in it, texts by their length
 
 
 @dataclass
-class _Collection:
+class _OpenNode:
     """A list or map that has begun. `parts`: of a map, keys and values in turn."""
 
     is_map: bool
@@ -58,21 +59,21 @@ def loads(text: str) -> Value:
 
 def _compose(events: Iterator[yaml.Event]) -> Value:
     anchors: dict[str, _Composed] = {}
-    open_ones = [_Collection(is_map=False, anchor=None, tagged=False)]  # of the documents themselves
+    open_ones = [_OpenNode(is_map=False, anchor=None, tagged=False)]  # of the documents themselves
     total = 0
     for event in events:
         if isinstance(event, yaml.CollectionStartEvent):
             if len(open_ones) > MAX_DEPTH:
                 raise ValueError(f"more than {MAX_DEPTH} levels")
             is_map = isinstance(event, yaml.MappingStartEvent)
-            open_ones.append(_Collection(is_map, event.anchor, _has_tag(event.tag)))
+            open_ones.append(_OpenNode(is_map, event.anchor, _has_tag(event.tag)))
             continue
         node, anchor = _compose_node(event, open_ones, anchors)
         if node is None:
             continue
         if anchor:
             anchors[anchor] = node
-        total += node.size if isinstance(event, yaml.AliasEvent) else 1
+        total += 1 if isinstance(event, yaml.CollectionEndEvent) else node.size
         if total > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
         open_ones[-1].parts.append(node)
@@ -83,11 +84,12 @@ def _compose(events: Iterator[yaml.Event]) -> Value:
 
 
 def _compose_node(
-    event: yaml.Event, open_ones: list[_Collection], anchors: dict[str, _Composed]
+    event: yaml.Event, open_ones: list[_OpenNode], anchors: dict[str, _Composed]
 ) -> tuple[_Composed | None, str | None]:
     """The value that an event completes, and its anchor. A collection gets its anchor when it is complete."""
     if isinstance(event, yaml.ScalarEvent):
-        return _Composed(OPAQUE if _has_tag(event.tag) else event.value, 1), event.anchor
+        size = 1 + len(event.value) // _CHARS_OF_A_VALUE
+        return _Composed(OPAQUE if _has_tag(event.tag) else event.value, size), event.anchor
     if isinstance(event, yaml.CollectionEndEvent):
         ended = open_ones.pop()
         size = 1 + sum(part.size for part in ended.parts)

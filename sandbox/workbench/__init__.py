@@ -226,18 +226,18 @@ class Workbench:
         return records.find_repository(self._services.home, repo_id)
 
     def update_repository(self, repo_id: str) -> RepositoryUpdate:
-        """Fetch what is new of a registered repository; one request if nothing is.
+        """Fetch what is new of a registered repository; one request if all is known.
 
         Raises: `not_found`; as `clone`.
         """
-        return home_operations.update(self._services, repo_id)
+        return home_operations.update_repository(self._services, repo_id)
 
     def update_repositories(self) -> tuple[RepositoryUpdate, ...]:
         """As `update_repository` for all of them; one that fails has its error in the answer.
 
         Raises: no specific code.
         """
-        return home_operations.update_all(self._services)
+        return home_operations.update_repositories(self._services)
 
     def fetched_at(self, repo_id: str) -> datetime | None:
         """When a repository was last compared with its remote; None if that is unknown. Raises: `not_found`."""

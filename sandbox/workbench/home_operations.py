@@ -72,7 +72,7 @@ def materialize(services: Services, repo_id: str) -> Repository:
         return use.clone.materialize(services, repo_id)
 
 
-def update(services: Services, repo_id: str) -> RepositoryUpdate:
+def update_repository(services: Services, repo_id: str) -> RepositoryUpdate:
     """As `updates.update_repository`."""
     with record_home_operation(services, "update", {"repo_id": repo_id}, names=[repo_id]) as operation:
         result = use.updates.update_repository(services, repo_id)
@@ -80,7 +80,7 @@ def update(services: Services, repo_id: str) -> RepositoryUpdate:
     return result
 
 
-def update_all(services: Services) -> tuple[RepositoryUpdate, ...]:
+def update_repositories(services: Services) -> tuple[RepositoryUpdate, ...]:
     """As `updates.update_all`."""
     with record_home_operation(services, "update", {"all": True}) as operation:
         results = use.updates.update_all(services)

@@ -6,24 +6,22 @@ careless proxy, as one writes it in twenty lines, where it must reach its victim
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from devtools.egresspeers import (
+from devtools.egresspeers import Certificates, tunnel
+from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
-    Certificates,
     FakeNetwork,
     LoopbackServer,
     allow,
+    careless,
     connect_request,
     connected,
     network_to,
@@ -31,11 +29,10 @@ from devtools.egresspeers import (
     read_rest,
     send_request,
     serving,
-    tunnel,
 )
 from sandbox.egress.connection_meter import EgressLimits
-from sandbox.egress.destinations import AllowList, Destination
-from sandbox.egress.proxy import EgressProxy, listen_on
+from sandbox.egress.destinations import AllowList
+from sandbox.egress.proxy import EgressProxy
 from sandbox.engine.connection import DockerEngine
 from sandbox.models import Check, EgressRefusal, Limits, Verdict
 from sandbox.workbench.checks.callbacks import Watch
@@ -59,72 +56,6 @@ def victim(certificates: Certificates) -> Iterator[LoopbackServer]:
     """A server that the guest must not reach."""
     with serving(certificates.server(NAME, OTHER)) as server:
         yield server
-
-
-async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(data)
-    await writer.drain()
-
-
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while chunk := await reader.read(65536):
-            await send(writer, chunk)
-        writer.write_eof()
-
-
-async def connect_to_anything(network: FakeNetwork, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """What a careless proxy does with a connection."""
-    opened = [writer]
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        method, target = head.split()[:2]
-        authority = target.decode().removeprefix("http://").partition("/")[0]
-        host, _, port = (authority if ":" in authority else f"{authority}:80").rpartition(":")
-        addresses = [host]
-        if host not in network.ports:
-            await network.resolve(Destination(host, int(port)))  # its look at the address
-            addresses = list(await network.resolve(Destination(host, int(port))))  # the one it connects to
-        other, out = await network.dial(addresses[0], int(port))
-        opened.append(out)
-        for one in opened:
-            one.transport.set_write_buffer_limits(0)
-        first = (writer, b"HTTP/1.1 200 OK\r\n\r\n") if method == b"CONNECT" else (out, head)
-        await send(*first)
-        await asyncio.gather(pump(reader, out), pump(other, writer))
-    finally:
-        for one in opened:
-            one.transport.abort()
-
-
-@contextmanager
-def careless(path: Path, network: FakeNetwork) -> Iterator[None]:
-    """A proxy that connects to whatever it is asked for, and passes everything on."""
-
-    async def run() -> None:
-        serve = partial(connect_to_anything, network)
-        server = await asyncio.start_unix_server(serve, sock=listen_on(path, None))
-        loop.append(asyncio.get_running_loop())
-        ready.set()
-        await stop.wait()
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # transports end in the loop's next turn
-
-    loop: list[asyncio.AbstractEventLoop] = []
-    ready, stop = threading.Event(), asyncio.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    ready.wait()
-    try:
-        yield
-    finally:
-        loop[0].call_soon_threadsafe(stop.set)
-        thread.join()
-        path.unlink()
 
 
 Attack = Callable[[Path], object]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.packageindex import PackageIndex, serve_packages
+from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, RunSummary, Verdict
@@ -35,6 +34,7 @@ argv = ["python", "use.py"]
 limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
 """
 PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
+
 REACH = """
 import os, socket
 def reach(places):
@@ -50,7 +50,6 @@ def reach(places):
             pass
     return found
 """
-"""A module that tries to reach sockets and addresses."""
 
 
 class Bench:
@@ -86,32 +85,6 @@ def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
         yield made
         remove_guests_of(made.home)
         assert made.rooms == []
-
-
-def test_s19_a_package_that_runs_while_it_is_installed_has_no_network_and_cannot_change_its_layer_later(
-    bench: Bench, tmp_path: Path
-) -> None:
-    """Controls: the same code on the host reaches the index; the layer that the check cannot change is really used."""
-    code = f"{REACH}\nPLACES = [('127.0.0.1', {bench.index.port}), ('127.0.0.1', 3128), '/sandbox-egress']\n"
-    start = "import evil, os; p = os.path.join(os.path.dirname(evil.__file__), 'proof');"
-    start += " os.path.exists(p) or open(p, 'w').write('ran ' + ' '.join(evil.reach(evil.PLACES)))"
-    bench.index.add("evil", "1", {"evil.py": code, "evil.pth": f"{start}\n"})
-    use = "import evil, os\nd = os.path.dirname(evil.__file__)\n"
-    use += "assert d.startswith('/sandbox-layers/'), d\nassert evil.reach(evil.PLACES) == []\n"
-    for change in ("open(d + '/evil.py', 'a')", "os.chmod(d, 0o777)", "os.remove(d + '/proof')"):
-        use += f"try:\n    {change}\nexcept OSError:\n    pass\nelse:\n    raise SystemExit(9)\n"
-
-    on_host = f"{code}\nprint(reach(PLACES[:1]))"
-    control = subprocess.run([sys.executable, "-c", on_host], capture_output=True, text=True, check=True)
-    assert control.stdout.strip() == "['reached']", "void"
-
-    summary = bench.run({"pyproject.toml": PROJECT, "use.py": use})
-    (run,) = summary.runs
-    assert run.verdict is Verdict.PASSED, run.stderr_tail
-    assert len(run.layers) == 1
-    (proof,) = bench.trees[0].glob("lib/*/site-packages/proof")
-    assert proof.read_text().strip() == "ran", "it ran without a network"
-    assert proof.stat().st_uid == os.geteuid()
 
 
 def test_s19_the_build_of_a_source_distribution_has_no_network_and_writes_only_its_layer(bench: Bench) -> None:
@@ -168,6 +141,34 @@ def build_wheel(folder, config=None, metadata=None):
     with Workbench(bench.home) as workbench:
         layer = workbench.layer(key).layer
     assert ([package.name for package in layer.packages], layer.left_out) == (["evil"], ("broken-1.tar.gz",))
+
+
+def test_s19_a_build_that_is_asked_for_requirements_has_no_network_and_answers_with_data(bench: Bench) -> None:
+    """Controls: the requirement that it computes is in the layer; the same code on the host reaches the index."""
+    reach = f"{REACH}\nfound = reach([('127.0.0.1', {bench.index.port}), ('127.0.0.1', 3128), '/sandbox-egress'])\n"
+    done = subprocess.run([sys.executable, "-c", f"{reach}print(found)"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['reached']", "void"
+    bench.index.add("evil", "1", {"evil.py": ""})
+    bench.index.add("reached", "1", {"reached.py": ""})
+    back_end = f"""
+import os, pathlib
+{reach}
+def prepare_metadata_for_build_wheel(folder, config=None):
+    info = pathlib.Path(folder, "p-1.dist-info")
+    info.mkdir()
+    texts = ["evil", "x @ http://localhost:{bench.index.port}/files/x.whl", "--index-url=http://elsewhere", *found]
+    lines = ["Metadata-Version: 2.1", "Name: p", *("Requires-Dist: " + text for text in texts)]
+    (info / "METADATA").write_text("\\n".join([*lines, "", "Requires-Dist: reached"]))
+    return info.name
+"""
+    pyproject = '[project]\nname = "p"\nversion = "1"\ndynamic = ["dependencies"]\n[build-system]\nrequires = []\n'
+    files = {"pyproject.toml": f'{pyproject}build-backend = "b"\nbackend-path = ["."]\n', "b.py": back_end}
+    summary = bench.run(files | {"use.py": "import evil\n"})
+    assert summary.verified, summary.runs[0].stderr_tail
+    with Workbench(bench.home) as workbench:
+        details = workbench.layer(summary.runs[0].layers[0])
+    assert [package.name for package in details.layer.packages] == ["evil"]
+    assert sorted(entry.reason.value for entry in details.resolutions[0].refused) == ["option", "url"]
 
 
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:

@@ -6,7 +6,9 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +16,16 @@ import pytest
 from devtools import newergit
 from devtools.requirement import unavailable
 from sandbox.attack import runner, select
+from sandbox.attack.harness.egress_peers import careless
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.scratch import ScratchDirectory
 from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.selection import needs_engine
+from sandbox.attack.suites import package_fetches
 from sandbox.checks import executors
 from sandbox.config import Settings
+from sandbox.egress.destinations import AllowList
+from sandbox.egress.proxy import Outside
 from sandbox.engine import container, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
@@ -139,6 +145,21 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
     """One use-case does what a careless product would do: every entry that is about it has to get through."""
     careless, names = CARELESS[method]
     monkeypatch.setattr(Workbench, method, careless)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        results = [tried(site, entry) for entry in select(names)]
+    assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
+
+
+def test_shipped_suite_sees_a_careless_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy of a fetch as one writes it in twenty lines: each entry about it has to get through."""
+    names = ["S61", "S62", "S63", "S64", "S65"]
+
+    @contextmanager
+    def careless_proxy(path: Path, _allowed: AllowList, outside: Outside) -> Iterator[SimpleNamespace]:
+        with careless(path, outside.resolve.__self__):  # type: ignore[attr-defined]  # a method of the network
+            yield SimpleNamespace(path=path, accesses=())
+
+    monkeypatch.setattr(package_fetches, "EgressProxy", careless_proxy)
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(names)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from devtools.requirement import unavailable
 from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point
+from sandbox.git import maintenance
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home
 from sandbox.store.liveness import LiveController
@@ -32,7 +35,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.tasks.worktrees import locate_worktree, unmount_worktree
 from sandbox.workspaces.layout_choice import layout_of
-from tests.unit.conftest import Upstream, refused
+from tests.unit.conftest import IDENTITY, Upstream, refused
 from tests.unit.desk import Desk
 
 pytestmark = pytest.mark.slow
@@ -394,6 +397,53 @@ def test_the_objects_of_a_look_that_goes_on_stay(desk: Desk) -> None:
         assert collected(desk) == []
         assert aside.new_objects is not None
         assert aside.new_objects.is_dir()
+
+
+DIE_IN_A_VIEW = """
+import os, signal, sys
+from pathlib import Path
+from sandbox.git.local.view import view_local_repository
+from sandbox.git.process import Git
+with view_local_repository(Git(Path(sys.argv[1])), Path(sys.argv[1]), 100) as view:
+    print(view.path, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_view_of_a_local_remote_goes_after_a_kill(
+    desk: Desk, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: one that is used, and a new one, stay."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "TMPDIR": str(place)}
+    argv = [sys.executable, "-c", DIE_IN_A_VIEW, str(upstream.git_dir)]
+    done = subprocess.run(argv, check=False, timeout=120, env=environ, capture_output=True, text=True)
+    left = Path(done.stdout.strip())
+    assert done.returncode == -signal.SIGKILL
+    assert left.is_dir(), "void"
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with temporary_folder(VIEW_PREFIX) as used:
+        new = place / f"{VIEW_PREFIX}new"
+        new.mkdir()
+        for path in (left, used):
+            os.utime(path, (0, 0))
+        assert collected(desk) == []
+        assert sorted(place.iterdir()) == sorted([used, new])
+
+
+def test_refs_of_pull_requests_go_when_a_clone_is_packed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their commits stay for a day; what a task needs is on its branch."""
+    git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
+    commit = git.run("commit-tree", f"{desk.task.base_commit}^{{tree}}", "-m", "x", env=IDENTITY).decode().strip()
+    for name, oid in {"7/head": commit, "8/merge": desk.task.base_commit}.items():
+        git.run("update-ref", f"refs/requests/{name}", oid)
+    assert collected(desk) == []
+    monkeypatch.setattr(maintenance, "MANY_LOOSE", 0)
+    desk.workbench.collect()
+    assert git.run("for-each-ref", "refs/requests") == b""
+    assert git.run("cat-file", "-t", commit) == b"commit\n"
+    assert git.run("for-each-ref", "refs/heads/space-agent") != b""
 
 
 def test_a_task_that_is_made_meanwhile_is_no_orphan(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

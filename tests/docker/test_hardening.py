@@ -86,6 +86,11 @@ class Lab:
     policy: EffectiveContainerPolicy
     spec: ContainerSpec
 
+    @property
+    def workspace(self) -> Path:
+        assert self.spec.workspace is not None
+        return self.spec.workspace
+
     def hardened(self, *argv: str, **changes: Any) -> Outcome:
         return execute(self.engine, self.body(*argv, **changes), verify=True)
 
@@ -95,7 +100,7 @@ class Lab:
 
     def plain(self, *argv: str, **host: Any) -> Outcome:
         """The control: the engine's defaults, as root."""
-        bind = {"Type": "bind", "Source": str(self.spec.workspace), "Target": "/workspace"}
+        bind = {"Type": "bind", "Source": str(self.workspace), "Target": "/workspace"}
         body = {
             "Image": self.spec.image,
             "Entrypoint": list(argv),
@@ -308,7 +313,7 @@ def test_git_mask_holds(lab: Lab) -> None:
     assert "cannot create .git: Read-only file system" in out
     assert {"rm=1", "mv=1"} <= {*out.split("\n")}
     assert "write=0" not in out
-    assert (lab.spec.workspace / ".git").read_text() == "gitdir: /nonexistent\n"
+    assert (lab.workspace / ".git").read_text() == "gitdir: /nonexistent\n"
 
 
 def test_control_without_the_mask_git_file_is_the_guests(lab: Lab) -> None:
@@ -328,7 +333,7 @@ def test_kernel_files_are_empty(lab: Lab) -> None:
 
 
 def test_pids_limit_contains_a_fork_bomb(lab: Lab, probe: Path) -> None:
-    shutil.copy(probe, lab.spec.workspace / "probe")
+    shutil.copy(probe, lab.workspace / "probe")
     count, error = lab.hardened("/workspace/probe", "forks", "200").out.split("\n")[0].split()
     assert int(count) < 64
     assert error == "11"  # EAGAIN
@@ -436,7 +441,7 @@ def calls(
 ) -> dict[str, dict[str, int]]:
     """The same probe three times: hardened, hardened but with the engine's own profile, root without any wall."""
     lab = make_lab(engine, base_image, tmp_path_factory.mktemp("calls"))
-    shutil.copy(probe, lab.spec.workspace / "probe")
+    shutil.copy(probe, lab.workspace / "probe")
     command = ("/workspace/probe", "calls")
     engine_default = lab.body(*command)
     engine_default["HostConfig"]["SecurityOpt"] = ["no-new-privileges"]
@@ -518,7 +523,7 @@ def test_profile_denies_more_than_the_engines_own(
 
 
 def test_32_bit_calls_kill(lab: Lab, probe: Path) -> None:
-    shutil.copy(probe, lab.spec.workspace / "probe")
+    shutil.copy(probe, lab.workspace / "probe")
     assert lab.hardened("/workspace/probe", "int80").out == f"signal {SIGSYS}"
     assert lab.plain("/workspace/probe", "int80").out != f"signal {SIGSYS}"
 
@@ -548,7 +553,7 @@ def project(engine: DockerEngine, build_image: str, tmp_path: Path) -> Lab:
     for name, text in {
         "Makefile": MAKEFILE, "hello.c": HELLO, "threads.c": THREADS, "CMakeLists.txt": CMAKE,
     }.items():  # fmt: skip
-        (lab.spec.workspace / name).write_text(text)
+        (lab.workspace / name).write_text(text)
     roomy = lab.spec.limits.model_copy(update={"tmp_bytes": 64 * 1024**2, "memory_bytes": 1024**3})
     return dataclasses.replace(lab, spec=dataclasses.replace(lab.spec, limits=roomy))
 

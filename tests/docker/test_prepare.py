@@ -12,7 +12,7 @@ from mcp.client.client import Client
 from devtools.agent import AgentServer, approved, failed, ok, talk
 from devtools.command import Command
 from devtools.guests import remove_guests_of
-from devtools.packageindex import PackageIndex, serve_packages
+from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Watch, Workbench

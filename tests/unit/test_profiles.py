@@ -48,8 +48,10 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "cmake": "build",
         "generic": "base",
         "go": "go",
+        "gradle": "gradle",
         "make": "build",
         "make-check": "build",
+        "maven": "maven",
         "meson": "build",
         "node": "node",
         "perl": "perl",
@@ -351,6 +353,43 @@ def test_g17_no_profile_takes_arguments_from_outside(shipped: dict[str, Profile]
             assert all(isinstance(part, str) for part in check.argv)
             with pytest.raises(ValueError, match="frozen"):
                 check.argv = ("id",)  # type: ignore[misc]  # that it cannot be set is the point
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "packages"),
+    [
+        ('image = "build"\n', "build", ()),
+        ('image = "build"\npackages = ["libpng-dev", "g++"]\n', "build", ("libpng-dev", "g++")),
+        ('[image]\nname = "build"\n', "build", ()),
+        ('[image]\nname = "build"\npackages = ["libpng-dev"]\n', "build", ("libpng-dev",)),
+    ],
+)
+def test_an_image_is_a_name_or_a_table_with_packages(
+    tmp_path: Path, text: str, image: str, packages: tuple[str, ...]
+) -> None:
+    found = load_with(tmp_path, "ours", f'label = "x"\n{text}')["ours"]
+    assert (found.problem, found.image, found.packages) == ("", image, packages)
+
+
+def test_a_profile_that_extends_another_may_add_packages_to_its_image(tmp_path: Path) -> None:
+    found = load_with(tmp_path, "ours", 'extends = "cmake"\nlabel = "x"\n[image]\npackages = ["bc"]\n')["ours"]
+    assert (found.problem, found.image, found.packages) == ("", "build", ("bc",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[image]\npackages = ["bc"]\n',
+        '[image]\nname = "build"\nsurprise = 1\n',
+        'packages = ["bc"]\n[image]\nname = "build"\n',
+        'image = "build"\npackages = ["--allow-unauthenticated"]\n',
+        'image = "build"\npackages = ["bc-"]\n',
+        'image = "build"\npackages = "bc"\n',
+        f'image = "build"\npackages = {["bc"] * 201}\n',
+    ],
+)
+def test_a_profile_with_other_words_for_packages_is_broken(tmp_path: Path, text: str) -> None:
+    assert load_with(tmp_path, "ours", f'label = "x"\n{text}')["ours"].problem
 
 
 SERVICE = """[[service]]

@@ -11,7 +11,6 @@ are not this one's.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from sandbox.git.local.folders import Folder, open_folder
 from sandbox.git.local.read_refs import LocalRefs, read_head, read_refs
 from sandbox.git.local.repository_layout import SMALL_BYTES, LocalRepository, open_local_repository
 from sandbox.git.process import Git
+from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
 
 _MAX_WORKTREES = 1000
 _FAN_OUT = re.compile(r"^[0-9a-f]{2}$")
@@ -73,7 +73,7 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
         git_dir, common_dir = (
             stack.enter_context(open_folder(place)) for place in (repository.git_dir, repository.common_dir)
         )
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-remote-")))
+        root = stack.enter_context(temporary_folder(VIEW_PREFIX))
         refs = read_refs(git_dir, common_dir, max_refs)
         borrows = _link_objects(common_dir, root / "objects")
         view = LocalView(root, repository, refs, borrows)

@@ -70,7 +70,7 @@ def run_in_rooms(
     limits of a checkout or a full disk.
     """
     setup = resolve_guest_setup(services, request.profile, watch.building)
-    tree = TreeOfCommit(source.git, source.tree, source.commit)
+    tree = TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
     setup = add_layers(services, setup, request.profile, tree, watch, refresh=options.refresh)
     runner = _ChainRunner(services, source, request, setup, options)
     chains = split_into_chains(request.checks)

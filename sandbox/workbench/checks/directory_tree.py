@@ -16,12 +16,12 @@ from sandbox.git.local.local_remotes import local_path_of
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import UncommittedChange, UncommittedChanges
-from sandbox.profiles import detect_profile
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import UpdatedRepository
 from sandbox.workbench.repositories.commit_facts import gather_facts_of_tree, list_commit, load_facts
+from sandbox.workbench.repositories.repository_settings import choose_profile
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.directory_changes import read_directory_changes
@@ -60,7 +60,7 @@ def build_directory_tree(
         if commit == head.commit
         else load_facts(services.home, services.policies, updated.repository.id, git, commit)
     )
-    artifacts = detect_profile(services.policies.profiles, facts.marker).artifacts
+    artifacts = choose_profile(services.policies, facts, updated.repository.settings).artifacts
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:
             changes = read_directory_changes(root, listing.entries, facts, artifacts, spool)

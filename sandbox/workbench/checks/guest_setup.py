@@ -62,7 +62,7 @@ def _derive(
         missing = error.code is ErrorCode.IMAGE_MISSING
         if building is None or not missing or services.settings.images.build == "never":
             raise
-    building(f"Adding {len(packages)} Debian packages to the image '{name}', once")
+    building(f"Adding Debian packages to the image '{name}', once: {', '.join(packages)}")
     images.build_derived(site, name, packages, building)
     return images.resolve_derived(site, base_digest, packages, name)
 

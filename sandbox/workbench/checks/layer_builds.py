@@ -32,7 +32,7 @@ from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.services import Services
 
-MAX_ARCHIVES = 1_000
+MAX_ARCHIVES = 4_000
 ARCHIVE_BYTES = 1024**3
 SELECTION_BYTES = 2_000
 _RELEASED = Limits(tmp_bytes=1024**3)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
 from sandbox.dependencies.environment import build_environment, target
-from sandbox.egress.registries import find_registries
+from sandbox.egress.registries import UnusableRegistry, find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import commit_time, tree_of
@@ -33,35 +33,44 @@ from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.dependencies.layer_plan import LayerPlan
+    from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
     from sandbox.models.layers import Layer, LayerRule
-    from sandbox.workbench.checks import layer_builds, manifests
+    from sandbox.workbench.checks import descriptions, layer_builds, manifests
 else:  # loaded when a layer is not known yet (docs/adr/0003)
+    descriptions = LazyModule("sandbox.workbench.checks.descriptions")
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 2
+VERSION = 3
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 
 @dataclass(frozen=True)
 class TreeOfCommit:
-    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen."""
+    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen. `repo_id`: of the
+    repository, '' if the project is not to be asked for what its manifests compute.
+    """
 
     git: Git
     tree: str
     commit: str
+    repo_id: str = ""
 
 
 def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
     """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
     _, git = services.repositories.open(task.repo_id)
-    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit)
+    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit, task.repo_id)
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
-    """The setup with the layer that the tree's manifests led to before; without one if there is none yet."""
-    return _add_layers(services, setup, profile, tree, lambda *_: None)
+    """The setup with the layer that the tree's manifests led to before; without one if there is none yet, or if no
+    registry can be used: this does not fetch.
+    """
+    try:
+        return _add_layers(services, setup, profile, tree, (lambda *_: None, lambda _: None))
+    except UnusableRegistry:
+        return setup
 
 
 def add_layers(
@@ -90,7 +99,8 @@ def add_layers(
             return store.find(known.layer) if known else None
 
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
-    return _add_layers(services, setup, profile, tree, build, refresh=refresh)
+    describe = _describer(services, setup, tree, watch)
+    return _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
 
 
 def build_layers(
@@ -109,7 +119,8 @@ def build_layers(
         )
     store = LayerStore(services.home)
     build = _builder(services, setup, tree, watch, retry=True, refresh=refresh)
-    used = _add_layers(services, setup, profile, tree, build, refresh=refresh).layers
+    steps = build, _describer(services, setup, tree, watch)
+    used = _add_layers(services, setup, profile, tree, steps, refresh=refresh).layers
     return tuple(layer for layer in (store.find(one.key) for one in used) if layer is not None)
 
 
@@ -126,6 +137,18 @@ def _builder(
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
+
+
+def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Describe:
+    """An agent's question lists what manifests say as data, so no more is asked for then."""
+
+    def describe(description: ProjectDescription) -> str | None:
+        if services.surface.actor is Actor.AGENT or not tree.repo_id:
+            return None
+        source = tree.repo_id, tree.git, tree.tree
+        return descriptions.describe_project(services, replace(setup, layers=()), description, source, watch)
+
+    return describe
 
 
 def _explain_absence(error: SandboxError, *, known: bool) -> str:
@@ -146,22 +169,31 @@ def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
 
 
 _Build: TypeAlias = "Callable[[LayerRule, str, LayerPlan], Layer | None]"
+_Describe: TypeAlias = "Callable[[ProjectDescription], str | None]"
 
 
 def _add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, build: _Build, *, refresh: bool = False
+    services: Services,
+    setup: GuestSetup,
+    profile: Profile,
+    tree: TreeOfCommit,
+    steps: tuple[_Build, _Describe],
+    *,
+    refresh: bool = False,
 ) -> GuestSetup:
     store = LayerStore(services.home)
+    build, describe = steps
     layers = []
     for rule in profile.layers:
-        request, plan = _find_request(services, store, setup, rule, tree)
+        source, plan = _find_request(services, setup, rule, tree, describe)
+        request = source.request
         if not request:
             continue
         known = None if refresh else store.find_resolution(request)
         if known:
             layer = store.find(known.layer)
         else:
-            plan = plan or manifests.plan_layer(tree.git, tree.tree, rule)
+            plan = plan or manifests.plan_layer(tree.git, tree.tree, rule, source.described)
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
@@ -169,23 +201,28 @@ def _add_layers(
 
 
 def _find_request(
-    services: Services, store: LayerStore, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit
-) -> tuple[str, LayerPlan | None]:
-    """The digest of what a tree asks for, '' if it needs no layer; and the plan, if manifests had to be read."""
+    services: Services, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit, describe: _Describe
+) -> tuple[LayerSource, LayerPlan | None]:
+    """What a tree asks for; and the plan, if manifests had to be read."""
+    store = LayerStore(services.home)
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
     context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
-        return known.request, None
+        return known, None
+    description = manifests.find_description(tree.git, tree.tree, rule)
+    described = describe(description) if description else ""
     request = ""
-    if plan := manifests.plan_layer(tree.git, tree.tree, rule):
+    if plan := manifests.plan_layer(tree.git, tree.tree, rule, described or ""):
         files = [
             {name: text.decode() for name, text in part.items()} for part in (plan.fetch_files, plan.install_files)
         ]
         locked = sorted((p.name, p.version, p.hashes) for p in plan.locked)
         request = _digest([files, locked, *context])
-    store.save_source(source, LayerSource(request=request))
-    return request, plan
+    found = LayerSource(request=request, described=described or "")
+    if described is not None:  # else it is asked another time
+        store.save_source(source, found)
+    return found, plan
 
 
 def _identify_rule(rule: LayerRule) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sandbox.dependencies.collection import LOCK_BYTES, ReadFile
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
 from sandbox.git.objects import find_blob, find_tree, list_named_entries
@@ -15,13 +15,32 @@ from sandbox.models.layers import LayerRule
 from sandbox.policy.paths import path_bytes
 
 
-def plan_layer(git: Git, tree: str, rule: LayerRule) -> LayerPlan | None:
+def plan_layer(git: Git, tree: str, rule: LayerRule, described: str = "") -> LayerPlan | None:
     """What the checks of a tree, or of the rule's folder in it, need; None if that is no package. Files outside the
-    folder are not read. Raises: `not_found` for a damaged clone.
+    folder are not read. `described`: what the project's build said of it. Raises: `not_found` for a damaged clone.
     """
     steps = find_steps(rule.ecosystem)
     top = find_tree(git, tree, path_bytes(rule.folder)) if rule.folder else tree
-    return steps.plan(_reader(git, top, steps.manifests), rule.needs) if top else None
+    if not top:
+        return None
+    read = _reader(git, top, steps.manifests)
+
+    def read_with_description(path: str) -> bytes | None:
+        is_described = described and steps.description is not None and path == steps.description.file
+        return described.encode() if is_described else read(path)
+
+    return steps.plan(read_with_description, rule.needs)
+
+
+def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription | None:
+    """How to ask the project for what its manifests compute; None if there is no need to. A project in a folder of the
+    repository is not asked.
+    """
+    steps = find_steps(rule.ecosystem)
+    description = steps.description
+    if rule.folder or description is None:
+        return None
+    return description if description.is_needed(_reader(git, tree, steps.manifests)) else None
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:

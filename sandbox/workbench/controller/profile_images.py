@@ -37,6 +37,7 @@ def list_image_references(settings: Settings, policies: Policies, home: Home) ->
     """The references of all profiles and repositories of this home, and of settings for profiles that do not exist."""
     written = {override.image for override in settings.profiles.values() if override.image}
     written |= {repository.settings.image for repository in list_repositories(home) if repository.settings.image}
+    written |= {service.image for profile in policies.profiles.values() for service in profile.services}
     return frozenset(
         written
         | {choose_image_reference(settings, profile) for profile in policies.profiles.values() if not profile.problem}

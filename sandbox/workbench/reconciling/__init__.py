@@ -47,6 +47,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_half_removals,
     find_scratch_objects,
     find_temporary_files,
+    find_temporary_folders,
     find_unfinished_objects,
 )
 from sandbox.workbench.reconciling.unused_layers import find_unused_layers
@@ -63,6 +64,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (
     find_unused_users,
     find_temporary_files,
     find_scratch_objects,
+    find_temporary_folders,
     find_controllers,
 )
 """Run by the next controller before its first operation: guests that still run, and leftovers that use disk space."""
@@ -89,6 +91,7 @@ ALL: tuple[Finder, ...] = (
     find_cut_off_edits,
     find_refs,
     find_scratch_objects,
+    find_temporary_folders,
     find_unfinished_objects,
     find_stat_indexes,
     find_creation_marks,

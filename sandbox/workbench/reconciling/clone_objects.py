@@ -13,6 +13,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.maintenance import DAY_S, ObjectFiles, is_repack_due, repack
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import REQUEST_REFS
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, list_folder
@@ -33,11 +34,16 @@ def find_unpacked_clones(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def _repack(services: Services, clone: Path) -> str | None:
-    """Needs room for a second copy of all objects, which is not taken from the reserve."""
+    """Needs room for a second copy of all objects, which is not taken from the reserve.
+
+    Commits of pull requests are fetched again whenever they are asked for, so their refs go first. Who uses one now has
+    the day that the packing leaves to objects without a ref, and a task has a branch of its own.
+    """
     git = open_cache(clone, services.settings.git.executable)
     size = ObjectFiles.of(clone).bytes
     try:
         with services.disk.admit(Writer.PACKING, Demand(size, 8)):
+            _delete_request_refs(git)
             freed = repack(git)
     except SandboxError as error:
         if error.code is not ErrorCode.QUOTA_EXCEEDED:
@@ -46,6 +52,12 @@ def _repack(services: Services, clone: Path) -> str | None:
             ErrorCode.DIRTY_WORKSPACE, "It was not packed", details=f"{error.brief}: {error.details}"
         ) from error
     return f"packed: {size / 2**20:.1f} MiB before, {(size - freed) / 2**20:.1f} MiB now"
+
+
+def _delete_request_refs(git: Git) -> None:
+    names = git.run("for-each-ref", "--format=%(refname)", REQUEST_REFS).decode().splitlines()
+    if names:
+        git.run("update-ref", "--no-deref", "--stdin", stdin="".join(f"delete {name}\n" for name in names).encode())
 
 
 def find_clones_set_aside(reconciler: Reconciler) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from sandbox.files.checkout import remove_tree
 from sandbox.files.mount_points import unmount_below
 from sandbox.git.scratch_objects import FOLDER, is_in_use
+from sandbox.git.temporary_folders import find_unused_folders
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
@@ -144,6 +145,19 @@ def find_scratch_objects(reconciler: Reconciler) -> Iterator[Finding]:
     for path in stores:
         if alone or _is_old(path):
             yield Finding("scratch objects", str(path.relative_to(clones)), _build_removal(path))
+
+
+def find_temporary_folders(_: Reconciler) -> Iterator[Finding]:
+    """Directories of network commands in the temporary directory of the host. They belong to no home, so they are not
+    reported. A live process holds a lock on its own.
+    """
+    for path in find_unused_folders():
+        yield Finding("temporary folder", path.name, partial(_remove_unreported, path), forecast=lambda: None)
+
+
+def _remove_unreported(path: Path) -> None:
+    if path.exists() and not is_in_use(path):
+        remove_tree(path)
 
 
 def _is_old(path: Path) -> bool:

@@ -17,7 +17,7 @@ from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
 from sandbox.store.home import Home, read_json, write_json
-from sandbox.suggestions.paths import SUGGESTING_FILES, WORKFLOWS, select_workflows
+from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides

@@ -1,7 +1,7 @@
 """The settings that the operator gave a repository (`sandbox repo set`): read them, apply them to its profile.
 
-They are kept in the repository's record and change checks, so they are part of each verdict's key. They widen nothing:
-the ceiling of the container policy and its protected variables hold as for a profile.
+They are kept in the repository's record and change checks, so they are part of each verdict's key. They widen no
+right: the ceiling of the container policy and its protected variables hold as for a profile.
 """
 
 from __future__ import annotations

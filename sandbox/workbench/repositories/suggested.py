@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sandbox.files.tree import sha256_of
 from sandbox.profiles import SUGGESTIONS, Profile, add_suggested_file, add_suggested_parts
 from sandbox.store.trust import is_trusted, trusts_anything
-from sandbox.suggestions.paths import SUGGESTING_FILES, is_workflow
+from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
 from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.base_facts import BaseFacts
@@ -21,7 +21,7 @@ else:  # loaded when a repository has something to read (docs/adr/0003)
 
 
 def add_trusted_suggestions(services: Services, repo_id: str, profile: Profile, facts: BaseFacts) -> Profile:
-    """The profile with what the commit suggests and the operator trusts. Costs one stat if nothing is trusted.
+    """The profile with what the commit suggests and the operator trusts. Costs one stat without any trust.
 
     Raises: `invalid_input` for a trusted suggestion that cannot be used.
     """

@@ -41,14 +41,14 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
 def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
     """Use what has this hash: the file of checks, or a part of another file.
 
-    Raises: `stale_hash` if nothing has this hash by now; `not_found` if nothing is suggested.
+    Raises: `stale_hash` if no suggestion has this hash now; `not_found` if there are none.
     """
     suggestion = read_suggestion(services, repo_id)
     known = [suggestion.sha256, *(part.sha256 for part in suggestion.parts)]
     if not any(known):
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"{repo_id} suggests nothing for its checks",
+            f"{repo_id} has no suggestions for its checks",
             details=f"no {SUGGESTIONS} on its default branch, and no CI workflow or other file with suggestions",
             hint=f"`sandbox repo clone` fetches new commits; docs/profiles.md describes {SUGGESTIONS}.",
         )

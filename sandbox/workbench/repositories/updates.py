@@ -18,7 +18,7 @@ from sandbox.workbench.repositories.clone import update_cache
 
 
 def update_repository(services: Services, repo_id: str) -> RepositoryUpdate:
-    """Fetch what is new; one request if nothing is. Raises: `not_found`; as `update_cache`."""
+    """Fetch what is new; one request if all is known. Raises: `not_found`; as `update_cache`."""
     repository, git = services.repositories.open(repo_id)
     before = resolve_ref(git, f"refs/remotes/origin/{repository.default_branch}")
     updated = update_cache(services, repository.remote_url, only_if_changed=True)

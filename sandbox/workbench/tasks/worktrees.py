@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import FILE_TIME_NS, remove_tree
-from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES
 from sandbox.git.process import Git
@@ -26,7 +25,6 @@ from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay_layout import OverlayLayout, base_of
@@ -103,10 +101,10 @@ def clean_room(
     may not be needed again.
     """
     tree, similar_tree = trees
-    disk = choose_disk(services, checks, is_room=True)
-    site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), new_disk=disk)
+    site = _locate_room(services, repo_id, f"room-{services.presence.new_id()}")
     try:
         if (site.pristines / similar_tree).is_dir():
+            site = replace(site, new_disk=choose_disk(services, checks, is_room=True))
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
             site = _create_full_room(services, repo_id, git, tree, (site, checks))
@@ -118,21 +116,23 @@ def clean_room(
 def _create_full_room(
     services: Services, repo_id: str, git: Git, tree: str, room: tuple[WorktreePaths, Sequence[Check]]
 ) -> WorktreePaths:
-    """Fill a room with files of its own, on a disk of its own where this host can make one."""
+    """Fill a room with files of its own, as an overlay only for the sake of a disk of its own.
+
+    Raises: as `choose_layout`.
+    """
     site, checks = room
     demand = demand_of_tree(git, tree)
-    disk = choose_disk(services, checks, is_room=True, content=demand)
-    is_plain = disk is None or services.settings.workspaces.worktree == "plain"
+    site = replace(site, new_disk=choose_disk(services, checks, is_room=True, content=demand))
+    setting = "plain" if site.new_disk is None else services.settings.workspaces.worktree
+    layout = choose_layout(setting, services.home.repositories, site.id_mapping)
     with services.disk.admit(Writer.CHECKOUT, demand):
-        if is_plain or find_overlay_obstacle(services.home.repositories, site.id_mapping):
-            PlainLayout().create(git, tree, site)
-            return site
-        empty = EMPTY_TREES[len(tree)]
-        with services.home.locked(f"pristine-{repo_id}"):
-            ensure_pristine(git, (), site.pristines / empty, site.pristine_owner)
-        on_disk = replace(site, new_disk=disk)
-        OverlayLayout().create_apart(git, tree, on_disk)
-        return on_disk
+        if isinstance(layout, OverlayLayout):
+            with services.home.locked(f"pristine-{repo_id}"):
+                ensure_pristine(git, (), site.pristines / EMPTY_TREES[len(tree)], site.pristine_owner)
+            layout.create_apart(git, tree, site)
+        else:
+            layout.create(git, tree, site)
+    return site
 
 
 def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePaths:

@@ -66,6 +66,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "go-offline": (1, ENVIRONMENT, "modules"),
     "go-mod-version": (1, ENVIRONMENT, "newer Go"),
     "go-newer": (2, ENVIRONMENT, "newer Go"),
+    "uv-newer-python": (1, ENVIRONMENT, "newer Python"),
     "meson-dependency": (1, ENVIRONMENT, "'nosuchdep'"),
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
@@ -139,8 +140,45 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
+        ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
+        (
+            'E   psycopg2.OperationalError: connection to server at "db" (::1), port 5432 failed: Connection refused',
+            "database",
+        ),
+        (
+            'psql: error: connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused',
+            "database",
+        ),
+        ("redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.", "database"),
+        ("E   pymysql.err.OperationalError: (2003, \"Can't connect to MySQL server on 'db'\")", "database"),
+        ("Error: connect ECONNREFUSED 127.0.0.1:5432", "database"),
+        ("dial tcp 127.0.0.1:6379: connect: connection refused", "database"),
+        ("ld.lld: error: unable to find library -lfoo", "'foo'"),
+        ("mold: fatal: library not found: foo", "'foo'"),
+        ("./app: error while loading shared libraries: libfoo.so.1: cannot open shared object file", "'libfoo.so.1'"),
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "'libGL.so.1'"),
+        ("npm error request to https://r.example/x failed, reason: getaddrinfo EAI_AGAIN r.example", "network"),
+        ('error An unexpected error occurred: "https://r.example/x: getaddrinfo ENOTFOUND r.example".', "network"),
+        ("warning: spurious network error (3 tries remaining): [6] Could not resolve host", "network"),
+        ("error: could not download file from 'https://static.example/x' to '/x'", "network"),
+        ("WARNING: Retrying (Retry(total=4, connect=None, read=None)) after connection broken by", "network"),
+        ("[ERROR] Failed: Could not transfer artifact a:b:pom:1 from/to central (https://r.example)", "network"),
+        ("   > Could not GET 'https://r.example/x.pom'.", "network"),
+    ],
+)
+def test_a_thing_of_the_environment_that_is_not_there_is_named(line: str, words: str) -> None:
+    found = why(failed(1, err=line))
+    assert (found.kind, words in found.sentence) == (ENVIRONMENT, True)
+
+
+@pytest.mark.parametrize(
     "line",
     [
+        "E       AssertionError: 'connection to server at \"db\" failed: Connection refused'",
+        "Error: connect ECONNREFUSED 127.0.0.1:34567",
         "AssertionError: 'bash: foo: command not found' != ''",
         "E       AssertionError: assert 'ModuleNotFoundError: No module named x' in ''",
         "  expected: fatal: unable to access 'https://x/': Could not resolve host: x",

@@ -57,6 +57,11 @@ def test_a_package_is_named_as_its_registry_does(ecosystem: str, name: str, url:
     assert find_package_url(ecosystem, name, "1").to_string() == url
 
 
+def test_a_go_mod_without_its_module_is_no_component() -> None:
+    alone = ATTRS.model_copy(update={"version": "v1.0.0/go.mod"})
+    assert [c["name"] for c in json.loads(write_bill_of_materials(layer_of(alone, OTHER)))["components"]] == ["other"]
+
+
 def test_the_library_is_loaded_when_a_document_is_asked_for() -> None:
     code = "import sys, sandbox.workbench.checks.layer_list; print('cyclonedx' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

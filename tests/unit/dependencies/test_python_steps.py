@@ -9,7 +9,7 @@ import pytest
 from sandbox.dependencies import python_steps as steps
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
-from tests.unit.dependencies.manifest_trees import read
+from tests.unit.dependencies.manifest_trees import read, reader
 
 MANIFEST = read(
     pyproject__toml="""
@@ -45,6 +45,22 @@ def test_a_package_that_is_locked_twice_is_constrained_where_the_lock_file_says(
     locked = tuple(LockedPackage(name=n, version=v, marker=m, origin="uv.lock") for n, v, m in rows)
     files = steps.write_fetch_files(MANIFEST.model_copy(update={"locked": locked}), [])
     assert files["locked.txt"] == b'b==3\nc==1 ; python_version < "3.10"\n'
+
+
+@pytest.mark.parametrize(
+    ("expected", "files"),
+    [
+        (True, {"setup__py": "setup(install_requires=read())"}),
+        (True, {"pyproject__toml": '[project]\nname = "p"\ndynamic = ["dependencies"]\n'}),
+        (False, {"setup__py": "setup(tests_require=read())"}),
+        (False, {"pyproject__toml": '[project]\nname = "p"\ndynamic = ["version"]\n'}),
+        (False, {"setup__py": "setup(install_requires=read())", "requirements__txt": "a\n"}),
+        (False, {"setup__py": "setup(install_requires=read())", "PKG-INFO": "Name: p\n\n"}),
+    ],
+)
+def test_a_build_is_asked_only_for_what_no_file_says(expected: bool, files: dict[str, str]) -> None:
+    tree: dict[str, str | bytes] = {name.replace("__", "."): text for name, text in files.items()}
+    assert steps.needs_description(reader(tree)) is expected
 
 
 def test_a_project_that_only_needs_its_build_back_end_needs_no_layer() -> None:

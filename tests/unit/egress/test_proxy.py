@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from devtools.egresspeers import (
+from devtools.egresspeers import Certificates, tunnel
+from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
-    Certificates,
     FakeNetwork,
     LoopbackServer,
     allow,
@@ -27,7 +27,6 @@ from devtools.egresspeers import (
     read_rest,
     send_request,
     serving,
-    tunnel,
 )
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList

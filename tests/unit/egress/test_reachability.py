@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.egresspeers import NAME, Certificates, FakeNetwork, network_to, serving
+from devtools.egresspeers import Certificates
+from sandbox.attack.harness.egress_peers import NAME, FakeNetwork, network_to, serving
 from sandbox.egress.destinations import AllowedHost, Destination
 from sandbox.egress.proxy import Outside, Streams
 from sandbox.egress.reachability import ask_registries, resolve_without_executor

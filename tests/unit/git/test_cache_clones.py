@@ -141,7 +141,7 @@ def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: RemoteAcces
     assert objects.resolve_ref(git, "refs/sandbox/task-1/pushed") == upstream.oid("HEAD")
 
 
-@pytest.mark.parametrize("step", ["find_remote_head", "fetch"])
+@pytest.mark.parametrize("step", ["read_remote_refs", "fetch"])
 def test_a_clone_that_fails_at_any_step_leaves_nothing(
     step: str, access: RemoteAccess, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,14 +493,14 @@ def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Hea
 )
 def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream: Upstream, tmp_path: Path) -> None:
     with http_server(status, {}) as (url, heard), refused(code):
-        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
 
 
 def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Path) -> None:
     challenge = {"WWW-Authenticate": 'Basic realm="x"'}
     with http_server(401, challenge) as (url, heard), refused(ErrorCode.AUTH_FAILED) as caught:
-        transport.find_remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
+        transport.read_remote_refs(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
     assert heard.paths
     assert not heard.authorizations
     assert SECRET not in f"{caught.value.brief} {caught.value.details}"
@@ -509,7 +509,7 @@ def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Pa
 def test_f06_a_redirect_to_another_host_is_not_followed(upstream: Upstream, tmp_path: Path) -> None:
     with http_server(404, {}) as (evil, stolen), http_server(302, {"Location": f"{evil}/x"}) as (url, heard):
         with refused(ErrorCode.NETWORK_ERROR):
-            transport.find_remote_head(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
+            transport.read_remote_refs(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
         assert (len(heard.paths), stolen.paths) == (1, [])
 
 
@@ -518,7 +518,7 @@ def test_a_read_is_repeated_while_the_network_fails_and_says_so(
 ) -> None:
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     with http_server(503, {}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
-        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert len(heard.paths) == retries.ATTEMPTS > 1
     assert f"tried {retries.ATTEMPTS} times" in caught.value.details
 
@@ -530,7 +530,7 @@ def test_a_pause_that_the_server_asks_for_is_kept_or_named(
     slept: list[float] = []
     monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
     with http_server(429, {"Retry-After": seconds}) as (url, heard), refused(ErrorCode.NETWORK_ERROR) as caught:
-        transport.find_remote_head(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert len(heard.paths) == attempts
     assert all(pause >= float(seconds) for pause in slept)
     assert len(slept) == attempts - 1
@@ -638,18 +638,18 @@ def test_a_list_of_refs_is_bounded_by_the_memory_of_git(
     git = Git(upstream.git_dir)
     with advertising(100_000, "refs/pull/" + "n" * 200) as url:
         assert (
-            transport.find_remote_head(git, access_to(url, tmp_path / "k")).branch == "main"
+            transport.read_remote_refs(git, access_to(url, tmp_path / "k")).head.branch == "main"
         )  # control: 20 MB of names
         monkeypatch.setattr(transport, "_REFS_MEMORY_BYTES", 24 * 1024**2)
         with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
-            transport.find_remote_head(git, access_to(url, tmp_path / "k"))
+            transport.read_remote_refs(git, access_to(url, tmp_path / "k"))
     assert "memory" in caught.value.brief
 
 
 def test_an_endless_list_of_refs_ends(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_REFS_MEMORY_BYTES", 128 * 1024**2)
     with advertising(10**9, "refs/heads/" + "n" * 200) as url, refused(ErrorCode.QUOTA_EXCEEDED):
-        transport.find_remote_head(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(url, tmp_path / "k"))
 
 
 @pytest.mark.parametrize(
@@ -660,7 +660,7 @@ def test_too_many_branches_are_refused_before_the_fetch(
 ) -> None:
     with advertising(300, "refs/heads/x") as url:
         git, access = Git(upstream.git_dir), access_to(url, tmp_path / "k")
-        assert transport.find_remote_head(git, access).branch == "main"  # control
+        assert transport.read_remote_refs(git, access).head.branch == "main"  # control
         monkeypatch.setattr(transport, limit, value)
         with refused(ErrorCode.QUOTA_EXCEEDED):
             refresh(cache, access)

@@ -101,4 +101,5 @@ def test_the_command_prints_what_would_run_and_why(upstream: Upstream, tmp_path:
         "  found  CMakeLists.txt: enable_testing",
         "  image  build",
     ]
+    assert done.stdout.splitlines()[4] == "  what   CMake project"
     assert "python: also matches, weight 25" in done.stdout

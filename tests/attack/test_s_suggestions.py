@@ -1,0 +1,184 @@
+"""THREATS S21: files of a repository that ask for more than checks may have, or exhaust their reader.
+
+The control of each: what an ordinary tool makes of the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+import pytest
+import yaml
+
+from sandbox.engine.create_options import is_protected_variable
+from sandbox.errors import ErrorCode
+from sandbox.models import Limits
+from sandbox.suggestions import json_comments, untrusted_yaml
+from sandbox.suggestions.draft import TIMEOUT_S
+from sandbox.suggestions.reading import Suggestions, read_suggestions
+from tests.unit.conftest import Upstream, initialised, refused
+from tests.unit.desk import Desk
+
+pytestmark = [pytest.mark.must]
+
+SECONDS = 10.0  # for the largest files that are read, on a slow machine
+LETTERS = "abcdefgh"
+
+
+def bomb(first: str, each: Callable[[str], str], levels: int) -> str:
+    """YAML in which each line repeats the line above nine times."""
+    lines = [f"{LETTERS[0]}: &{LETTERS[0]} {first}"]
+    for above, name in pairwise(LETTERS[:levels]):
+        lines.append(f"{name}: &{name} {each(', '.join([f'*{above}'] * 9))}")
+    return "\n".join(lines)
+
+
+LISTS = bomb("[lol, lol, lol]", lambda nine: f"[{nine}]", 8)
+MAPS = bomb("{x: lol}", lambda nine: f"{{<<: [{nine}], y: [{nine}]}}", 8)
+TEXTS = "a: &a |\n" + "  make\n" * 6_000 + "b:\n" + "- script: [*a]\n" * 500
+
+
+@pytest.mark.parametrize("text", [LISTS, MAPS, TEXTS], ids=["lists", "maps", "long texts"])
+def test_s21_aliases_that_unfold_to_gigabytes_are_refused(text: str) -> None:
+    small = yaml.safe_load(bomb("[lol, lol, lol]", lambda nine: f"[{nine}]", 5))
+    assert len(json.dumps(small)) > 50 * len(LISTS), "an ordinary reader unfolds them"
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="values"):
+        untrusted_yaml.loads(text)
+    assert read_suggestions({".gitlab-ci.yml": text.encode()}, is_protected_variable).parts == ()
+    assert time.monotonic() - started < SECONDS
+
+
+def test_s21_a_tag_of_yaml_makes_no_object(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    text = f"jobs: !!python/object/apply:os.mkdir [{made}]"
+    assert untrusted_yaml.loads(text) == {"jobs": untrusted_yaml.OPAQUE}
+    assert not made.exists()
+    yaml.load(text, Loader=yaml.UnsafeLoader)  # noqa: S506 - the control
+    assert made.is_dir()
+
+
+HEAVY = {
+    "deep lists": (".gitlab-ci.yml", "[" * 65_000),
+    "many keys": (".gitlab-ci.yml", "{" + "a, " * 21_000 + "}"),
+    "a long script": (".gitlab-ci.yml", "j:\n  script: |\n" + "    make\n" * 7_000),
+    "a long line": (".gitlab-ci.yml", "j:\n  script: |\n    " + "# " * 32_000 + "'"),
+    "many jobs": (".gitlab-ci.yml", "".join(f"j{i}: {{script: [make {i}]}}\n" for i in range(2_000))),
+    "open comments": (".devcontainer.json", "/*" * 32_000),
+    "open quotes": (".devcontainer.json", '"' + '\\"' * 32_000),
+    "deep JSON": (".devcontainer.json", "[" * 65_000),
+    "dots": ("mise.toml", "a." * 32_000 + "b = 1"),
+    "dependencies": ("debian/control", "Build-Depends: " + "a1," * 20_000),
+    "spaces": ("debian/control", "Build-Depends: a1" + " " * 60_000 + "("),
+    "tools": (".tool-versions", "a 1\n" * 16_000),
+}
+
+
+@pytest.mark.parametrize(("path", "text"), HEAVY.values(), ids=HEAVY)
+def test_s21_a_file_cannot_exhaust_its_reader(path: str, text: str) -> None:
+    started = time.monotonic()
+    found = read_suggestions({path: text.encode()}, is_protected_variable)
+    assert time.monotonic() - started < SECONDS
+    assert len(found.notes) <= 60
+    assert sum(len(part.packages) + len(part.checks) + len(part.env) for part in found.parts) <= 200
+
+
+ASKS_FOR_MORE = {
+    ".devcontainer/devcontainer.json": """{
+        "image": "evil", "runArgs": ["--network=host", "--privileged"], "mounts": ["source=/,target=/host"],
+        "capAdd": ["ALL"], "securityOpt": ["seccomp=unconfined"], "hostRequirements": {"memory": "999gb"},
+        "initializeCommand": "touch MARK", "postCreateCommand": "touch MARK", "forwardPorts": [80],
+        "features": {"./evil": {"packages": "evil"}, "host/evil/apt-packages:1": {"packages": "-o=Evil bc"}},
+        "containerEnv": {"LD_PRELOAD": "x", "GIT_SSH_COMMAND": "x", "BASH_ENV": "x", "T": "${localEnv:HOME}"}
+    }""",
+    ".github/workflows/ci.yml": """
+        permissions: write-all
+        env: {LD_LIBRARY_PATH: /x, SECRET: "${{ secrets.X }}"}
+        jobs:
+          a:
+            container: {image: evil, options: --privileged, volumes: ["/:/host"], env: {A: b}}
+            timeout-minutes: 99999
+            services: {db: {image: evil, ports: [80]}}
+            steps:
+              - run: touch MARK
+              - {run: touch MARK, working-directory: /etc}
+              - {run: touch MARK, working-directory: ../../..}
+              - {run: LD_PRELOAD=x make}
+              - run: sudo apt-get install -y --allow-unauthenticated -o Dpkg::Pre-Invoke::=evil ./evil.deb -- -y bc
+        """,
+    "mise.toml": "[env]\nGIT_DIR = 'x'\n_.source = 'evil'\n[tasks.a]\nrun = 'touch MARK'\ndir = '/etc'\n",
+    "debian/control": "Source: x\nBuild-Depends: bc, -o=x, ../evil, evil-, $(evil)\n",
+}
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Upstream:
+    return initialised(tmp_path / "upstream")
+
+
+def suggest_all(desk: Desk, mark: Path) -> None:
+    for path, text in ASKS_FOR_MORE.items():
+        desk.upstream.write(path, text.replace("MARK", str(mark)).encode())
+    desk.upstream.write("Makefile", b"test:\n\ttrue\n")
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+
+
+def test_s21_nothing_of_a_file_is_used_or_run_before_it_is_trusted(upstream: Upstream, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        suggest_all(desk, mark)
+        found = desk.workbench.suggestion(desk.repo_id)
+        assert found.parts, "the control: there is something to use"
+        used = desk.workbench.detect_profiles(str(upstream.root)).candidates[0]
+        assert ([c.id for c in used.checks], used.packages, used.image) == (["build", "test"], (), "build")
+        assert all(check.env == {} for check in used.checks)
+        for other in ("sha256:" + "0" * 64, "sha256:x"):
+            with refused(ErrorCode.STALE_HASH):
+                desk.workbench.trust(desk.repo_id, other, by="an agent")
+    assert not mark.exists()
+
+
+def test_s21_what_is_trusted_gets_nothing_that_other_checks_lack(upstream: Upstream, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        suggest_all(desk, mark)
+        for part in desk.workbench.suggestion(desk.repo_id).parts:
+            desk.workbench.trust(desk.repo_id, part.sha256, by="a person")
+        used = desk.workbench.detect_profiles(str(upstream.root)).candidates[0]
+        assert len(used.checks) > 2, "the control: trusted commands are checks"
+    assert (used.packages, used.image) == (("bc",), "build")
+    for check in used.checks:
+        assert check.limits == Limits()
+        assert check.timeout_s <= TIMEOUT_S
+        assert not PurePosixPath(check.cwd).is_absolute()
+        assert ".." not in PurePosixPath(check.cwd).parts
+        assert not [name for name in check.env if is_protected_variable(name)]
+        assert not [value for value in check.env.values() if "$" in value]
+    assert not mark.exists()
+
+
+def test_s21_a_guest_or_an_edit_suggests_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        desk.write(".github/workflows/ci.yml", b"jobs: {a: {steps: [{run: make evil}]}}")
+        desk.workbench.commit(desk.task.id, "m")
+        assert desk.workbench.suggestion(desk.repo_id).parts == ()
+        assert desk.workbench.checks(desk.task.id) == ()
+
+
+def test_s21_a_text_of_a_file_cannot_hide_what_is_trusted() -> None:
+    text = 'jobs: {a: {steps: [{run: "make \\u202e evil"}, {run: "make \\e[2K"}, {run: "make \\0"}, {run: make}]}}'
+    found = read_suggestions({".github/workflows/a.yml": text.encode()}, is_protected_variable)
+    assert _argvs(found) == [("make",)]
+    assert json_comments.loads('{"a": "\\u202e"}') == {"a": "\u202e"}, "the control: the reader itself keeps it"
+
+
+def _argvs(found: Suggestions) -> list[tuple[str, ...]]:
+    return [check.argv for part in found.parts for check in part.checks]

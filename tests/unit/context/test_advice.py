@@ -1,0 +1,93 @@
+"""What a stranger is told about a commit: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, no_checks_error
+from sandbox.errors import ErrorCode
+from sandbox.models import RemarkKind
+
+PLAIN = SeenFacts("forge-one", "make", has_checks=True, manifests=("Makefile",))
+NOTHING = SeenFacts("forge-one", "generic", has_checks=False)
+
+
+def test_a_commit_whose_checks_run_needs_no_remark() -> None:
+    assert find_advice(replace(PLAIN, below={"api": "python"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind", "seen", "remedy"),
+    [
+        pytest.param(NOTHING, RemarkKind.NO_CHECKS, "No build file", "--profile NAME`", id="nothing"),
+        pytest.param(
+            replace(NOTHING, manifests=("web/package.json",)),
+            RemarkKind.NO_CHECKS,
+            "web/package.json",
+            "NAME",
+            id="node",
+        ),
+        pytest.param(
+            replace(NOTHING, manifests=("Makefile",), near=("make",)),
+            RemarkKind.NO_CHECKS,
+            "profile make looks for more",
+            "`sandbox repo set forge-one --profile make`",
+            id="no-test-target",
+        ),
+        pytest.param(
+            replace(NOTHING, below={"my api": "python", "lib": "make"}),
+            RemarkKind.BELOW,
+            "my api (python), lib (make)",
+            "--subpath lib`",
+            id="below",
+        ),
+        pytest.param(
+            replace(NOTHING, below={"`x`; rm -rf ~": "make"}),
+            RemarkKind.BELOW,
+            "rm -rf",
+            "--subpath FOLDER`",
+            id="hostile",
+        ),
+        pytest.param(
+            replace(PLAIN, suggestion="sha256:1"),
+            RemarkKind.SUGGESTION,
+            "not used",
+            "`sandbox trust forge-one`",
+            id="trust",
+        ),
+        pytest.param(replace(PLAIN, submodules=("deps/x",)), RemarkKind.SUBMODULES, "deps/x", "", id="submodules"),
+        pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "", id="lfs"),
+        pytest.param(replace(PLAIN, asks_git_for_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
+        pytest.param(replace(PLAIN, local_changes=3), RemarkKind.LOCAL_CHANGES, "(3)", "Commit", id="local"),
+    ],
+)
+def test_each_fact_has_its_remark_and_a_command(facts: SeenFacts, kind: RemarkKind, seen: str, remedy: str) -> None:
+    remark = next(remark for remark in find_advice(facts) if remark.kind is kind)
+    assert seen in remark.seen
+    assert remedy in remark.remedy
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    said = find_advice(replace(PLAIN, submodules=tuple(f"s{n}" for n in range(20))))[0].seen
+    assert said.endswith("s7 and 12 more")
+
+
+def test_the_error_has_what_was_seen_and_one_hint() -> None:
+    error = no_checks_error("generic", find_advice(replace(NOTHING, below={"lib": "make"}, suggestion="sha256:1")))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert len(error.details.splitlines()) == 3
+    assert error.hint.count("`sandbox ") == 2
+
+
+def test_an_error_without_remedies_has_no_hint() -> None:
+    assert no_checks_error("generic", ()).hint == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "asks"),
+    [({"pyproject.toml": b'requires = ["setuptools-scm>=8"]'}, True), ({"setup.py": b"import os"}, False), ({}, False)],
+)
+def test_a_version_from_git_is_seen(files: dict[str, bytes], asks: bool) -> None:
+    assert asks_git_for_version(files.get) is asks

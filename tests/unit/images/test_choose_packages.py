@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from email.parser import Parser
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[3] / "images" / "python"
+
+
+@pytest.fixture(name="programs")
+def load_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[ModuleType, ModuleType]]:
+    """The programs of a fetch, as its guest imports them, in an empty folder."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.chdir(tmp_path)
+    for name in ("stubs", "sources", "wheels"):
+        (tmp_path / name).mkdir()
+    yield import_module("choose_packages"), import_module("source_releases")
+    for name in ("choose_packages", "source_releases"):
+        sys.modules.pop(name)
+
+
+def write_source(path: Path, files: dict[str, str]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"p-1/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def test_what_has_no_solution_is_left_out_and_the_rest_is_chosen(programs: tuple[ModuleType, ModuleType]) -> None:
+    choose, sources = programs
+    for name, text in {"required": "own\n", "tests": "a\nbad>=1 ; x\nb\n", "development": "worse\n"}.items():
+        Path(f"{name}.in").write_text(text)
+    for name in ("build.in", "locked.txt"):
+        Path(name).write_text("")
+
+    class Solver(choose.Chooser):  # type: ignore[misc, name-defined]  # a program of an image has no types here
+        def compile(self, lines: list[str], _options: list[str]) -> str:
+            Path("resolved.txt").write_text("".join(f"{line}==1\n" for line in lines))
+            return "no solution" if {"bad>=1 ; x", "worse"} & set(lines) else ""
+
+    index = sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"})
+    index.pages = {name: [] for name in ("own", "a", "b")}
+    assert Solver(index, "2026-01-01T00:00:00Z").choose() == "all but bad>=1, worse, as of 2026-01-01T00:00:00Z"
+    assert [name for name, _ in choose.read_resolved()] == ["own", "a", "b"]
+    Path("required.in").write_text("worse\n")
+    with pytest.raises(SystemExit, match="no solution"):
+        Solver(index, "2026-01-01T00:00:00Z").choose()
+
+
+def test_a_newer_release_without_any_wheel_is_not_passed_over(programs: tuple[ModuleType, ModuleType]) -> None:
+    choose, sources = programs
+    rows = [
+        {"filename": "p-1-py3-none-any.whl", "url": "a", "upload-time": "2025-01-01T00:00:00Z"},
+        {"filename": "p-2.tar.gz", "url": "../b", "upload-time": "2025-02-01T00:00:00Z", "hashes": {"sha256": "c"}},
+        {"filename": "p-3.tar.gz", "url": "d", "upload-time": "2027-01-01T00:00:00Z"},
+        {"filename": "p-4.tar.gz", "url": "e", "upload-time": "2025-01-01T00:00:00Z", "yanked": "broken"},
+        {"filename": "p-5.tar.gz", "url": "f", "upload-time": "2025-01-01T00:00:00Z", "requires-python": "<3"},
+        {"filename": "other-6.tar.gz", "url": "g"},
+    ]
+    index = sources.Index({"UV_DEFAULT_INDEX": "http://x/simple"})
+    index.pages["p"] = [f for row in rows if (f := sources.read_release(row, "http://x/simple/p/", "p"))]
+    chooser = choose.Chooser(index, "2026-01-01T00:00:00Z")
+    dated = ["--exclude-newer", "2026-01-01T00:00:00Z"]
+
+    def find(lines: list[str], options: list[str]) -> str:
+        found = chooser.find_newer_source("p", choose.Version("1"), lines, options)
+        return found.url if found else ""
+
+    assert find(["p"], dated) == "http://x/simple/b"
+    assert find(["p"], []) == "http://x/simple/p/d"
+    assert find(["p<2"], dated) == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"PKG-INFO": "Name: p\nRequires-Dist: a>1\nRequires-Dist: b @ https://x/b.whl\n\nRequires-Dist: c\n"},
+         ["a>1", "setuptools", "wheel"]),
+        ({"PKG-INFO": "Name: p\n", "p.egg-info/requires.txt": "a\n[:os_name == 'x']\nb\n[test]\nc\n",
+          "pyproject.toml": '[build-system]\nrequires = ["flit_core"]\n'},
+         ["a", "b ; os_name == 'x'", "c ; extra == 'test'", "flit_core"]),
+        ({"setup.py": "raise SystemExit"}, None),
+    ],
+    ids=["fields, without addresses", "an older file, and a build", "no metadata"],
+)  # fmt: skip
+def test_a_source_distribution_is_read_as_data(
+    programs: tuple[ModuleType, ModuleType], tmp_path: Path, files: dict[str, str], expected: list[str] | None
+) -> None:
+    assert programs[1].read_metadata(write_source(tmp_path / "p-1.tar.gz", files)) == expected
+
+
+def test_a_page_in_html_gives_the_same_files(programs: tuple[ModuleType, ModuleType]) -> None:
+    _, sources = programs
+    page = (
+        '<a href="../../f/p-1.tar.gz#sha256=ab" data-requires-python="&gt;=3">p</a><a href="p-2.zip" data-yanked>x</a>'
+    )
+    found = [sources.read_release(row, "http://x/simple/p/", "p") for row in sources.read_html(page)]
+    assert [(f.url, f.sha256, f.is_usable) for f in found] == [
+        ("http://x/f/p-1.tar.gz", "ab", True),
+        ("http://x/simple/p/p-2.zip", "", False),
+    ]
+    with pytest.raises(ValueError, match="file:"):
+        sources.open_url("file:///etc/passwd")
+
+
+def test_a_source_distribution_is_offered_as_metadata_and_never_downloaded_as_a_wheel(
+    programs: tuple[ModuleType, ModuleType],
+) -> None:
+    choose, sources = programs
+    release = sources.Release("p-1.tar.gz", "", "", "", choose.Version("1"), False, True)
+    sources.write_stub(Path("stubs"), "p", release, ["a", "b ; extra == 'x'"])
+    with zipfile.ZipFile("stubs/p-1-py3-none-any.whl") as wheel:
+        assert [name for name in wheel.namelist() if ".dist-info/" not in name] == []
+        metadata = Parser().parsestr(wheel.read("p-1.dist-info/METADATA").decode())
+    assert (metadata["Provides-Extra"], metadata.get_all("Requires-Dist")) == ("x", ["a", "b ; extra == 'x'"])
+
+    Path("sources/p-1.tar.gz").touch()
+    Path("resolved.txt").write_text("a==2 \\\n    --hash=sha256:aa\np==1 \\\n    --hash=sha256:bb\n")
+    choose.separate_sources({"p": release, "unused": release})
+    assert Path("resolved.txt").read_text() == "a==2 \\\n    --hash=sha256:aa\n"
+    assert Path("wheels/p-1.tar.gz").exists()

@@ -1,0 +1,238 @@
+"""Each kind of file, as projects write them: what it suggests, and what it cannot have."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.engine.create_options import is_protected_variable
+from sandbox.models import SuggestedPart, SuggestionKind
+from sandbox.suggestions.reading import MAX_BYTES, Suggestions, read_suggestions
+from sandbox.suggestions.suggesting_files import MAX_WORKFLOWS, SUGGESTING_FILES, select_workflows
+
+WORKFLOW = ".github/workflows/ci.yml"
+
+
+def read(path: str, text: str) -> Suggestions:
+    return read_suggestions({path: text.encode()}, is_protected_variable)
+
+
+def part(found: Suggestions, kind: SuggestionKind) -> SuggestedPart:
+    return next(part for part in found.parts if part.kind is kind)
+
+
+def packages(found: Suggestions) -> list[str]:
+    return [name for part in found.parts for name in part.packages]
+
+
+def commands(found: Suggestions) -> list[str]:
+    return [" ".join(check.argv) for part in found.parts for check in part.checks]
+
+
+def refused(found: Suggestions) -> list[str]:
+    return [note.text for note in found.notes]
+
+
+def test_a_workflow_gives_packages_and_the_commands_of_its_jobs_in_order() -> None:
+    found = read(
+        WORKFLOW,
+        """
+on: push
+env: {A: "1", TOKEN: "${{ secrets.T }}"}
+jobs:
+  test:
+    runs-on: ${{ matrix.os }}
+    container: {image: "gcc:13"}
+    services: {db: {image: postgres}}
+    defaults: {run: {working-directory: lib}}
+    steps:
+      - uses: actions/checkout@v4
+      - uses: other/action@v1
+      - run: |
+          sudo apt-get update
+          sudo apt-get install -y libpng-dev \\
+            $MORE
+          make
+          make check
+      - {run: make docs, working-directory: doc, env: {B: "2"}}
+      - {run: make deploy, if: "github.ref == 'x'"}
+      - {run: Get-Item, shell: pwsh}
+      - {run: make evil, working-directory: ../..}
+  mac: {runs-on: macos-latest, steps: [{run: make mac}]}
+  other: {uses: ./x.yml}
+""",
+    )
+    assert packages(found) == ["libpng-dev"]
+    checks = part(found, SuggestionKind.CHECKS).checks
+    assert [(c.id, " ".join(c.argv), c.cwd, c.env, c.requires) for c in checks] == [
+        ("ci-test-1", "make", "lib", {"A": "1"}, ()),
+        ("ci-test-2", "make check", "lib", {"A": "1"}, ("ci-test-1",)),
+        ("ci-test-3", "make docs", "doc", {"A": "1", "B": "2"}, ("ci-test-2",)),
+    ]
+    assert refused(found) == [
+        "TOKEN", "job test: image gcc:13", "job test: services", "uses other/action@v1", "$MORE", "make deploy",
+        "Get-Item", "../..", "job mac", "job other: ./x.yml",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("make\ncd x\nmake test", ["make"]),
+        ("if x; then\nmake\nfi", []),
+        ("for i in 1 2; do\n  make\ndone", []),
+        ("cat <<EOF\nmake\nEOF", []),
+        ('python -c "\nmake\n"', []),
+        ("make &&\nmake test", []),
+        ("f() {\nmake\n}", []),
+        ("A=b\nmake", []),
+        ("LD_PRELOAD=/x make", []),
+        ("A=b make", ["make"]),
+    ],
+)
+def test_a_line_is_taken_only_if_it_can_stand_alone(script: str, expected: list[str]) -> None:
+    text = "j:\n  script: |\n" + "".join(f"    {line}\n" for line in script.split("\n"))
+    assert commands(read(".gitlab-ci.yml", text)) == expected
+
+
+def test_gitlab_jobs_share_what_is_before_them() -> None:
+    found = read(
+        ".gitlab-ci.yml",
+        """
+image: debian
+variables: {A: "1", B: {value: "2"}, C: $A}
+include: x.yml
+.base: &base {script: [make base]}
+before_script: [apt-get install -y bc]
+unit:
+  script: [[make], make unit]
+  variables: {D: "4"}
+like: {<<: *base}
+ref: {script: [!reference [.base, script]]}
+hand: {script: [make hand], when: manual}
+""",
+    )
+    assert (packages(found), commands(found)) == (["bc"], ["make", "make unit", "make base"])
+    assert part(found, SuggestionKind.CHECKS).checks[0].env == {"A": "1", "B": "2", "D": "4"}
+    assert refused(found) == ["include", "default: image debian", "C", "job ref", "job hand"]
+
+
+def test_a_devcontainer_gives_packages_variables_and_commands_and_nothing_of_its_container() -> None:
+    found = read(
+        ".devcontainer/devcontainer.json",
+        """{ // as editors write it
+  "build": {"dockerfile": "Dockerfile"}, "runArgs": ["--privileged"], "mounts": ["source=/,target=/host"],
+  "initializeCommand": "touch /tmp/x", "secrets": {}, "capAdd": ["SYS_ADMIN"],
+  "features": {"ghcr.io/rocker-org/devcontainer-features/apt-packages:1": {"packages": "bc,tree,--evil"},
+               "ghcr.io/devcontainers/features/docker-in-docker:2": {}},
+  "containerEnv": {"MODE": "dev", "LD_PRELOAD": "/x", "GIT_DIR": "x", "T": "${localEnv:TOKEN}", "N": 1},
+  "postCreateCommand": ["make", "deps"], "onCreateCommand": {"a": "make a", "b": "npm ci"},
+}""",
+    )
+    assert packages(found) == ["bc", "tree"]
+    assert part(found, SuggestionKind.ENVIRONMENT).env == {"MODE": "dev"}
+    assert commands(found) == ["make a", "make deps"]
+    assert {"build", "runArgs", "mounts", "initializeCommand", "secrets", "capAdd", "--evil", "LD_PRELOAD"} <= set(
+        refused(found)
+    )
+    assert {"GIT_DIR", "T", "N", "npm ci", "feature ghcr.io/devcontainers/features/docker-in-docker:2"} <= set(
+        refused(found)
+    )
+
+
+def test_tools_are_named_and_tasks_of_mise_are_commands() -> None:
+    assert refused(read(".tool-versions", "python 3.12.1 # x\nnodejs 20\n")) == ["python 3.12.1", "nodejs 20"]
+    found = read(
+        "mise.toml",
+        '[tools]\ngo = "1.22"\n[env]\nA = "1"\n_.file = ".env"\n[tasks.lint]\n'
+        'run = ["make lint", "make $X"]\ndir = "d"\n',
+    )
+    (check,) = part(found, SuggestionKind.CHECKS).checks
+    assert (check.id, check.argv, check.cwd) == ("mise-lint-1", ("make", "lint"), "d")
+    assert part(found, SuggestionKind.ENVIRONMENT).env == {"A": "1"}
+    assert refused(found) == ["go 1.22", "env._", "make $X"]
+
+
+def test_build_dependencies_of_debian_are_those_of_a_usual_build_on_this_platform() -> None:
+    found = read(
+        "debian/control",
+        """# comment
+Source: x
+Build-Depends: debhelper-compat (= 13), dh-python, libpng-dev (>= 1.6) | libpng12-dev,
+# within
+ g++:native, python3:any <!nocheck>, mingw [i386], valgrind [amd64 arm64], x32 [!amd64], crossy <cross>, ${y}, -o
+Build-Depends-Indep: doxygen
+
+Package: x
+Depends: evil
+Build-Depends: evil2
+""",
+    )
+    assert packages(found) == ["doxygen", "g++", "libpng-dev", "python3", "valgrind"]
+    assert refused(found) == ["${y}", "-o"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (WORKFLOW, "jobs: ["),
+        (WORKFLOW, "- a"),
+        (WORKFLOW, "jobs: {a: {steps: {run: x}}, b: 1}"),
+        (".gitlab-ci.yml", "a: &a [*a]"),
+        (".devcontainer.json", "[]"),
+        ("mise.toml", "= 1"),
+        ("debian/control", "x" * (MAX_BYTES + 1)),
+    ],
+)
+def test_a_file_that_cannot_be_read_suggests_nothing(path: str, text: str) -> None:
+    assert read(path, text).parts == ()
+
+
+def test_a_hash_is_of_what_is_shown() -> None:
+    first = read(WORKFLOW, "jobs: {a: {steps: [{run: make}]}}")
+    assert read(WORKFLOW, "# a remark\njobs: {a: {steps: [{run: make}]}}\n") == first
+    hashes = {
+        read(path, text).parts[0].sha256
+        for path, text in [
+            (WORKFLOW, "jobs: {a: {steps: [{run: make}]}}"),
+            (WORKFLOW, "jobs: {a: {steps: [{run: make x}]}}"),
+            (".github/workflows/other.yml", "jobs: {a: {steps: [{run: make}]}}"),
+            (WORKFLOW, "jobs: {a: {env: {A: b}, steps: [{run: make}]}}"),
+            (WORKFLOW, "jobs: {a: {steps: [{run: apt-get install make}]}}"),
+        ]
+    }
+    assert len(hashes) == 5
+
+
+def test_only_workflows_of_the_repository_itself_are_read_and_not_too_many() -> None:
+    names = [f".github/workflows/{number:03}.yml" for number in range(MAX_WORKFLOWS + 5)]
+    others = [".github/workflows/a/b.yml", "x/.github/workflows/a.yml", ".github/workflows/readme.md"]
+    assert select_workflows([*names, *others]) == tuple(names[:MAX_WORKFLOWS])
+    many = {name: b"jobs: {a: {steps: [{run: make}]}}" + b" " * 30_000 for name in names}
+    found = read_suggestions(many, is_protected_variable)
+    assert 0 < len(found.parts) < 10
+    assert all("larger than" in note.reason for note in found.notes)
+
+
+# fmt: off
+WORDS = st.sampled_from([
+    "jobs", "steps", "run", "uses", "env", "if", "shell", "services", "container", "image", "working-directory",
+    "script", "before_script", "variables", "value", "default", "features", "packages", "containerEnv", "tools",
+    "postCreateCommand", "tasks", "dir", "make", "", "$", "&&", "#", ";", "[", "]", "\ud800", "\0", "A",
+])
+# fmt: on
+DOCUMENTS = st.recursive(
+    WORDS | st.text(max_size=5) | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(path=st.sampled_from(sorted({WORKFLOW, *SUGGESTING_FILES})), content=DOCUMENTS.map(json.dumps) | st.text())
+def test_no_content_is_more_than_a_note(path: str, content: str) -> None:
+    found = read_suggestions({path: content.encode("utf-8", "surrogatepass")}, is_protected_variable)
+    assert Suggestions.model_validate(found.model_dump()) == found

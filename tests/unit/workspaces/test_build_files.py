@@ -1,0 +1,29 @@
+"""Build files and folders with a project, by name."""
+
+from __future__ import annotations
+
+from sandbox.workspaces.build_files import MAX_FOLDERS, MAX_MANIFESTS, find_build_files, find_folder_markers
+
+NAMES = {"pyproject.toml", "Makefile"}
+
+
+def test_build_files_are_those_at_the_top_and_one_folder_below() -> None:
+    paths = ["web/package.json", "a/b/pom.xml", "Makefile", "src/App.csproj", "README.md"]
+    assert find_build_files(paths) == ("Makefile", "src/App.csproj", "web/package.json")
+
+
+def test_folders_of_others_and_of_examples_are_no_projects() -> None:
+    paths = ["vendor/Makefile", "examples/Makefile", ".ci/Makefile", "api/pyproject.toml", "api/x/Makefile"]
+    assert find_folder_markers(paths, NAMES, ()) == {"api": {"pyproject.toml": "api/pyproject.toml"}}
+
+
+def test_a_declared_folder_is_looked_at_wherever_it_is() -> None:
+    paths = ["tests/kit/Makefile", "tests/kit2/Makefile"]
+    assert find_folder_markers(paths, NAMES, ["tests/kit"]) == {"tests/kit": {"Makefile": "tests/kit/Makefile"}}
+    assert find_folder_markers([], NAMES, ["gone"]) == {"gone": {}}
+
+
+def test_a_tree_of_many_projects_costs_a_bounded_number_of_files() -> None:
+    paths = [f"p{n:05}/Makefile" for n in range(5000)]
+    assert len(find_folder_markers(paths, NAMES, ())) == MAX_FOLDERS
+    assert len(find_build_files(paths)) == MAX_MANIFESTS
