@@ -17,7 +17,7 @@ from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
 
 _ALWAYS_SHOWN = {RemarkKind.SUGGESTION}  # a reader of "verified" may think that these checks ran
-_ON_FAILURE = {RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
+_ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
 
 
 @click.command()

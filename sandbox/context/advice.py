@@ -28,7 +28,8 @@ class SeenFacts:
 
     `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
     `below`: the profile that each folder matches by itself. `suggestion`: hash of an untrusted file of checks.
-    `local_changes`: paths that a directory has and the commit has not.
+    `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
+    directory has and the commit has not.
     """
 
     repo_id: str
@@ -38,6 +39,7 @@ class SeenFacts:
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
     suggestion: str = ""
+    packages: Mapping[str, Sequence[str]] | None = None
     submodules: Sequence[str] = ()
     uses_lfs: bool = False
     asks_git_for_version: bool = False
@@ -48,7 +50,7 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
     """All remarks on a commit, those that decide whether anything runs first."""
     return tuple(
         remark
-        for rule in (_no_checks, _below, _suggestion, _submodules, _lfs, _git_data, _local_changes)
+        for rule in (_no_checks, _below, _suggestion, _packages, _submodules, _lfs, _git_data, _local_changes)
         for remark in rule(facts)
     )
 
@@ -88,6 +90,16 @@ def _suggestion(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.SUGGESTION,
             seen=".sandbox/checks.toml suggests checks, which are not used until the operator trusts them",
+            remedy=f"The operator reviews and trusts them with `sandbox trust {facts.repo_id}`",
+        )
+
+
+def _packages(facts: SeenFacts) -> Iterator[Remark]:
+    if facts.packages:
+        named = sorted({name for names in facts.packages.values() for name in names})
+        yield Remark(
+            kind=RemarkKind.PACKAGES,
+            seen=f"{_join(list(facts.packages))} asks for Debian packages, which checks lack: {_join(named)}",
             remedy=f"The operator reviews and trusts them with `sandbox trust {facts.repo_id}`",
         )
 

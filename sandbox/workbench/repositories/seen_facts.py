@@ -12,6 +12,7 @@ from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.repository_settings import read_settings
+from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
 
 
@@ -31,6 +32,11 @@ def advise(
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
             below=_match_folders(services, facts),
             suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
+            packages={
+                part.path: part.packages
+                for part in read_suggested_parts(services, repo_id, facts).parts
+                if part.packages and not part.trusted
+            },
             submodules=facts.gitlinks,
             uses_lfs=facts.lfs,
             asks_git_for_version=asks_git_for_version(read),

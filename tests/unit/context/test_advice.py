@@ -57,6 +57,13 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
             "`sandbox trust forge-one`",
             id="trust",
         ),
+        pytest.param(
+            replace(PLAIN, packages={".github/workflows/ci.yml": ("libpng-dev",), "debian/control": ("libpng-dev",)}),
+            RemarkKind.PACKAGES,
+            ".github/workflows/ci.yml, debian/control asks for Debian packages, which checks lack: libpng-dev",
+            "`sandbox trust forge-one`",
+            id="packages",
+        ),
         pytest.param(replace(PLAIN, submodules=("deps/x",)), RemarkKind.SUBMODULES, "deps/x", "", id="submodules"),
         pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "", id="lfs"),
         pytest.param(replace(PLAIN, asks_git_for_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
