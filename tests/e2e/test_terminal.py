@@ -54,7 +54,7 @@ def test_gits_progress_leaves_nothing_on_the_screen(home: Path, project: Upstrea
         assert re.fullmatch(r"local-[0-9a-f]{8}-project", seen.screen[1])
         assert seen.screen[2:4] == result
     else:
-        assert seen.screen == ["Cloning", ""]
+        assert seen.screen[:2] == ["Cloning", "note: No build file was seen. No profile fits"]
         assert seen.piped.splitlines()[1:3] == result
 
 
@@ -78,13 +78,13 @@ def test_where_lines_cannot_be_rewritten_there_is_no_progress(
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_a_table_fits_the_terminal_and_keeps_its_ids(home: Path, tasks: list[str], columns: int) -> None:
+def test_a_table_fits_the_terminal_and_its_ids_can_be_used(home: Path, tasks: list[str], columns: int) -> None:
     seen = Terminal(home, columns)("task", "list", "--all")
 
     lines = [line.rstrip() for line in seen.screen if line.strip()]
     assert len(lines) == 1 + len(tasks)
     assert all(len(line) <= columns for line in lines)
-    assert [line.split()[0] for line in lines[1:]] == list(reversed(tasks))
+    assert [line.split()[0] for line in lines[1:]] == [task[: len("task-") + 8] for task in reversed(tasks)]
     assert (PROMPT in lines[1]) == (columns == 200)
 
 
