@@ -23,13 +23,13 @@ def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Upstream:
-    """C in a folder, Java without a profile, and checks that the repository suggests."""
+    """C in a folder, PHP without a profile, and checks that the repository suggests."""
     root = tmp_path / "project"
     root.mkdir()
     found = Upstream(root)
     found.git("init", "--quiet", "--initial-branch=main")
     found.write("native/Makefile", MAKEFILE)
-    found.write("web/pom.xml", b"{}")
+    found.write("web/composer.json", b"{}")
     found.write(".sandbox/checks.toml", b'[[check]]\nid = "own"\nlabel = "own"\nargv = ["true"]\n')
     found.commit()
     return found
@@ -40,7 +40,7 @@ def test_what_a_stranger_is_told_leads_to_a_verified_task(sandbox: Command, proj
     url = str(project.root)
     refused = sandbox("run", url)
     assert refused.code == 2
-    for seen in ("native/Makefile, web/pom.xml", "native (make)", "checks.toml", "uncommitted changes (1)"):
+    for seen in ("native/Makefile, web/composer.json", "native (make)", "checks.toml", "uncommitted changes (1)"):
         assert seen in refused.stderr
     named = re.search(r"`sandbox (?:--home \S+ )?(repo set \S+ --subpath native)`", refused.stderr)
     assert named is not None, "the command that helps can be copied"

@@ -24,7 +24,7 @@ MAKEFILE = b"build:\n\ttrue\ntest:\n\ttrue\n"
 def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
     upstream.write("services/api/Makefile", MAKEFILE)
     upstream.write("lib/Makefile", MAKEFILE)
-    upstream.write("web/pom.xml", b"{}")
+    upstream.write("web/composer.json", b"{}")
     upstream.write("GNUmakefile", b"all:\n\ttrue\n")
     desk = Desk(upstream, tmp_path / "sandbox-home")
     with desk.workbench:
@@ -137,11 +137,11 @@ def test_the_command_line_sets_shows_and_takes_back(desk: Desk, sandbox: Command
 
 
 def test_a_stranger_is_told_what_is_there(desk: Desk) -> None:
-    """A Makefile without a test target, a Java folder without a profile, and projects one folder below."""
+    """A Makefile without a test target, a PHP folder without a profile, and projects one folder below."""
     said = {remark.kind: remark for remark in desk.workbench.advice(desk.repo_id)}
-    assert "GNUmakefile, lib/Makefile, web/pom.xml" in said[RemarkKind.NO_CHECKS].seen
+    assert "GNUmakefile, lib/Makefile, web/composer.json" in said[RemarkKind.NO_CHECKS].seen
     assert f"sandbox repo set {desk.repo_id} --profile make" in said[RemarkKind.NO_CHECKS].remedy
-    assert said[RemarkKind.BELOW].seen.endswith("lib (make)")
+    assert said[RemarkKind.BELOW].seen == "Projects in folders: lib (make)"
     with pytest.raises(SandboxError) as caught:
         desk.workbench.run_checks(desk.task.id, ["test"])
     assert said[RemarkKind.NO_CHECKS].seen in caught.value.details
