@@ -223,7 +223,11 @@ def order_checks(
     """
     known = [c.id for c in profile.checks]
     if not known:
-        raise no_checks_error(profile.name, advise())
+        error = no_checks_error(profile.name, advise())
+        if not check_ids:
+            raise error
+        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.name}' has none"
+        raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
             raise not_found_error("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
