@@ -1,7 +1,7 @@
 """Choose the packages of a layer, in the folder of a fetch: `choose_packages.py DATE`. Python requirements only.
 
-Reads `required.in`, `tests.in`, `development.in`, `build.in` and `locked.txt`. Writes `resolved.txt` (wheels, with
-hashes), archives of packages that have no wheel into `wheels/`, and `selection.txt`: one line on what was chosen.
+Reads `required.in`, `tests.in`, `development.in`, `build.in` and `locked.txt`. Writes archives into `wheels/`, those
+that are left for pip into `resolved.txt` (wheels, with hashes), and `selection.txt`: one line on what was chosen.
 
 It has a network, so it runs no code of a package: uv is given `--only-binary :all:`. A release without a wheel is
 offered to uv as a wheel that holds metadata only, written here from what its source distribution says as data.
@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.tags import Tag, sys_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from source_releases import Index, Release, open_url, read_metadata, write_stub
 
@@ -197,6 +198,51 @@ def read_resolved() -> list[tuple[str, Version]]:
     return [(canonicalize_name(name), Version(version)) for name, version in found]
 
 
+def download_wheels(index: Index) -> None:
+    """Download the chosen wheels, several at once, and take their lines out of `resolved.txt`. What no page of the
+    registry says, or what fails, is left there: pip, which asks for one after the other, tries it again.
+    """
+    ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+    blocks = [block for block in re.split(r"^(?=\S)", Path("resolved.txt").read_text(), flags=re.MULTILINE) if block]
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda block: download_wheel(find_wheel(index, block, ranks)), blocks))
+    left = (block for block, is_there in zip(blocks, done, strict=True) if not is_there)
+    Path("resolved.txt").write_text("".join(left))
+
+
+def find_wheel(index: Index, block: str, ranks: dict[Tag, int]) -> Release | None:
+    """The best wheel for this interpreter, of those that a requirement's hashes allow."""
+    found = re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block)
+    hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", block))
+    if found is None or not hashes:
+        return None
+    fitting = {
+        min(fit): release
+        for release in index.releases(canonicalize_name(found[1]))
+        if release.is_wheel and release.version == Version(found[2]) and release.sha256 in hashes
+        if (fit := [ranks[tag] for tag in parse_wheel_filename(release.file)[3] if tag in ranks])
+    }
+    return fitting[min(fitting)] if fitting else None
+
+
+def download_wheel(release: Release | None) -> bool:
+    """Whether the wheel is there, with the hash that was asked for."""
+    if release is None:
+        return False
+    path, digest = WHEELS / release.file, hashlib.sha256()
+    try:
+        with open_url(release.url) as answer, path.open("wb") as copy:
+            while block := answer.read(1 << 20):
+                digest.update(block)
+                copy.write(block)
+    except (OSError, ValueError):
+        path.unlink(missing_ok=True)
+        return False
+    if digest.hexdigest() != release.sha256:
+        path.unlink()
+    return path.exists()
+
+
 def separate_sources(offered: dict[str, Release]) -> None:
     """Move the chosen source distributions to the archives, and take their lines out of `resolved.txt`."""
     blocks = re.split(r"^(?=\S)", Path("resolved.txt").read_text(), flags=re.MULTILINE)
@@ -222,6 +268,7 @@ def main(date: str) -> int:
         sys.stderr.write(f"{error.code}\n")
         return 65
     separate_sources(chooser.offered)
+    download_wheels(chooser.index)
     Path("selection.txt").write_text(f"{selection}\n")
     return 0
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 import tarfile
@@ -129,3 +130,34 @@ def test_a_source_distribution_is_offered_as_metadata_and_never_downloaded_as_a_
     choose.separate_sources({"p": release, "unused": release})
     assert Path("resolved.txt").read_text() == "a==2 \\\n    --hash=sha256:aa\n"
     assert Path("wheels/p-1.tar.gz").exists()
+
+
+def test_wheels_are_downloaded_by_their_hash_and_the_rest_is_left_for_pip(
+    programs: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, sources = programs
+    content = {"fits": b"1", "other": b"2", "changed": b"not what the page says"}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in {**content, "changed": b"3"}.items()}
+
+    def release(file: str, key: str) -> object:
+        version = choose.Version(file.split("-")[1])
+        return sources.Release(file, f"https://r/{key}", sums[key], "", version, is_wheel=True, is_usable=True)
+
+    index = sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"})
+    index.pages = {
+        "a": [release("a-1-cp27-none-any.whl", "other"), release("a-1-py3-none-any.whl", "fits")],
+        "b": [release("b-1-py3-none-any.whl", "changed")],
+        "c": [release("c-1-cp27-none-any.whl", "other")],
+    }
+    monkeypatch.setattr(choose, "open_url", lambda url: io.BytesIO(content[url.rpartition("/")[2]]))
+    lines = {
+        "a": f"a==1 \\\n    --hash=sha256:{sums['other']} \\\n    --hash=sha256:{sums['fits']}\n",
+        "b": f"b==1 \\\n    --hash=sha256:{sums['changed']}\n",
+        "c": f"c==1 \\\n    --hash=sha256:{sums['other']}\n",
+        "d": "d==1 \\\n    --hash=sha256:0\n",
+    }
+    Path("resolved.txt").write_text("".join(lines.values()))
+    index.pages["d"] = []
+    choose.download_wheels(index)
+    assert Path("resolved.txt").read_text() == lines["b"] + lines["c"] + lines["d"]
+    assert {path.name: path.read_bytes() for path in Path("wheels").iterdir()} == {"a-1-py3-none-any.whl": b"1"}
