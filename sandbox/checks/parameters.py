@@ -1,7 +1,7 @@
 """Run a part of a check: put a caller's arguments where the profile allows them. Pure.
 
 The command stays the profile's: what may be added, and where, is in its file. Without arguments it is the whole check,
-as in clean rooms, where nobody can add any.
+as always in clean rooms.
 """
 
 from __future__ import annotations

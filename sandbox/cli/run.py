@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import click
 
@@ -46,6 +49,7 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
+    _warn_of_other_folder(url, located, summary)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
     show_advice(
         r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
@@ -57,14 +61,30 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     return 0 if summary.verified else 1
 
 
+def _warn_of_other_folder(url: str, located: str, summary: RunSummary) -> None:
+    """Warn that the verdict is about another folder than the one that the user named: the settings say so."""
+    folder = summary.repository.settings.subpath
+    if located == url or not folder:
+        return
+    top = Path(unquote(located.removeprefix("file://")))
+    given = os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
+    if not f"{given}/".startswith(f"{folder}/"):
+        note(
+            f"note: the settings of {summary.repository.id} say that checks run in {one_line(folder)}/, not in "
+            f"{one_line(given)}/: `sandbox repo set {summary.repository.id} --subpath FOLDER` changes that"
+        )
+
+
 def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"{summary.repository.id}  {summary.ref}")
     if request := summary.pull_request:
         what = f"trial merge of pull request {request.number}" if request.merged else f"pull request {request.number}"
         click.echo(f"  {what}: {one_line(request.subject)}, by {one_line(request.author)}")
+    folder = summary.repository.settings.subpath
+    place = f"  only in {one_line(folder)}/" if folder else ""
     included = summary.uncommitted.count if summary.uncommitted and summary.uncommitted.included else 0
     changed = f" and {_count_changes(included)}" if included else ""
-    click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}")
+    click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)
     word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
     click.echo(f"{word} in {took}")

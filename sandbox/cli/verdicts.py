@@ -7,6 +7,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -47,19 +48,23 @@ class CheckProgress:
         status = context.ensure_object(Invocation).status
         build = BuildProgress(status)
         context.call_on_close(build.show_log)  # empty, unless a build failed
+        warn = partial(_repeat_at_the_end, context)
         if self._follow:
-            return Watch(self._announce, follow=self._echo, queued=self._show_queued, building=build.add_line)
+            return Watch(
+                self._announce, follow=self._echo, queued=self._show_queued, building=build.add_line, warn=warn
+            )
         self._status = status
         self._clock = ProgressClock(self._status, note)
         context.call_on_close(self._clock.stop)
         if self._parallel:
-            return Watch(self._announce, building=build.add_line)
+            return Watch(self._announce, building=build.add_line, warn=warn)
         hear = self._clock.add_output if self._status.live else None
         return Watch(
             self._announce,
             follow=hear and (lambda _, chunk: hear(chunk)),
             queued=self._show_queued,
             building=build.add_line,
+            warn=warn,
         )
 
     def _show_queued(self, position: int) -> None:
@@ -90,6 +95,11 @@ class CheckProgress:
         sys.stderr.flush()
 
 
+def _repeat_at_the_end(context: click.Context, text: str) -> None:
+    """Print it after the verdicts, too: progress has scrolled away by then, and the verdicts mean less."""
+    context.call_on_close(partial(note, f"note: {text}"))
+
+
 def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th."""
     teens = number % 100 in {11, 12, 13}
@@ -117,7 +127,8 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
 
 
 def _facts(run: CheckRun) -> str:
-    facts = ["cached"] if run.cached else []
+    facts = [f"only {one_line(' '.join(run.arguments))}"] if run.arguments else []
+    facts += ["cached"] if run.cached else []
     if run.report is not None:
         bad = run.report.failures + run.report.errors
         counted = f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests"

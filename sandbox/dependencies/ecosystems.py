@@ -1,4 +1,4 @@
-"""The ecosystems whose packages become layers."""
+"""The ecosystems that have layers of packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a layer of one tree is made of, and by which steps: the contract between ecosystems and those who build layers.
 
-Nothing here is a file of a repository: every file of a step is written anew from parsed data.
+No file of a repository is here: every file of a step is written anew from parsed data.
 """
 
 from __future__ import annotations

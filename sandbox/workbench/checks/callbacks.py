@@ -39,6 +39,7 @@ class Watch:
     position in the queue while other checks of this home run: 1 is next, 0 means that the turn has come.
     `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
     `building`: called with each line of the build of an image that the checks need and the engine does not have.
+    `warn`: called with what a reader of the verdicts has to know, such as packages that could not be fetched.
     """
 
     announce: Callable[[Check, CheckRun | None], None] = _ignore_announcement
@@ -47,3 +48,4 @@ class Watch:
     queued: Callable[[int], None] = _ignore_position
     starts: Callable[[str, Check], None] = _ignore_start
     building: Callable[[str], None] = _ignore_line
+    warn: Callable[[str], None] = _ignore_line

@@ -71,6 +71,7 @@ class Fetched:
     run: CheckRun
     folder: Path
     accesses: tuple[EgressAccess, ...]
+    index: str = ""
 
     @property
     def refused(self) -> tuple[EgressAccess, ...]:
@@ -91,7 +92,7 @@ class Fetched:
                     ErrorCode.EGRESS_REFUSED,
                     f"egress_refused: {host}, asked by the fetch of layer {layer}",
                     details=details,
-                    hint="If it is a registry of yours, name it in [registries] (docs/dependencies.md).",
+                    hint=self._suggest_setting(access, layer),
                 )
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
@@ -99,6 +100,14 @@ class Fetched:
             details=details,
             hint="The last lines of the package manager say why.",
         )
+
+    def _suggest_setting(self, access: EgressAccess, layer: str) -> str:
+        if access.refused is EgressRefusal.ADDRESS_NOT_ALLOWED:
+            return (
+                f"{access.host} has an address inside this network. If that is a mirror of yours, write into the "
+                f'config.toml of the home: [registries] {layer} = ["{self.index}"] (docs/dependencies.md).'
+            )
+        return "If it is a registry of yours, name it in [registries] (docs/dependencies.md)."
 
 
 @contextmanager
@@ -141,7 +150,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
             recorder = replace(recorder, executor=executor, logs=room / "logs")
             with proxy:
                 run = run_step(services, recorder, (run_id, check, directories), watch, request.layer)
-            yield Fetched(run, directories.workspace, proxy.accesses)
+            yield Fetched(run, directories.workspace, proxy.accesses, registries.indexes[0])
         finally:
             remove_tree(room)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:  # its library takes 0.3 s to load (docs/adr/0003)
     bill_of_materials = LazyModule("sandbox.dependencies.bill_of_materials")
 
-_SHORTEST = 6  # characters of a key that are enough to name a layer
+_SHORTEST = 4  # characters of a key that are enough to name a layer
 
 
 def list_layers(services: Services) -> tuple[LayerSummary, ...]:

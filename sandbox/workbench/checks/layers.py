@@ -80,8 +80,8 @@ def add_layers(
     `layers.fetch` allows it.
 
     `refresh`: choose the packages anew, also for manifests that led to a layer before. When packages cannot be fetched,
-    or could not a few minutes ago, the checks run without the layer, or with the one that is there, and
-    `watch.building` says why. Raises: `policy_violation` for a package with another hash than the lock file's; as
+    or could not a few minutes ago, the checks run without the layer, or with the one that is there; `watch.building`
+    and `watch.warn` say why. Raises: `policy_violation` for a package with another hash than the lock file's; as
     `build_layer`.
     """
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
@@ -95,7 +95,9 @@ def add_layers(
                 raise
             store = LayerStore(services.home)
             known = store.find_resolution(request)
-            watch.building(_explain_absence(error, known=known is not None))
+            text = _explain_absence(error, known=known is not None)
+            watch.building(text)
+            watch.warn(text)
             return store.find(known.layer) if known else None
 
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
@@ -206,7 +208,9 @@ def _find_request(
     """What a tree asks for; and the plan, if manifests had to be read."""
     store = LayerStore(services.home)
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
-    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, registries.indexes]
+    inside = [str(host.destination) for host in registries.hosts if host.may_be_internal]  # decides what is reached
+    where = [*registries.indexes, *inside]
+    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, where]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known, None

@@ -230,7 +230,9 @@ def order_checks(
         raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
-            raise not_found_error("check", name, known, f"The checks are defined by the profile '{profile.name}'.")
+            hint = f"The checks are defined by the profile '{profile.name}'."
+            hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
+            raise not_found_error("check", name, known, hint)
     if not check_ids:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."

@@ -52,6 +52,11 @@ def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
             details=f"no {SUGGESTIONS} on its default branch, and no CI workflow or other file with suggestions",
             hint=f"`sandbox repo clone` fetches new commits; docs/profiles.md describes {SUGGESTIONS}.",
         )
+    whole = [full for full in known if full and full.startswith(sha256)]
+    if whole and sha256 not in known:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "This is only the beginning of a hash", hint=f"Give all of it: {', '.join(whole)}"
+        )
     if sha256 not in known:
         raise SandboxError(
             ErrorCode.STALE_HASH,

@@ -9,8 +9,9 @@ import click
 import pytest
 
 from sandbox.checks.cause import EXIT_STATUS_ONLY
+from sandbox.cli.invocation import Invocation
 from sandbox.cli.run_explanations import explain, format_bytes
-from sandbox.cli.verdicts import show_runs
+from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Cause, CauseKind, CheckRun, Limits, Pressure, Report, TestFailure, Usage, Verdict
 
 MIB = 1024**2
@@ -197,6 +198,18 @@ def test_a_report_of_tests_hides_no_crash(how: dict[str, Any], capsys: pytest.Ca
     assert "3 tests, 1 failed reported before a crash" in lines[0]
     where = {words: next(i for i, line in enumerate(lines) if words in line) for words in (CRASH.sentence, said[:-1])}
     assert where[CRASH.sentence] < where[said[:-1]] < next(i for i, line in enumerate(lines) if "a::b" in line)
+
+
+def test_a_part_of_a_check_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(run(Verdict.PASSED, 0, arguments=("tests/a.py::b", "c")), capsys)
+    assert "only tests/a.py::b c" in lines[0]
+
+
+def test_a_warning_is_repeated_after_the_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    with click.Context(click.Command("run"), obj=Invocation()):
+        CheckProgress().watch().warn("Without the packages")
+        assert "note: Without" not in capsys.readouterr().err
+    assert "note: Without the packages\n" in capsys.readouterr().err
 
 
 def test_without_a_crash_the_failing_tests_are_enough(capsys: pytest.CaptureFixture[str]) -> None:

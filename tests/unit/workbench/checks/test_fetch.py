@@ -82,6 +82,13 @@ def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None
     assert all(why.value in raised.value.details for why in accesses if why)
 
 
+def test_a_registry_inside_the_network_is_answered_with_the_line_that_allows_it() -> None:
+    run, refused = ended(Verdict.FAILED), (access(EgressRefusal.ADDRESS_NOT_ALLOWED),)
+    with pytest.raises(SandboxError) as raised:
+        Fetched(run, Path(), refused, "https://a.example/simple").require_success("python")
+    assert '[registries] python = ["https://a.example/simple"]' in raised.value.hint
+
+
 def test_malformed_request_is_refused_without_a_host() -> None:
     run = ended(Verdict.FAILED)
     with pytest.raises(SandboxError, match="a request that names no host"):

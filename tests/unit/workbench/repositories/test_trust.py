@@ -56,6 +56,15 @@ def test_another_file_than_the_one_looked_at_is_not_trusted(desk: Desk) -> None:
     assert ids(desk) == []
 
 
+def test_the_beginning_of_a_hash_is_answered_with_the_whole(desk: Desk) -> None:
+    sha256 = desk.workbench.suggestion(desk.repo_id).sha256
+    assert sha256 is not None
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        desk.workbench.trust(desk.repo_id, sha256[:20], by="a person")
+    assert sha256 in caught.value.hint
+    assert ids(desk) == []
+
+
 def test_a_later_commit_with_another_file_suggests_and_decides_nothing(desk: Desk) -> None:
     trusted(desk)
     desk.upstream.write(FILE, OTHER)
