@@ -6,11 +6,14 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
+from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_checks, show_notes, show_packages, show_parts
-from sandbox.models import ProfileCandidate, ProfileCandidates
+from sandbox.models import ProfileCandidate, ProfileCandidates, RemarkKind
 from sandbox.profiles import Profile
 from sandbox.text import one_line
+
+_SHOWN = {RemarkKind.NO_CHECKS, RemarkKind.BELOW, RemarkKind.SUGGESTION}  # packages are shown with their file
 
 
 @click.group()
@@ -81,6 +84,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
         show_services(used.services)
     if not used.checks and not used.problem:
         note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
+    show_advice(remark for remark in found.advice if remark.kind in _SHOWN)
     for candidate in others:
         _show_candidate(candidate, "also matches")
     show_parts(found.suggested)

@@ -36,6 +36,8 @@ def trust(invocation: Invocation, repo_id: str, hashes: tuple[str, ...], revoke:
             found = _trust_all(workbench, repo_id, hashes)
         else:
             found = workbench.suggestion(repo_id)
+    if revoke:
+        note(f"revoked: no suggestion of {repo_id} is used any more")
     invocation.emit({"suggestion": found}, lambda: _show(found))
 
 

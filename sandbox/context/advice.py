@@ -89,7 +89,7 @@ def _suggestion(facts: SeenFacts) -> Iterator[Remark]:
     if facts.suggestion:
         yield Remark(
             kind=RemarkKind.SUGGESTION,
-            seen=".sandbox/checks.toml suggests checks, which are not used until the operator trusts them",
+            seen=".sandbox/checks.toml suggests checks, services or packages: not used until the operator trusts them",
             remedy=f"The operator reviews and trusts them with `sandbox trust {facts.repo_id}`",
         )
 

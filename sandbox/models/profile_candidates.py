@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandbox.models.checks import Check
 from sandbox.models.ids import ObjectId, PackageName, RepoId
 from sandbox.models.model import Model
+from sandbox.models.remarks import Remark
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart, SuggestionNote
 
@@ -33,6 +34,7 @@ class ProfileCandidates(Model):
     """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none.
 
     `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
+    `advice`: what decides whether checks can run, such as projects in folders.
     """
 
     repo_id: RepoId
@@ -41,3 +43,4 @@ class ProfileCandidates(Model):
     candidates: tuple[ProfileCandidate, ...]
     suggested: tuple[SuggestedPart, ...] = ()
     notes: tuple[SuggestionNote, ...] = ()
+    advice: tuple[Remark, ...] = ()

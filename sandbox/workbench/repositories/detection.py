@@ -10,6 +10,7 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile
+from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
 
@@ -44,6 +45,7 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         candidates=tuple(candidates),
         suggested=suggested.parts,
         notes=suggested.notes,
+        advice=advise(services, repo_id, facts, complete),
     )
 
 
