@@ -87,7 +87,12 @@ def plain_push(arena: Arena, branch: str, git: str) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(arena.root), "GIT_CONFIG_NOSYSTEM": "1"}
     argv = [git, f"--git-dir={arena.cache}", "push", str(around / "remote.git"), f"+refs/heads/{branch}"]
     subprocess.run(argv, env=environ, capture_output=True, timeout=30, check=False)
-    shutil.rmtree(around)
+    for _ in range(100):  # the git at the other end may still tidy up, in the background
+        shutil.rmtree(around, ignore_errors=True)
+        if not around.exists():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{around} is still used")
 
 
 def committed(arena: Arena) -> str:

@@ -195,7 +195,10 @@ def test_s08_a_task_goes_on_once_there_is_room_again(disk: SmallDisk) -> None:
     for number in range(50):
         (worktree / f"d{number}").mkdir()
         (worktree / f"d{number}" / "file").write_bytes(os.urandom(20_000))
-    disk.fill()
+        if number == 24:
+            os.sync()  # these have their place on the disk; of the others the kernel may lose any
+            disk.fill()
+    written = {f"d{number}/file" for number in range(25)}
     os.sync()
     assert has_failed(layers), "void"
     disk.empty()
@@ -209,9 +212,9 @@ def test_s08_a_task_goes_on_once_there_is_room_again(disk: SmallDisk) -> None:
             with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
                 step(bench)
             assert "sandbox task clean" in caught[0].hint
-        assert len(bench.status(task.id).changes) == len(bench.diff(task.id).files) == 50
+        assert written <= {file.path for file in bench.diff(task.id).files}
         assert bench.snapshot(task.id).tree == bench.clean_task(task.id).tree
-        assert len(bench.status(task.id).changes) == 50
+        assert written <= {change.path for change in bench.status(task.id).changes}
         for step in steps.values():
             step(bench)
     assert not has_failed(layers)
