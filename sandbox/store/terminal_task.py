@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,13 +12,17 @@ from sandbox.store.home import Home, write_atomically
 
 NAME = "-"
 
+UNSEEN_LEADER_S = 24 * 60 * 60
+"""How long a task is kept for a session whose leader `/proc` does not show: it ended, belongs to another user where
+`/proc` hides those, or lives outside of our PID namespace (session 0, as in many CI jobs). Its end cannot be seen."""
+
 
 def remember_task(home: Home, task_id: str) -> None:
     """From now on `-` is this task, in the terminal or script of this process. Forgets terminals that are closed."""
     folder = home.terminals
     folder.mkdir(mode=0o700, exist_ok=True)
     for path in folder.iterdir():
-        if _identify(path.name.partition("-")[0]) != path.name:
+        if _is_closed(path):
             path.unlink(missing_ok=True)
     write_atomically(_locate(home), f"{task_id}\n".encode(), synced=False)
 
@@ -36,6 +41,15 @@ def recall_task(home: Home) -> str:
 def _locate(home: Home) -> Path:
     session = str(os.getsid(0))
     return home.terminals / (_identify(session) or session)
+
+
+def _is_closed(path: Path) -> bool:
+    session, _, started = path.name.partition("-")
+    if started:
+        return _identify(session) != path.name
+    with suppress(FileNotFoundError):
+        return time.time() - path.stat().st_mtime > UNSEEN_LEADER_S
+    return True
 
 
 def _identify(session: str) -> str:

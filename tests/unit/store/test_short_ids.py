@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.store.home import Home
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
-from sandbox.store.terminal_task import recall_task, remember_task
+from sandbox.store.terminal_task import UNSEEN_LEADER_S, recall_task, remember_task
 from tests.unit.conftest import refused
 
 FIRST, SECOND = "task-45c2abc0-0000-4000-8000-000000000001", "task-45c2abcd-0000-4000-8000-000000000002"
@@ -69,3 +70,16 @@ def test_a_dash_is_the_task_of_this_terminal_only(home: Home) -> None:
     assert len(list(home.terminals.iterdir())) == 2
     remember_task(home, FIRST)
     assert len(list(home.terminals.iterdir())) == 1, "the terminal that is closed is forgotten"
+
+
+def test_a_session_without_a_visible_leader_keeps_its_task(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session 0 is that of a shell outside of our PID namespace, as in a CI job that leads no session."""
+    monkeypatch.setattr(os, "getsid", lambda _pid: 0)
+    remember_task(home, FIRST)
+    kept = home.terminals / "0"
+    monkeypatch.setattr(os, "getsid", lambda _pid: 1)
+    remember_task(home, SECOND)
+    assert kept.read_text() == f"{FIRST}\n"
+    os.utime(kept, (0, kept.stat().st_mtime - UNSEEN_LEADER_S - 1))
+    remember_task(home, SECOND)
+    assert not kept.exists(), "after a day it is forgotten"
