@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
-from benchmarks.corpus.outcome import Outcome, format_line, format_table, judge
+from benchmarks.corpus.outcome import ABSENT, Outcome, format_line, format_table, judge
 from devtools.command import SANDBOX
 from devtools.published import FetchError, fetch, npm_registry, pypi_index, unpack
 
@@ -61,23 +61,23 @@ def _try(entry: Entry) -> Outcome:
     try:
         root = _commit(entry)
     except FetchError as error:
-        return judge(entry, {"error": {"code": "fetch", "brief": str(error)}}, 0.0)
+        return judge(entry, {"error": {"code": ABSENT, "brief": str(error)}}, 0.0)
     control = None
     try:
         document = _tell("run", str(root), "--json", "--keep-going")
         wall_time_s = time.monotonic() - started
         if os.environ.get("CONTROL") == "1":
-            control = fails_as_well(root, FOLDER / "home", document, FOLDER / "control")
+            control = fails_as_well(entry, root, FOLDER / "home", document, FOLDER / "control")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return judge(entry, document, wall_time_s, control)
 
 
 def _commit(entry: Entry) -> Path:
-    """A repository with one commit: all files of the archive, at the time of the newest."""
+    """A repository with one commit: all files of the archive, at the time of the release, else of the newest file."""
     root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
     newest = unpack(fetch(entry, FOLDER / "archives", os.environ), root, entry.leave_out)
-    date = f"{newest} +0000"
+    date = f"{int(entry.released.timestamp()) if entry.released else newest} +0000"
     person = {"NAME": "corpus", "EMAIL": "corpus@example.org", "DATE": date}
     variables = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
     environ = os.environ | variables | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
