@@ -20,8 +20,9 @@ from typing import Any
 from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import ABSENT, Outcome, format_line, format_table, judge
+from benchmarks.corpus.repository import commit_archive
 from devtools.command import SANDBOX
-from devtools.published import FetchError, fetch, npm_registry, pypi_index, unpack
+from devtools.published import FetchError, npm_registry, pypi_index
 
 FOLDER = Path(".tool_cache") / "corpus"
 DEADLINE_S = 1800
@@ -58,8 +59,9 @@ def _write_configuration() -> None:
 
 def _try(entry: Entry) -> Outcome:
     started = time.monotonic()
+    root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
     try:
-        root = _commit(entry)
+        commit_archive(entry, FOLDER / "archives", root)
     except FetchError as error:
         return judge(entry, {"error": {"code": ABSENT, "brief": str(error)}}, 0.0)
     control = None
@@ -71,19 +73,6 @@ def _try(entry: Entry) -> Outcome:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return judge(entry, document, wall_time_s, control)
-
-
-def _commit(entry: Entry) -> Path:
-    """A repository with one commit: all files of the archive, at the time of the release, else of the newest file."""
-    root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
-    newest = unpack(fetch(entry, FOLDER / "archives", os.environ), root, entry.leave_out)
-    date = f"{int(entry.released.timestamp()) if entry.released else newest} +0000"
-    person = {"NAME": "corpus", "EMAIL": "corpus@example.org", "DATE": date}
-    variables = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
-    environ = os.environ | variables | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-    for words in (("init", "-q"), ("add", "-A", "-f"), ("commit", "-q", "-m", f"{entry.name} {entry.version}")):
-        subprocess.run(["git", "-C", str(root), *words], check=True, env=environ)
-    return root
 
 
 def _tell(*words: str) -> dict[str, Any]:
