@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.models import RepoId, Sha256, TaskId
+from sandbox.models import ObjectId, RepoId, Sha256, TaskId
 
 MAX_TEXT = 8 * 1024**2
 """Maximum characters of a patch or a file; larger changes need several calls."""
@@ -194,6 +194,34 @@ class CleanInput(Input):
 class RestoreInput(Input):
     task_id: TaskId
     snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
+
+
+ConflictBlob = Annotated[
+    ObjectId | None, Field(description="The blob in the conflict; null if the side has nothing there.")
+]
+
+
+class ResolutionInput(Input):
+    path: Path
+    ours: ConflictBlob
+    theirs: ConflictBlob
+    take: Literal["ours", "theirs"] | None = Field(None, description="Either this or content.")
+    content: Text | None = Field(None, description="The whole merged file.")
+
+
+class SyncInput(Input):
+    task_id: TaskId
+    onto: Line | None = Field(None, description="A branch, or a commit of the base branch. Default: the base branch.")
+    resolutions: tuple[ResolutionInput, ...] = Field(
+        (), max_length=1000, strict=False, description="An answer to each conflict of the call before."
+    )
+    offline: bool = Field(False, description="Use the last fetch.")
+
+
+class CheckoutInput(Input):
+    task_id: TaskId
+    ref: Line = Field(description="Branch, tag, commit id or pr/NUMBER.")
+    offline: bool = Field(False, description="Use the last fetch.")
 
 
 class ForkInput(Input):

@@ -164,6 +164,17 @@ def _open_pull_request(request: ToolCall) -> BaseModel:
     )
 
 
+def _sync(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    answers = [models.ConflictResolution.model_validate(answer.model_dump()) for answer in wanted.resolutions]
+    return request.workbench.sync_task(wanted.task_id, wanted.onto, answers, fetch=not wanted.offline)
+
+
+def _checkout(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    return request.workbench.checkout_task(wanted.task_id, wanted.ref, fetch=not wanted.offline)
+
+
 def _fail_as_internal(_request: ToolCall) -> BaseModel:
     raise SandboxError(ErrorCode.INTERNAL, "The server answers this tool itself")
 
@@ -370,6 +381,19 @@ _ROWS = (
         ),
         "Create a task that continues from a state of this one, on its own branch.",
         journal="fork", command="task fork",
+    ),
+    Tool(
+        "space_repo_sync", Preset.EDIT, _WRITE, inputs.SyncInput, models.SyncResult, _sync,
+        "Merge the newest base into the task; changes are kept as a snapshot first. With state 'conflicts' nothing was "
+        "changed: repeat with one resolution for each conflict.",
+        cut_fields=("conflicts.merged", "changes", "rejected"),
+        journal="sync", command="task sync", open_world=True,
+    ),
+    Tool(
+        "space_repo_checkout", Preset.EDIT, _WRITE, inputs.CheckoutInput, models.CheckoutResult, _checkout,
+        "Move a task without own commits to another ref; uncommitted changes are kept as a snapshot and applied there.",
+        cut_fields=("changes", "rejected"),
+        journal="checkout", command="task checkout", open_world=True,
     ),
     Tool(
         "space_repo_push", Preset.PR, _WRITE, inputs.TaskInput, models.PushResult,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.moves import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative
@@ -153,5 +154,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log):
+for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log, sync, checkout, apply_):
     task.add_command(_command)

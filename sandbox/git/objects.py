@@ -334,17 +334,18 @@ def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS), **_STREAMING}
     if most < _LOOSE_OBJECTS:
         config["core.fsync"] = "-pack"
-    return _as_environment(config)
+    return as_environment(config)
 
 
-def _as_environment(config: Mapping[str, str]) -> dict[str, str]:
+def as_environment(config: Mapping[str, str]) -> dict[str, str]:
+    """Variables that give git more configuration (git-config(1), GIT_CONFIG_COUNT)."""
     settings = {"GIT_CONFIG_COUNT": str(len(config))}
     for number, (key, value) in enumerate(config.items()):
         settings |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return settings
 
 
-_SCRATCH_SETTINGS = _as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none", **_STREAMING})
+_SCRATCH_SETTINGS = as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none", **_STREAMING})
 """For objects that are deleted soon (`scratch_objects`): leave them in their pack, which saves a process, unsynced."""
 
 
@@ -396,10 +397,11 @@ def _unintended_error(path: bytes) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, "git stored a different tree than requested", details=ascii(path))
 
 
-def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[str, str]) -> str:
+def commit_tree(git: Git, tree: str, parents: str | Sequence[str], message: str, identity: Mapping[str, str]) -> str:
     """Write a commit: no hook, no signature, unchanged message. `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*."""
-    out = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.encode(), env=identity)
-    return out.decode().strip()
+    named = (parents,) if isinstance(parents, str) else parents
+    options = [word for parent in named for word in ("-p", parent)]
+    return git.run("commit-tree", tree, *options, "-F", "-", stdin=message.encode(), env=identity).decode().strip()
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
@@ -420,6 +422,11 @@ def _require_free_space(git: Git, stderr: str) -> None:
     room = os.statvfs(git.git_dir)
     if not room.f_bavail or (room.f_files and not room.f_favail):
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, DISK_FULL, details=stderr[:1000], hint=DISK_FULL_HINT)
+
+
+def is_ancestor(git: Git, before: str, after: str) -> bool:
+    """Whether `after` has the commit `before` in its history. Both are full ids of commits."""
+    return git.attempt("merge-base", "--is-ancestor", before, after).code == 0
 
 
 def count_commits(git: Git, base: str, head: str) -> int:

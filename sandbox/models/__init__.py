@@ -44,6 +44,17 @@ if TYPE_CHECKING:
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
     from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
+    from sandbox.models.moves import (
+        AppliedFile,
+        ApplyResult,
+        CheckoutResult,
+        ConflictKind,
+        ConflictResolution,
+        ConflictSide,
+        MergeConflict,
+        SyncResult,
+        SyncState,
+    )
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
@@ -86,6 +97,8 @@ __all__ = [
     "SLUG_PATTERN",
     "TASK_ID_PATTERN",
     "Actor",
+    "AppliedFile",
+    "ApplyResult",
     "Approval",
     "ApprovalScope",
     "ApprovalState",
@@ -106,6 +119,7 @@ __all__ = [
     "CheckId",
     "CheckParameter",
     "CheckRun",
+    "CheckoutResult",
     "ChosenSettings",
     "CiCheck",
     "CiState",
@@ -113,6 +127,9 @@ __all__ = [
     "CleanResult",
     "CloneResult",
     "CommitResult",
+    "ConflictKind",
+    "ConflictResolution",
+    "ConflictSide",
     "Context",
     "CredentialInfo",
     "Delivery",
@@ -144,6 +161,7 @@ __all__ = [
     "LogName",
     "LogQuery",
     "Manifest",
+    "MergeConflict",
     "Model",
     "ObjectId",
     "PackageName",
@@ -203,6 +221,8 @@ __all__ = [
     "Suggestion",
     "SuggestionKind",
     "SuggestionNote",
+    "SyncResult",
+    "SyncState",
     "Task",
     "TaskId",
     "TaskStatus",
@@ -236,6 +256,8 @@ _MODULES = {
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
+    "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
+    "SyncResult SyncState",
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",

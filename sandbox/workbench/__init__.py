@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
     from sandbox.config import Settings
     from sandbox.models import (
+        ApplyResult,
         Approval,
         AttackReport,
         AuditRecord,
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
         BackgroundRun,
         Caller,
         Check,
+        CheckoutResult,
         CheckRun,
         CleanResult,
         CloneResult,
         CommitResult,
+        ConflictResolution,
         CredentialInfo,
         Diff,
         FetchResult,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
         Status,
         StopResult,
         Suggestion,
+        SyncResult,
         Task,
         Verification,
     )
@@ -326,7 +330,7 @@ class Workbench:
         ) as done:
             if from_snapshot is None:
                 if fetch:
-                    use.updates.fetch_for_task(self._services, repo_id)
+                    use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
                 return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
             if base_branch is not None:
                 raise SandboxError(
@@ -685,6 +689,63 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:
             return done(
                 use.clean.clean_task(self._services, task_id, without, discard=discard, expected_commit=expected_commit)
+            )
+
+    def sync_task(
+        self,
+        task_id: str,
+        onto: str | None = None,
+        resolutions: Sequence[ConflictResolution] = (),
+        *,
+        fetch: bool = False,
+    ) -> SyncResult:
+        """Merge a newer base into a task. A merge commit goes on top of its own commits; without any, the branch moves
+        and uncommitted changes are merged, after a snapshot. With open conflicts nothing is changed.
+
+        `onto`: a branch, which becomes the task's base branch, or a commit of its base branch, which is the default.
+        `resolutions`: an answer to each conflict of the sync before. `fetch`: first fetch what is new of the remote.
+        Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for an answer to another
+        conflict; `conflict`, also for a file in the way or histories without a common commit; `not_found`;
+        `invalid_input`; `unsafe_path`; with `fetch`, and in a partial clone, as `create_task`.
+        """
+        arguments = {"onto": onto, "resolutions": [answer.model_dump(mode="json") for answer in resolutions]}
+        names = [onto or "", *(answer.path for answer in resolutions)]
+        with use.journaling.record_operation(self._services, task_id, "sync", arguments, names=names) as done:
+            if fetch:
+                self._fetch_for(task_id, f"sandbox task sync {task_id}")
+            return done(use.sync.sync_task(self._services, task_id, onto, resolutions))
+
+    def checkout_task(self, task_id: str, ref: str, *, fetch: bool = False) -> CheckoutResult:
+        """Move a task without commits of its own to a branch, tag, commit or pull request (`pr/7`) of its repository.
+        Uncommitted changes are saved as a snapshot and applied there.
+
+        Raises: `conflict`, with the paths in `data`, if they do not apply, and for a task with own commits; otherwise
+        as `sync_task`.
+        """
+        with use.journaling.record_operation(self._services, task_id, "checkout", {"ref": ref}, names=[ref]) as done:
+            if fetch:
+                self._fetch_for(task_id, f"sandbox task checkout {task_id} {ref}")
+            return done(use.sync.checkout_task(self._services, task_id, ref))
+
+    def _fetch_for(self, task_id: str, command: str) -> None:
+        repo_id = records.find_task(self._services.home, task_id).repo_id
+        use.updates.fetch_for_task(self._services, repo_id, command)
+
+    def apply_task(
+        self, task_id: str, directory: Path | str, *, uncommitted: bool = False, dry_run: bool = False
+    ) -> ApplyResult:
+        """Write what a task's commits changed since its base into a person's own checkout: all files or none.
+
+        `uncommitted`: apply the working state instead. `dry_run`: only say what would be written. Raises: `conflict`,
+        with the paths in `data`, if the directory differs there from the task's base; `nothing_to_commit`;
+        `invalid_input` for a directory that is no checkout; `unsafe_path`; `not_found`.
+        """
+        arguments = {"directory": str(directory), "uncommitted": uncommitted, "dry_run": dry_run}
+        with use.journaling.record_operation(
+            self._services, task_id, "apply", arguments, names=[str(directory)]
+        ) as done:
+            return done(
+                use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
             )
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:

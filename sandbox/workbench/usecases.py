@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.repositories import seen_facts as seen_facts
     from sandbox.workbench.repositories import trust as trust
     from sandbox.workbench.repositories import updates as updates
+    from sandbox.workbench.tasks import apply as apply
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
     from sandbox.workbench.tasks import lifecycle as lifecycle
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.tasks import search as search
     from sandbox.workbench.tasks import snapshots as snapshots
     from sandbox.workbench.tasks import status as status
+    from sandbox.workbench.tasks import sync as sync
 else:
     _ROOMS = {
         "": ("reconciling",),
@@ -60,7 +62,7 @@ else:
             "trust",
             "updates",
         ),
-        "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
+        "tasks": ("apply", "clean", "edit", "lifecycle", "read", "search", "snapshots", "status", "sync"),
     }
     _MODULES = {
         name: f"sandbox.workbench.{room}.{name}".replace("..", ".") for room, names in _ROOMS.items() for name in names

@@ -188,4 +188,4 @@ def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str
 
 
 def _is_forced(git: Git, before: str | None, after: str) -> bool:
-    return before is not None and git.attempt("merge-base", "--is-ancestor", before, after).code != 0
+    return before is not None and not objects.is_ancestor(git, before, after)

@@ -10,6 +10,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import REQUEST_REFS
 from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
@@ -134,14 +135,22 @@ def _find_unfinished_commits(home: Home, repo_id: str, git: Git, tips: dict[str,
             yield Finding("commit", task.id, back, LeftoverAction.RESTORED, (task.id,))
 
 
+def _is_of_remote(git: Git, commit: str) -> bool:
+    """Whether the remote has this commit, as of the last fetch: on a branch, a tag or in a pull request."""
+    known = ("--not", "--remotes", "--tags", f"--glob={REQUEST_REFS}")
+    return not git.run("rev-list", "--max-count=1", commit, *known).strip()
+
+
 def _move_branch_back(home: Home, git: Git, before: Task) -> str | None:
-    """Move the branch back to the commit in the task's record. The files still have the changes."""
+    """Move the branch back to the commit in the task's record. The files still have the changes. After a sync without
+    own commits, or a checkout, the branch is at a commit of the remote.
+    """
     task = find_task(home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
     tip = objects.resolve_ref(git, name)
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:
         return None
-    if objects.parent_of(git, tip) != task.head_commit:
+    if objects.parent_of(git, tip) != task.head_commit and not _is_of_remote(git, tip):
         raise _branch_kept(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
     objects.move_ref(git, name, task.head_commit, tip)
     return f"its branch was moved back to {task.head_commit[:12]}; {tip[:12]} was never recorded"

@@ -18,7 +18,6 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
-from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
@@ -79,7 +78,7 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class TaskBase:
-    """git on the cache clone of a task, and the facts of its base commit. Both stay the same while the task lives."""
+    """git on the cache clone of a task, and the facts of its base commit, which a sync or checkout changes."""
 
     git: Git
     facts: BaseFacts
@@ -87,7 +86,8 @@ class TaskBase:
 
 @dataclass(frozen=True)
 class ForkOrigin:
-    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`.
+    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`. `base`: the
+    task's base commit in that state.
 
     `git` reads the objects of the tree, which need not be in the cache clone.
     """
@@ -96,6 +96,7 @@ class ForkOrigin:
     head: str
     tree: str
     git: Git
+    base: str
 
 
 def create_task(
@@ -110,12 +111,11 @@ def create_task(
     """A new task with its own branch and worktree. On failure both are removed. `profile`: its own, if chosen."""
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
-    base_branch = base if base and base != "HEAD" else repository.default_branch
-    wanted = None if origin else find_pull_request_ref(git, base_branch)
-    if wanted:
-        base_branch = repository.default_branch  # what a pull request of this task would go to
-    commit = origin.head if origin else _find_base(services, repository, git, wanted or base_branch)
-    base_commit = origin.task.base_commit if origin else commit
+    if origin:
+        commit, base_branch = origin.head, base or repository.default_branch
+    else:
+        commit, base_branch = find_start(services, repository, git, base or "HEAD")
+    base_commit = origin.base if origin else commit
     base_tree = fetch_whole_tree(services, repository, git, base_commit)
     task_id = f"task-{uuid.uuid4()}"
     task = Task(
@@ -139,10 +139,14 @@ def create_task(
         return _create_worktree(services, git, task, base_tree, origin)
 
 
-def _find_base(services: Services, repository: Repository, git: Git, base: str | PullRequestRef) -> str:
-    if isinstance(base, PullRequestRef):
-        return fetch_request(services, repository, git, base)
-    return resolve_commit(git, base, repository.default_branch)
+def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
+    """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
+    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
+    """
+    if wanted := find_pull_request_ref(git, base):
+        return fetch_request(services, repository, git, wanted), repository.default_branch
+    branch = repository.default_branch if base == "HEAD" else base
+    return resolve_commit(git, branch, repository.default_branch), branch
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
