@@ -41,8 +41,8 @@ def _try_update(services: Services, repository: Repository) -> RepositoryUpdate:
 
 
 def fetch_for_task(services: Services, repo_id: str, command: str) -> None:
-    """Fetch what is new before a task begins or moves by `command`. A remote that this surface may not use is left as it is: a path of this
-    host, for agents.
+    """Fetch what is new before a task begins or moves by `command`. A remote that this surface may not use is left as
+    it is: a path of this host, for agents.
 
     Raises: as `update_repository`; the hint says how old the last fetch is.
     """

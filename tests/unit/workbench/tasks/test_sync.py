@@ -59,3 +59,179 @@ def test_own_commits_stay_below_a_merge_commit(desk: Desk) -> None:
     assert (desk.root / "f").read_bytes() == b"zero\none\ntwo\n"
     desk.write("mine", b"more\n")
     desk.workbench.commit(desk.task.id, "more")
+
+
+def conflict_in_each_kind(desk: Desk) -> None:
+    """Both sides change f; the task deletes run and changes d/e/x; the remote changes run and deletes d/e/x."""
+    desk.write("f", b"ours\n")
+    (desk.root / "run").unlink()
+    desk.write("d/e/x", b"ours\n")
+    desk.write("new", b"ours\n")
+    desk.upstream.git("rm", "-q", "d/e/x")
+    desk.upstream.write("run", b"#!/bin/sh\nexit\n", executable=True)
+    desk.upstream.write("new", b"theirs\n")
+    advance(desk, "f", b"theirs\n")
+
+
+def test_a_sync_with_conflicts_lists_them_and_changes_nothing(desk: Desk) -> None:
+    conflict_in_each_kind(desk)
+    before, refs, record = (
+        on_disk(desk.root),
+        desk.git("rev-parse", desk.task.branch),
+        desk.workbench.task(desk.task.id),
+    )
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert found.state is SyncState.CONFLICTS
+    assert {c.path: c.kind for c in found.conflicts} == {
+        "f": ConflictKind.BOTH_MODIFIED,
+        "run": ConflictKind.DELETED_BY_US,
+        "d/e/x": ConflictKind.DELETED_BY_THEM,
+        "new": ConflictKind.BOTH_ADDED,
+    }
+    named = {c.path: c for c in found.conflicts}
+    assert named["f"].merged == "<<<<<<< ours\nours\n=======\ntheirs\n>>>>>>> theirs\n"
+    assert desk.git("cat-file", "-p", named["f"].theirs.blob if named["f"].theirs else "") == "theirs\n"
+    assert (on_disk(desk.root), desk.git("rev-parse", desk.task.branch)) == (before, refs)
+    assert desk.workbench.task(desk.task.id) == record
+
+
+def test_each_conflict_is_resolved_by_a_side_or_by_content(desk: Desk) -> None:
+    conflict_in_each_kind(desk)
+    named = {c.path: c for c in desk.workbench.sync_task(desk.task.id, fetch=True).conflicts}
+    some = [answer(named["f"], content="both\n"), answer(named["run"], take="theirs")]
+    left = desk.workbench.sync_task(desk.task.id, resolutions=some)
+    assert [c.path for c in left.conflicts] == ["d/e/x", "new"]
+    answers = [*some, answer(named["d/e/x"], take="theirs"), answer(named["new"], take="ours")]
+    done = desk.workbench.sync_task(desk.task.id, resolutions=answers)
+    assert done.state is SyncState.SYNCED
+    assert (desk.root / "f").read_bytes() == b"both\n"
+    assert (desk.root / "run").read_bytes() == b"#!/bin/sh\nexit\n"
+    assert (desk.root / "new").read_bytes() == b"ours\n"
+    assert not (desk.root / "d" / "e" / "x").exists()
+    assert [c.path for c in done.changes] == ["f", "new"]
+
+
+def test_an_answer_to_another_conflict_is_stale(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    advance(desk, "f", b"theirs\n")
+    (seen,) = desk.workbench.sync_task(desk.task.id, fetch=True).conflicts
+    desk.write("f", b"ours, later\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.STALE_HASH):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(seen, take="theirs")])
+    with refused(ErrorCode.STALE_HASH):
+        stray = seen.model_copy(update={"path": "run"})
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(stray, take="theirs")])
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(seen)])
+    assert on_disk(desk.root) == before
+
+
+def test_a_file_against_a_directory_is_no_choice_of_a_side(desk: Desk) -> None:
+    desk.write("d/e/x", b"ours\n")
+    desk.upstream.git("rm", "-rq", "d")
+    (desk.upstream.root / "d").symlink_to("/etc")
+    desk.upstream.commit()
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    structural = next(c for c in found.conflicts if c.kind is ConflictKind.FILE_OR_DIRECTORY)
+    assert structural.path == "d"
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(c, take="theirs") for c in found.conflicts])
+
+
+def test_uncommitted_changes_on_top_of_commits_are_refused(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    desk.write("mine", b"more\n")
+    advance(desk)
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        desk.workbench.sync_task(desk.task.id, fetch=True)
+
+
+def test_an_ignored_file_in_the_way_stops_a_sync_and_is_kept(desk: Desk) -> None:
+    desk.write("made.log", b"precious")
+    desk.write("f", b"ours\n")
+    advance(desk, "made.log", b"theirs\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert on_disk(desk.root) == before
+    assert desk.workbench.task(desk.task.id) == desk.task
+
+
+def test_only_a_branch_or_a_commit_of_the_base_branch_may_become_the_base(desk: Desk) -> None:
+    desk.upstream.git("checkout", "-q", "-b", "other")
+    other = advance(desk, "ci", b"strange\n")
+    desk.upstream.git("checkout", "-q", "main")
+    tip = advance(desk)
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, other, fetch=True)
+    assert desk.workbench.sync_task(desk.task.id, tip).base_commit == tip
+    desk.workbench.sync_task(desk.task.id, "other")
+    assert desk.workbench.task(desk.task.id).base_branch == "other"
+
+
+def test_a_fork_of_the_state_before_a_sync_starts_from_the_old_base(desk: Desk) -> None:
+    desk.write("f", b"one\ntwo\nthree\n")
+    advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert done.previous is not None
+    fork = desk.workbench.fork_task(desk.task.id, done.previous.id)
+    assert (fork.base_commit, fork.head_commit) == (desk.task.base_commit, desk.task.head_commit)
+    assert [file.path for file in desk.workbench.diff(fork.id).files] == ["f"]
+
+
+def test_a_sync_after_a_push_is_pushed_without_force(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    assert not desk.workbench.push(desk.task.id).forced
+    advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    sent = desk.workbench.push(desk.task.id)
+    assert (sent.commit, sent.forced) == (done.head_commit, False)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    assert not [ref for ref in desk.refs() if desk.task.id in ref and "/remotes/" not in ref]
+
+
+def test_a_branch_that_was_moved_without_a_record_is_moved_back(desk: Desk) -> None:
+    advance(desk)
+    tip = advance(desk, "later", b"later\n")
+    desk.workbench.update_repository(desk.repo_id)
+    desk.git("update-ref", f"refs/heads/{desk.task.branch}", tip)
+    assert ("commit", desk.task.id) in {(found.kind, found.name) for found in desk.workbench.collect().leftovers}
+    assert desk.git("rev-parse", f"refs/heads/{desk.task.branch}").strip() == desk.task.head_commit
+
+
+# --- checkout
+
+
+def test_a_checkout_takes_uncommitted_changes_along(desk: Desk) -> None:
+    desk.upstream.git("checkout", "-q", "-b", "release")
+    release = advance(desk, "version", b"2\n")
+    desk.write("f", b"one\ntwo\nthree\n")
+    done = desk.workbench.checkout_task(desk.task.id, "release", fetch=True)
+    assert (done.base_commit, done.head_commit, done.base_branch) == (release, release, "release")
+    assert [c.path for c in done.changes] == ["f"]
+    assert (desk.root / "version").read_bytes() == b"2\n"
+    back = desk.workbench.checkout_task(desk.task.id, "main")
+    assert (back.base_commit, back.ahead) == (desk.task.base_commit, 0)
+    assert not (desk.root / "version").exists()
+    assert (desk.root / "f").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_checkout_where_the_changes_do_not_apply_changes_nothing(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    tip = advance(desk, "f", b"theirs\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.CONFLICT) as caught:
+        desk.workbench.checkout_task(desk.task.id, tip, fetch=True)
+    assert caught.value.data == {"paths": ["f"]}
+    assert (on_disk(desk.root), desk.workbench.task(desk.task.id)) == (before, desk.task)
+
+
+def test_a_task_with_commits_is_not_moved_away_from_them(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    tip = advance(desk)
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.checkout_task(desk.task.id, tip, fetch=True)
