@@ -43,6 +43,7 @@ from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
@@ -86,7 +87,7 @@ def sync_task(
     with lock_task(services, task_id) as task:
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
-        fetch_whole_tree(services, repository, git, goal.commit)
+        _require_usable(services, repository, git, goal)
         with compare_task(services, task) as opened:
             if objects.is_ancestor(git, goal.commit, task.head_commit):
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
@@ -125,7 +126,7 @@ def checkout_task(services: Services, task_id: str, ref: str) -> CheckoutResult:
         repository, git = services.repositories.open(task.repo_id)
         goal = _Goal(*find_start(services, repository, git, ref))
         _require_no_own_commits(git, task, goal)
-        fetch_whole_tree(services, repository, git, goal.commit)
+        _require_usable(services, repository, git, goal)
         with compare_task(services, task) as opened:
             require_writable_disk(services.home, task)
             previous = _keep_changes(services, opened)
@@ -158,6 +159,12 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
         f"'{name[:100]}' is not a branch, and not a commit of the task's base branch '{task.base_branch}'",
         hint="Name a branch to merge with: it becomes the task's base branch.",
     )
+
+
+def _require_usable(services: Services, repository: Repository, git: Git, goal: _Goal) -> None:
+    """Fetch what a partial clone lacks, and measure the tree. Raises: `quota_exceeded`, before anything is changed."""
+    fetch_whole_tree(services, repository, git, goal.commit)
+    load_facts(services.home, services.policies, repository.id, git, goal.commit)
 
 
 def _require_mergeable(opened: TaskComparison, *, is_forward: bool) -> None:
