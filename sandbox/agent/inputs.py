@@ -197,7 +197,7 @@ class RestoreInput(Input):
 
 
 ConflictBlob = Annotated[
-    ObjectId | None, Field(description="The blob in the conflict; null if the side has nothing there.")
+    ObjectId | None, Field(description="The blob in the conflict; null if the side has no such path.")
 ]
 
 

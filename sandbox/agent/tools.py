@@ -384,8 +384,8 @@ _ROWS = (
     ),
     Tool(
         "space_repo_sync", Preset.EDIT, _WRITE, inputs.SyncInput, models.SyncResult, _sync,
-        "Merge the newest base into the task; changes are kept as a snapshot first. With state 'conflicts' nothing was "
-        "changed: repeat with one resolution for each conflict.",
+        "Merge the newest base into the task; changes are kept as a snapshot first. With state 'conflicts' the task "
+        "is as before: repeat with one resolution for each conflict.",
         cut_fields=("conflicts.merged", "changes", "rejected"),
         journal="sync", command="task sync", open_world=True,
     ),

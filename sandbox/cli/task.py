@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
-from sandbox.cli.moves import apply_, checkout, sync
+from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative

@@ -1,10 +1,10 @@
 """Three-way merge of trees: objects in, objects out. No worktree, no index on disk, no ref.
 
 Theory. `git merge-tree --write-tree` (git 2.38) merges two commits with the strategy `ort`. It takes the merge base
-from their history, so the three trees are first wrapped in commits of ours, whose only common parent holds the base.
-What could make it obey the repository is absent: a bare clone has no attributes (no merge driver, no filter, no
-`union`), and its configuration is ours. For a submodule that differs on all three sides it would look for a repository
-of that path, so such a merge is refused before.
+from their history, so the three trees are first wrapped in commits of ours: one for the base, and two on top of it. What
+could make it obey the repository is absent: a bare clone has no attributes (no merge driver, no filter, no `union`),
+and its configuration is ours. For a submodule that differs on all three sides it would look for a repository of that
+path, so such a merge is refused before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TreeConflict:
-    """A path that the merge could not decide. None for a side that has nothing there.
+    """A path that the merge could not decide. None for a side without this path.
 
     `is_structural`: one side has a file where the other has a directory, so no side of this path alone can be taken.
     """

@@ -32,7 +32,7 @@ class ConflictSide(Model):
 
 
 class MergeConflict(Model):
-    """A path that a merge could not decide. A side is None where it has nothing there.
+    """A path that a merge could not decide. A side without this path is None.
 
     `merged`: the text with conflict markers; None if it is no text, or too long.
     """
@@ -47,7 +47,7 @@ class MergeConflict(Model):
 
 class ConflictResolution(Model):
     """How to resolve one conflict: `take` a side, or use `content`. `ours`, `theirs`: the blobs of the conflict that it
-    answers, None for a side that has nothing there.
+    answers, None for a side without the path.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Write the difference of two trees into a directory that belongs to a person: all of it, or nothing.
+"""Write the difference of two trees into a directory that belongs to a person: all of it or none.
 
 The person's own changes are never lost: a path is written only if it is there what the first tree has, or what the
 second one has already. It is compared twice: all paths before the first write, so that every difference can be named,
@@ -132,7 +132,7 @@ def _conflict_error(paths: Sequence[str]) -> SandboxError:
         ErrorCode.CONFLICT,
         f"{len(paths)} path(s) of the directory are not what the task started with",
         details=named,
-        hint="Nothing was written. Commit or move your changes, check out the task's base commit there, or fetch the "
+        hint="No file was written. Commit or move your changes, check out the task's base commit there, or fetch the "
         "task's branch with git (docs/states.md).",
         reason="directory_differs",
         data={"paths": list(paths)},

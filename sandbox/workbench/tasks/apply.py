@@ -28,7 +28,7 @@ from sandbox.workspaces.restore import RestoreStep
 
 
 @dataclass(frozen=True)
-class _TaskResult:
+class _AppliedState:
     """What is applied: the task's changes from its base commit to `tree`, read by `git`. `commit`: None for the working
     state.
     """
@@ -68,24 +68,24 @@ def apply_task(services: Services, task_id: str, directory: Path, *, uncommitted
 
 
 @contextmanager
-def _open_committed(services: Services, task_id: str) -> Iterator[_TaskResult]:
+def _open_committed(services: Services, task_id: str) -> Iterator[_AppliedState]:
     task = find_task(services.home, task_id, allow_closed=True)
     _, git = services.repositories.open(task.repo_id)
     left_out = 0
     with suppress(SandboxError), compare_task(services, task) as opened:  # a closed task may have no worktree
         left_out = len(opened.changes.tree)
-    yield _TaskResult(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
+    yield _AppliedState(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
 
 
 @contextmanager
-def _open_working_state(services: Services, task_id: str) -> Iterator[_TaskResult]:
+def _open_working_state(services: Services, task_id: str) -> Iterator[_AppliedState]:
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
-        yield _TaskResult(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
+        yield _AppliedState(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def _kind(step: RestoreStep) -> ChangeKind:
     return ChangeKind.TYPE_CHANGED if SYMLINK in {step.before.mode, step.after.mode} else ChangeKind.MODIFIED
 
 
-def _nothing_error(result: _TaskResult) -> SandboxError:
+def _nothing_error(result: _AppliedState) -> SandboxError:
     hint = "--uncommitted applies its working state." if result.uncommitted else "Edit a file, or commit first."
     return SandboxError(
         ErrorCode.NOTHING_TO_COMMIT,

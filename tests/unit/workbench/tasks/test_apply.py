@@ -6,12 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.models import ApplyResult, ChangeKind
-from sandbox.workspaces import person_directory
+from sandbox.workspaces import person_directory, restore
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
 
@@ -97,12 +98,12 @@ def test_a_change_in_the_last_moment_stops_an_apply_and_the_rest_is_changed_back
 ) -> None:
     change_all_kinds(person.desk)
     before = on_disk(person.root)
-    write, calls = person_directory.write_state, iter(range(100))
+    write, calls = restore.write_state, iter(range(100))
 
-    def write_and_edit(*args: object) -> None:
+    def write_and_edit(*args: Any) -> None:
         if next(calls) == 2:
             (person.root / "new").write_bytes(b"just now\n")
-        write(*args)  # type: ignore[arg-type] - passed on unchanged
+        write(*args)
 
     monkeypatch.setattr(person_directory, "write_state", write_and_edit)
     with refused(ErrorCode.CONFLICT):

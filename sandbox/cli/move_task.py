@@ -46,7 +46,7 @@ def sync(
 ) -> int:
     """Merge a newer base into TASK. Uncommitted changes are saved as a snapshot first.
 
-    With conflicts nothing is changed. They are listed as PATH@OURS..THEIRS: repeat the command with one of --ours,
+    With conflicts the task stays as it is. They are listed as PATH@OURS..THEIRS: repeat the command with one of --ours,
     --theirs or --edited for each. The exit code is then 4.
     """
     answers = [_take(side, text) for side in ("ours", "theirs") for text in sides[side]]
@@ -89,7 +89,7 @@ def _parse_conflict(text: str, **answer: str) -> ConflictResolution:
 def _show_sync(done: SyncResult, *, with_text: bool) -> None:
     if done.conflicts:
         _show_conflicts(done.conflicts, with_text=with_text)
-        note(f"{len(done.conflicts)} conflict(s) with {done.onto[:12]}: nothing was changed")
+        note(f"{len(done.conflicts)} conflict(s) with {done.onto[:12]}: the task stays as it is")
         return
     word = "up to date with" if done.state.value == "up_to_date" else "synced with"
     click.echo(f"{word} {done.onto[:12]}: {done.ahead} commit(s) ahead, {len(done.changes)} uncommitted change(s)")
@@ -114,8 +114,8 @@ def _show_conflicts(conflicts: Sequence[MergeConflict], *, with_text: bool) -> N
 def checkout(invocation: Invocation, task_id: str, ref: str, offline: bool) -> None:
     """Move TASK to another branch, tag, commit or pull request (pr/NUMBER) of its repository.
 
-    Uncommitted changes are saved as a snapshot and applied there; if they do not apply, nothing is changed. A task with
-    commits of its own is not moved.
+    Uncommitted changes are saved as a snapshot and applied there; if they do not apply, the task stays as it is. A task
+    with commits of its own is not moved.
     """
     with invocation.workbench() as workbench:
         done = workbench.checkout_task(task_id, ref, fetch=not offline)
@@ -138,7 +138,7 @@ def _show_checkout(done: CheckoutResult) -> None:
 def apply_(invocation: Invocation, task_id: str, directory: Path, uncommitted: bool, dry_run: bool) -> None:
     """Write the result of TASK into your own checkout: all files, or none if one differs from the task's base there.
 
-    git does not open the directory: nothing is staged or committed there.
+    git does not open the directory, so it stages and commits no file there.
     """
     with invocation.workbench() as workbench:
         done = workbench.apply_task(task_id, directory, uncommitted=uncommitted, dry_run=dry_run)
