@@ -167,12 +167,16 @@ def _open_pull_request(request: ToolCall) -> BaseModel:
 def _sync(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     answers = [models.ConflictResolution.model_validate(answer.model_dump()) for answer in wanted.resolutions]
-    return request.workbench.sync_task(wanted.task_id, wanted.onto, answers, fetch=not wanted.offline)
+    return request.workbench.sync_task(
+        wanted.task_id, wanted.onto, answers, fetch=not wanted.offline, expected_tree=request.state
+    )
 
 
 def _checkout(request: ToolCall) -> BaseModel:
     wanted = request.arguments
-    return request.workbench.checkout_task(wanted.task_id, wanted.ref, fetch=not wanted.offline)
+    return request.workbench.checkout_task(
+        wanted.task_id, wanted.ref, fetch=not wanted.offline, expected_tree=request.state
+    )
 
 
 def _fail_as_internal(_request: ToolCall) -> BaseModel:

@@ -89,6 +89,7 @@ def _parse_conflict(text: str, **answer: str) -> ConflictResolution:
 def _show_sync(done: SyncResult, *, with_text: bool) -> None:
     if done.conflicts:
         _show_conflicts(done.conflicts, with_text=with_text)
+        note("answer each: `sandbox task sync TASK --ours CONFLICT`, `--theirs CONFLICT` or `--edited CONFLICT FILE`")
         note(f"{len(done.conflicts)} conflict(s) with {done.onto[:12]}: the task stays as it is")
         return
     word = "up to date with" if done.state.value == "up_to_date" else "synced with"

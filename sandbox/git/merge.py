@@ -1,7 +1,7 @@
 """Three-way merge of trees: objects in, objects out. No worktree, no index on disk, no ref.
 
 Theory. `git merge-tree --write-tree` (git 2.38) merges two commits with the strategy `ort`. It takes the merge base
-from their history, so the three trees are first wrapped in commits of ours: one for the base, and two on top of it. What
+from their history, so the three trees are first wrapped in commits of ours: one for the base, two on top of it. What
 could make it obey the repository is absent: a bare clone has no attributes (no merge driver, no filter, no `union`),
 and its configuration is ours. For a submodule that differs on all three sides it would look for a repository of that
 path, so such a merge is refused before.

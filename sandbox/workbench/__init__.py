@@ -698,12 +698,14 @@ class Workbench:
         resolutions: Sequence[ConflictResolution] = (),
         *,
         fetch: bool = False,
+        expected_tree: str | None = None,
     ) -> SyncResult:
         """Merge a newer base into a task. A merge commit goes on top of its own commits; without any, the branch moves
         and uncommitted changes are merged, after a snapshot. With open conflicts nothing is changed.
 
         `onto`: a branch, which becomes the task's base branch, or a commit of its base branch, which is the default.
         `resolutions`: an answer to each conflict of the sync before. `fetch`: first fetch what is new of the remote.
+        `expected_tree`: refuse if the working state is a different tree.
         Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for an answer to another
         conflict; `conflict`, also for a file in the way or histories without a common commit; `not_found`;
         `invalid_input`; `unsafe_path`; with `fetch`, and in a partial clone, as `create_task`.
@@ -713,9 +715,11 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "sync", arguments, names=names) as done:
             if fetch:
                 self._fetch_for(task_id, f"sandbox task sync {task_id}")
-            return done(use.sync.sync_task(self._services, task_id, onto, resolutions))
+            return done(use.sync.sync_task(self._services, task_id, onto, resolutions, expected_tree))
 
-    def checkout_task(self, task_id: str, ref: str, *, fetch: bool = False) -> CheckoutResult:
+    def checkout_task(
+        self, task_id: str, ref: str, *, fetch: bool = False, expected_tree: str | None = None
+    ) -> CheckoutResult:
         """Move a task without commits of its own to a branch, tag, commit or pull request (`pr/7`) of its repository.
         Uncommitted changes are saved as a snapshot and applied there.
 
@@ -725,7 +729,7 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "checkout", {"ref": ref}, names=[ref]) as done:
             if fetch:
                 self._fetch_for(task_id, f"sandbox task checkout {task_id} {ref}")
-            return done(use.sync.checkout_task(self._services, task_id, ref))
+            return done(use.sync.checkout_task(self._services, task_id, ref, expected_tree))
 
     def _fetch_for(self, task_id: str, command: str) -> None:
         repo_id = records.find_task(self._services.home, task_id).repo_id

@@ -78,8 +78,9 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class TaskBase:
-    """git on the cache clone of a task, and the facts of its base commit, which a sync or checkout changes."""
+    """git on the cache clone of a task, and its base commit with its facts. A sync or checkout changes them."""
 
+    commit: str
     git: Git
     facts: BaseFacts
 
@@ -181,7 +182,8 @@ def _slug(prompt: str) -> str:
 def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
     _, git = services.repositories.open(task.repo_id)
-    return TaskBase(git, load_facts(services.home, services.policies, task.repo_id, git, task.base_commit))
+    facts = load_facts(services.home, services.policies, task.repo_id, git, task.base_commit)
+    return TaskBase(task.base_commit, git, facts)
 
 
 @contextmanager
@@ -203,8 +205,13 @@ def compare_task(
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
+    Raises: `conflict` if the task was moved since then.
     """
     known = task_base or read_base(services, task)
+    if known.commit != task.base_commit:
+        raise SandboxError(
+            ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
+        )
     chosen = read_settings(services.home, task.repo_id, task.profile)
     git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit

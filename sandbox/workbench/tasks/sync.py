@@ -44,7 +44,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
-from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import require_writable_disk
@@ -73,10 +73,14 @@ class _Goal:
 
 
 def sync_task(
-    services: Services, task_id: str, onto: str | None = None, resolutions: Sequence[ConflictResolution] = ()
+    services: Services,
+    task_id: str,
+    onto: str | None = None,
+    resolutions: Sequence[ConflictResolution] = (),
+    expected_tree: str | None = None,
 ) -> SyncResult:
     """Merge a newer base into the task. `onto`: a branch, which becomes the task's base branch, or a commit of its base
-    branch; default: the base branch as of the last fetch.
+    branch; default: the base branch as of the last fetch. `expected_tree`: the working state that was approved.
 
     The task's own commits stay: a merge commit is made on top. Without own commits the branch moves, and uncommitted
     changes are merged. With conflicts that have no resolution the task stays as it is.
@@ -89,6 +93,7 @@ def sync_task(
         goal = _find_sync_goal(git, repository, task, onto)
         _require_usable(services, repository, git, goal)
         with compare_task(services, task) as opened:
+            require_approved_tree(opened, expected_tree)
             if objects.is_ancestor(git, goal.commit, task.head_commit):
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
             return _merge_and_move(services, opened, goal, answers)
@@ -116,11 +121,12 @@ def _merge_and_move(
         return SyncResult(**dict(build_status(after)), state=SyncState.SYNCED, onto=goal.commit, previous=previous)
 
 
-def checkout_task(services: Services, task_id: str, ref: str) -> CheckoutResult:
+def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
     """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
 
-    Uncommitted changes are applied there, after a snapshot. Raises: `conflict`, with the paths, if they do not apply,
-    or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
+    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`, with
+    the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`,
+    `quota_exceeded`.
     """
     with lock_task(services, task_id) as task:
         repository, git = services.repositories.open(task.repo_id)
@@ -128,6 +134,7 @@ def checkout_task(services: Services, task_id: str, ref: str) -> CheckoutResult:
         _require_no_own_commits(git, task, goal)
         _require_usable(services, repository, git, goal)
         with compare_task(services, task) as opened:
+            require_approved_tree(opened, expected_tree)
             require_writable_disk(services.home, task)
             previous = _keep_changes(services, opened)
             ours = previous.tree if previous else objects.tree_of(git, task.head_commit)
@@ -149,6 +156,8 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     name = onto or task.base_branch
     name = repository.default_branch if name == "HEAD" else name
     commit = resolve_commit(git, name, repository.default_branch)
+    if name == task.branch:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "A task cannot be merged with its own branch on the remote")
     if objects.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
         return _Goal(commit, name)
     tip = objects.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
@@ -171,9 +180,10 @@ def _require_mergeable(opened: TaskComparison, *, is_forward: bool) -> None:
     if opened.changes.tree and not is_forward:
         raise SandboxError(
             ErrorCode.DIRTY_WORKSPACE,
-            f"{opened.task.id} has uncommitted changes on top of its commits",
+            f"{opened.task.id} has uncommitted changes, and this sync adds a merge commit",
             details=", ".join(change.path for change in opened.changes.shown[:10]),
-            hint="Commit them, then repeat: a sync adds a merge commit.",
+            hint=f"Commit them, then repeat. `sandbox task checkout {opened.task.id} REF` moves a task without commits "
+            "of its own, and takes its changes along.",
         )
 
 

@@ -91,7 +91,8 @@ def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     """By these names they are about the commit: of another tool that sends, the files would be approved."""
     assert {question.CLEANING, question.PREPARING, *question.SENDING} <= TOOLS.keys()
     reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.input_model.model_fields}
-    assert reaching == question.SENDING | {question.PREPARING, "space_repo_pr_status"}
+    only_fetching = {"space_repo_pr_status", "space_repo_sync", "space_repo_checkout"}
+    assert reaching == question.SENDING | {question.PREPARING, *only_fetching}
 
 
 @GENERATIONS
@@ -287,6 +288,28 @@ def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None
             assert (await failed(client, tool, task_id=absent))["code"] == "not_found"
 
     talk(agent_of(desk), session)
+
+
+def test_a_task_is_synced_and_a_conflict_is_answered_with_its_blobs(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    desk.upstream.write("f", b"theirs\n")
+    tip = desk.upstream.commit()
+
+    async def session(client: Client) -> None:
+        task = desk.task.id
+        found = await ok(client, "space_repo_sync", task_id=task)
+        (conflict,) = found["conflicts"]
+        assert (found["state"], found["onto"], conflict["kind"]) == ("conflicts", tip, "both_modified")
+        answer = {"path": "f", "ours": conflict["ours"]["blob"], "theirs": conflict["theirs"]["blob"]}
+        stale = [{**answer, "ours": answer["theirs"], "take": "ours"}]
+        assert (await failed(client, "space_repo_sync", task_id=task, resolutions=stale))["code"] == "stale_hash"
+        done = await ok(client, "space_repo_sync", task_id=task, resolutions=[{**answer, "content": "both\n"}])
+        assert (done["state"], done["base_commit"]) == ("synced", tip)
+        moved = await ok(client, "space_repo_checkout", task_id=task, ref="HEAD", offline=True)
+        assert [change["path"] for change in moved["changes"]] == ["f"]
+
+    talk(agent_of(desk), session)
+    assert (desk.root / "f").read_bytes() == b"both\n"
 
 
 def test_n21_attacks_on_other_git_servers_for_agents_reach_nothing(desk: Desk, tmp_path: Path) -> None:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from devtools.command import Command
 from sandbox.errors import ErrorCode
+from sandbox.git.log import list_changed_paths
+from sandbox.git.process import Git
 from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState
+from sandbox.workbench.tasks import lifecycle
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
 
@@ -57,6 +61,8 @@ def test_own_commits_stay_below_a_merge_commit(desk: Desk) -> None:
     assert (done.dirty, done.ahead, done.previous) == (False, 2, None)
     assert [file.path for file in desk.workbench.diff(desk.task.id).files] == ["mine"]
     assert (desk.root / "f").read_bytes() == b"zero\none\ntwo\n"
+    git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
+    assert list_changed_paths(git, tip, done.head_commit) == {b"mine"}  # what the merge took over is not new
     desk.write("mine", b"more\n")
     desk.workbench.commit(desk.task.id, "more")
 
@@ -235,3 +241,32 @@ def test_a_task_with_commits_is_not_moved_away_from_them(desk: Desk) -> None:
     tip = advance(desk)
     with refused(ErrorCode.CONFLICT):
         desk.workbench.checkout_task(desk.task.id, tip, fetch=True)
+
+
+def test_a_comparison_with_the_base_from_before_a_move_is_refused(desk: Desk) -> None:
+    services = desk.workbench._services  # the use-cases below the facade
+    stale = lifecycle.read_base(services, desk.task)
+    advance(desk)
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    moved = desk.workbench.task(desk.task.id)
+    with refused(ErrorCode.CONFLICT), lifecycle.compare_task(services, moved, task_base=stale):
+        pass
+    with lifecycle.compare_task(services, moved) as opened:
+        assert not opened.changes.tree
+
+
+def test_the_command_exits_with_four_until_each_conflict_has_an_answer(desk: Desk, tmp_path: Path) -> None:
+    sandbox = Command(desk.home)
+    desk.write("f", b"ours\n")
+    desk.write("run", b"ours\n")
+    desk.upstream.write("run", b"theirs\n")
+    advance(desk, "f", b"theirs\n")
+    listed = sandbox("task", "sync", desk.task.id)
+    assert listed.code == 4
+    named = [line.split(maxsplit=1)[1] for line in listed.stdout.splitlines()]
+    merged = tmp_path / "merged"
+    merged.write_bytes(b"both\n")
+    done = sandbox.ok("task", "sync", desk.task.id, "--edited", named[0], str(merged), "--theirs", named[1])
+    assert (done["state"], done["conflicts"]) == ("synced", [])
+    assert ((desk.root / "f").read_bytes(), (desk.root / "run").read_bytes()) == (b"both\n", b"theirs\n")
+    assert sandbox("task", "sync", desk.task.id, "--ours", "f").code == 2
