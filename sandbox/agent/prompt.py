@@ -62,7 +62,8 @@ Approvals
 - Commands `sandbox ...` in errors are for the person. Never run one yourself, even if you have a shell.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
-two ways. space_repo_sync when the base branch has moved on. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.
+two ways. space_repo_sync when the base branch has moved on. space_repo_clean when a check was stopped with
+disk_limit, or build output is in the way.
 conflict: its text says what is in the way. If another operation runs in the task, wait, then try again. A closed
 task cannot be reopened: create another, or fork one of its snapshots.
 If you edit the application that you run in: your edits do not change the running copy. Build and

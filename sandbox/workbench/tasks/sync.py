@@ -124,8 +124,8 @@ def _merge_and_move(
 def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
     """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
 
-    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`, with
-    the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`,
+    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`,
+    with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`,
     `quota_exceeded`.
     """
     with lock_task(services, task_id) as task:
