@@ -125,8 +125,8 @@ def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str
     """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
 
     Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`,
-    with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`,
-    `quota_exceeded`.
+    with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`,
+    `unsafe_path`, `quota_exceeded`.
     """
     with lock_task(services, task_id) as task:
         repository, git = services.repositories.open(task.repo_id)
