@@ -130,6 +130,7 @@ def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str
     """
     with lock_task(services, task_id) as task:
         repository, git = services.repositories.open(task.repo_id)
+        _require_other_branch(task, ref)
         goal = _Goal(*find_start(services, repository, git, ref))
         _require_no_own_commits(git, task, goal)
         _require_usable(services, repository, git, goal)
@@ -156,8 +157,7 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     name = onto or task.base_branch
     name = repository.default_branch if name == "HEAD" else name
     commit = resolve_commit(git, name, repository.default_branch)
-    if name == task.branch:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "A task cannot be merged with its own branch on the remote")
+    _require_other_branch(task, name)
     if objects.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
         return _Goal(commit, name)
     tip = objects.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
@@ -168,6 +168,16 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
         f"'{name[:100]}' is not a branch, and not a commit of the task's base branch '{task.base_branch}'",
         hint="Name a branch to merge with: it becomes the task's base branch.",
     )
+
+
+def _require_other_branch(task: Task, name: str) -> None:
+    """On top of itself the task would have no changes to show. Raises: `invalid_input`."""
+    if name == task.branch:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A task cannot start from its own branch on the remote",
+            hint="`sandbox task restore TASK head` undoes uncommitted changes.",
+        )
 
 
 def _require_usable(services: Services, repository: Repository, git: Git, goal: _Goal) -> None:

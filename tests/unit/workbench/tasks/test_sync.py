@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sandbox.errors import ErrorCode
 from sandbox.git.log import list_changed_paths
 from sandbox.git.process import Git
 from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState
+from sandbox.workbench import Workbench
 from sandbox.workbench.tasks import lifecycle
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
@@ -50,6 +52,22 @@ def test_uncommitted_changes_are_merged_with_the_newer_base_and_the_state_before
     text = desk.workbench.diff(desk.task.id).text
     assert "+three" in text
     assert "zero" not in [line[1:] for line in text.splitlines() if line[:1] in "+-"]
+
+
+def test_a_plain_worktree_is_synced_as_well(desk: Desk) -> None:
+    """The others are overlays where the host allows it."""
+    settings = {"workspaces": {"worktree": "plain"}}
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    with Workbench(desk.home, environ=environ, settings=settings, allow_file=True) as plain:
+        task = plain.create_task(desk.repo_id)
+        root = desk.worktree(task)
+        (root / "f").write_bytes(b"one\ntwo\nthree\n")
+        (root / "kept.log").write_bytes(b"ignored")
+        tip = advance(desk)
+        done = plain.sync_task(task.id, fetch=True)
+        assert (done.base_commit, [c.path for c in done.changes]) == (tip, ["f"])
+        assert (root / "f").read_bytes() == b"zero\none\ntwo\nthree\n"
+        assert (root / "kept.log").read_bytes() == b"ignored"
 
 
 def test_own_commits_stay_below_a_merge_commit(desk: Desk) -> None:
@@ -195,6 +213,10 @@ def test_a_sync_after_a_push_is_pushed_without_force(desk: Desk) -> None:
     done = desk.workbench.sync_task(desk.task.id, fetch=True)
     sent = desk.workbench.push(desk.task.id)
     assert (sent.commit, sent.forced) == (done.head_commit, False)
+    desk.workbench.update_repository(desk.repo_id)
+    for move in (desk.workbench.sync_task, desk.workbench.checkout_task):
+        with refused(ErrorCode.INVALID_INPUT):
+            move(desk.task.id, desk.task.branch)
     desk.workbench.close_task(desk.task.id, delete_worktree=True)
     assert not [ref for ref in desk.refs() if desk.task.id in ref and "/remotes/" not in ref]
 
