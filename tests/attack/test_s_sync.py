@@ -16,7 +16,7 @@ from sandbox.models import SyncState
 from sandbox.workspaces.person_directory import plan_writes
 from tests.attack.arena import Arena, refused
 
-pytestmark = [pytest.mark.must, pytest.mark.one_git]
+pytestmark = pytest.mark.must
 
 
 def publish(arena: Arena, change: Callable[[Path], None], name: str = "base") -> str:
@@ -59,6 +59,7 @@ def test_s71_merge_drivers_and_filters_that_a_base_names_do_not_run(arena: Arena
     assert arena.marks() == set()
 
 
+@pytest.mark.one_git
 def test_s71_a_directory_that_becomes_a_link_and_back_leads_no_write_outside(arena: Arena) -> None:
     """Control: opening the name for writing hits the host's file."""
 
@@ -84,6 +85,7 @@ def test_s71_a_directory_that_becomes_a_link_and_back_leads_no_write_outside(are
     assert (arena.worktree / "d" / "f").read_text() == "of the base\n"
 
 
+@pytest.mark.one_git
 def test_s71_a_base_past_the_limits_of_a_checkout_is_refused_before_anything_changes(arena: Arena) -> None:
     """Control: the remote accepts it, and a fetch brings it."""
     plumbing = Plumbing(arena, arena.remote)
@@ -101,6 +103,7 @@ def test_s71_a_base_past_the_limits_of_a_checkout_is_refused_before_anything_cha
     assert not arena.workbench.status(arena.task.id).dirty
 
 
+@pytest.mark.one_git
 def test_s72_a_checkout_that_commands_git_runs_nothing_when_a_result_is_written(arena: Arena) -> None:
     """Control: plain git in it runs the payloads."""
     target = plain_clone(arena)
@@ -118,6 +121,7 @@ def test_s72_a_checkout_that_commands_git_runs_nothing_when_a_result_is_written(
     assert arena.marks() == set()
 
 
+@pytest.mark.one_git
 def test_s72_links_of_a_checkout_lead_no_write_outside(arena: Arena) -> None:
     """Control: opening the names for writing hits the host's files."""
     target = plain_clone(arena)
@@ -144,6 +148,7 @@ LEAVING = (b"/etc/passwd", b"../outside/f", b"d/../../outside/f", b".git/config"
 OF_GIT = (b".git", b".GIT", b"git~1", b"..", ".g\u200cit".encode())
 
 
+@pytest.mark.one_git
 def test_s72_no_link_that_leads_out_and_no_name_of_git_is_written_into_a_checkout(arena: Arena) -> None:
     """Control: a link inside it and a plain name are planned."""
     plumbing, git = Plumbing(arena, arena.cache), Git(arena.cache)
