@@ -390,7 +390,8 @@ _ROWS = (
         "space_repo_sync", Preset.EDIT, _WRITE, inputs.SyncInput, models.SyncResult, _sync,
         "Merge the newest base into the task; changes are kept as a snapshot first. With state 'conflicts' the task "
         "is as before: repeat with one resolution for each conflict.",
-        cut_fields=("conflicts.merged", "changes", "rejected"),
+        cut_fields=("conflicts.merged", "changes", "rejected", "conflicts"),
+        cut_hint="The next call lists the conflicts that have no resolution yet.",
         journal="sync", command="task sync", open_world=True,
     ),
     Tool(

@@ -7,7 +7,7 @@ snapshot first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,8 +50,8 @@ from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import restore_tree
 
-MERGED_BYTES = 16 * 1024
-"""A longer text with conflict markers is not part of an answer."""
+MERGED_BYTES, MERGED_TEXTS = 16 * 1024, 50
+"""Longer and further texts with conflict markers are not part of an answer: each costs two git commands."""
 
 _KINDS = {
     (True, True, True): ConflictKind.BOTH_MODIFIED,
@@ -91,28 +91,31 @@ def sync_task(
     with lock_task(services, task_id) as task:
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
+        base = find_merge_base(git, task.head_commit, goal.commit)
         _require_usable(services, repository, git, goal)
+        fetch_whole_tree(services, repository, git, base)
         with compare_task(services, task) as opened:
             require_approved_tree(opened, expected_tree)
             if objects.is_ancestor(git, goal.commit, task.head_commit):
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
-            return _merge_and_move(services, opened, goal, answers)
+            return _merge_and_move(services, opened, (base, goal), answers)
 
 
 def _merge_and_move(
-    services: Services, opened: TaskComparison, goal: _Goal, answers: Mapping[bytes, ConflictResolution]
+    services: Services, opened: TaskComparison, between: tuple[str, _Goal], answers: Mapping[bytes, ConflictResolution]
 ) -> SyncResult:
+    """`between`: the merge base, and the goal."""
     task, git = opened.task, opened.git
+    base, goal = between
     is_forward = objects.is_ancestor(git, task.head_commit, goal.commit)
     _require_mergeable(opened, is_forward=is_forward)
     previous = _keep_changes(services, opened)
     ours = previous.tree if previous else objects.tree_of(git, task.head_commit)
-    base = find_merge_base(git, task.head_commit, goal.commit)
     with services.disk.admit(Writer.COMMIT, demand_of_difference(git, base, goal.commit)), store_objects(git):
         merge = merge_trees(git, base, ours, goal.commit)
         tree, open_conflicts = _resolve(services, task, git, merge, answers)
         if open_conflicts:
-            shown = tuple(_show_conflict(git, merge, conflict) for conflict in open_conflicts)
+            shown = tuple(_show_conflicts(git, merge, open_conflicts))
             status = dict(build_status(opened))
             return SyncResult(**status, state=SyncState.CONFLICTS, onto=goal.commit, previous=previous, conflicts=shown)
         head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
@@ -287,21 +290,26 @@ def _choose(
     return conflict.ours if answer.take == "ours" else conflict.theirs
 
 
-def _show_conflict(git: Git, merge: TreeMerge, conflict: TreeConflict) -> MergeConflict:
-    kind = _KINDS.get(
-        (conflict.base is not None, conflict.ours is not None, conflict.theirs is not None), ConflictKind.BOTH_MODIFIED
-    )
-    base, ours, theirs = (
-        side and ConflictSide(mode=side.mode, blob=side.oid) for side in (conflict.base, conflict.ours, conflict.theirs)
-    )
-    return MergeConflict(
-        path=show_path(conflict.path),
-        kind=ConflictKind.FILE_OR_DIRECTORY if conflict.is_structural else kind,
-        base=base,
-        ours=ours,
-        theirs=theirs,
-        merged=_read_merged_text(git, merge, conflict) if ours and theirs else None,
-    )
+def _show_conflicts(git: Git, merge: TreeMerge, conflicts: Sequence[TreeConflict]) -> Iterator[MergeConflict]:
+    for number, conflict in enumerate(conflicts):
+        base, ours, theirs = (
+            side and ConflictSide(mode=side.mode, blob=side.oid)
+            for side in (conflict.base, conflict.ours, conflict.theirs)
+        )
+        yield MergeConflict(
+            path=show_path(conflict.path),
+            kind=_find_kind(conflict),
+            base=base,
+            ours=ours,
+            theirs=theirs,
+            merged=_read_merged_text(git, merge, conflict) if ours and theirs and number < MERGED_TEXTS else None,
+        )
+
+
+def _find_kind(conflict: TreeConflict) -> ConflictKind:
+    if conflict.is_structural:
+        return ConflictKind.FILE_OR_DIRECTORY
+    return _KINDS[conflict.base is not None, conflict.ours is not None, conflict.theirs is not None]
 
 
 def _read_merged_text(git: Git, merge: TreeMerge, conflict: TreeConflict) -> str | None:
