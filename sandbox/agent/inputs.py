@@ -196,13 +196,11 @@ class RestoreInput(Input):
     snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
 
 
-ConflictBlob = Annotated[
-    ObjectId | None, Field(description="The blob in the conflict; null if the side has no such path.")
-]
+ConflictBlob = Annotated[ObjectId | None, Field(description="Its blob in the conflict, or null.")]
 
 
 class ResolutionInput(Input):
-    path: Path
+    path: Annotated[str, Field(max_length=4096)]
     ours: ConflictBlob
     theirs: ConflictBlob
     take: Literal["ours", "theirs"] | None = Field(None, description="Either this or content.")

@@ -20,6 +20,7 @@ _NULL = {"type": "null"}
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The input schema of a tool, with the field descriptions."""
     schema = model.model_json_schema()
+    schema = _inline_shapes(schema, schema.pop("$defs", {}))
     fields = {name: _strip_keys(field) for name, field in schema.pop("properties", {}).items()}
     return {**_strip_keys(schema), "properties": fields}
 
@@ -30,6 +31,17 @@ def result_schema(model: type[BaseModel]) -> dict[str, Any]:
     shapes = schema.get("$defs", {})
     fields = {name: _outline(field, shapes) for name, field in schema.get("properties", {}).items()}
     return {"type": "object", "properties": fields, "required": schema.get("required", [])}
+
+
+def _inline_shapes(value: Any, shapes: Mapping[str, Any]) -> Any:
+    """Put a nested model in the place of the reference to it."""
+    if isinstance(value, list):
+        return [_inline_shapes(entry, shapes) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inline_shapes(shapes[value["$ref"].rpartition("/")[2]], shapes)
+    return {key: _inline_shapes(entry, shapes) for key, entry in value.items()}
 
 
 def _strip_keys(schema: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +56,8 @@ def _strip_keys(schema: dict[str, Any]) -> dict[str, Any]:
         rest["additionalProperties"] = _strip_keys(more)
     if isinstance(items := rest.get("items"), dict):
         rest["items"] = _strip_keys(items)
+    if "properties" in rest:  # of a nested model
+        rest["properties"] = {name: _strip_keys(field) for name, field in rest["properties"].items()}
     return rest | ({"description": schema["description"]} if "description" in schema else {})
 
 

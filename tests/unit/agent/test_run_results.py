@@ -32,7 +32,7 @@ from sandbox.models import (
     Verification,
 )
 
-TOKENS = 8_100
+TOKENS = 8_750
 """`tools/list`: 9,000 at most (DESIGN, section 9), less what the next tools need."""
 
 FIRST = ["verdict", "failures", "exit_code", "stdout_tail", "stdout_shown_from_byte"]
