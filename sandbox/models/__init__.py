@@ -45,10 +45,17 @@ if TYPE_CHECKING:
     from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
     from sandbox.models.policies import PolicyRule
-    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
+    from sandbox.models.repositories import (
+        ChosenProject,
+        ChosenSettings,
+        CloneResult,
+        RemoveResult,
+        Repository,
+        RepositoryUpdate,
+    )
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -106,6 +113,7 @@ __all__ = [
     "CheckId",
     "CheckParameter",
     "CheckRun",
+    "ChosenProject",
     "ChosenSettings",
     "CiCheck",
     "CiState",
@@ -157,6 +165,7 @@ __all__ = [
     "ProbeLevel",
     "ProfileCandidate",
     "ProfileCandidates",
+    "ProjectCandidate",
     "PullRequest",
     "PullRequestCommit",
     "PullRequestStatus",
@@ -237,10 +246,10 @@ _MODULES = {
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
     "policies": "PolicyRule",
-    "profile_candidates": "ProfileCandidate ProfileCandidates",
+    "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "remarks": "Remark RemarkKind",
-    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
+    "repositories": "ChosenProject ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
