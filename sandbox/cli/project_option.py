@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import click
 
+_NAME = re.compile("[a-z0-9][a-z0-9_-]{0,39}")
 PROJECT_METAVAR = "NAME=FOLDER[:PROFILE]"
 
 
@@ -19,6 +21,11 @@ def parse_projects(texts: Iterable[str]) -> dict[str, dict[str, str]]:
             name = folder.strip("/").rpartition("/")[2]
         if not name or not folder:
             raise click.UsageError(f"'{text[:80]}' is not {PROJECT_METAVAR}, such as api=services/api.")
+        name = name if equals else name.lower()
+        if not _NAME.fullmatch(name):
+            raise click.UsageError(
+                f"'{name[:40]}' cannot name a project: a name has a-z, 0-9, - and _. Write {PROJECT_METAVAR}."
+            )
         if name in found:
             raise click.UsageError(f"Two projects are named '{name[:40]}'.")
         found[name] = {"subpath": folder, "profile": profile}

@@ -14,6 +14,7 @@ from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
 from sandbox.models import CloneResult, RemoveResult, Repository, RepositoryUpdate
+from sandbox.profiles import GENERIC
 from sandbox.text import neutralise, one_line
 
 
@@ -49,7 +50,8 @@ def _show(repository: Repository) -> None:
     click.echo(f"  remote   {repository.remote_url}")
     click.echo(f"  branch   {repository.default_branch}")
     chosen = repository.settings
-    click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
+    if not chosen.projects or repository.profile != GENERIC:
+        click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
     for name, value in (("subpath", chosen.subpath), ("image", chosen.image)):
         if value:
             click.echo(f"  {name:<8} {one_line(value)}")
@@ -113,8 +115,14 @@ def list_(invocation: Invocation) -> None:
     """List registered repositories."""
     with invocation.workbench() as workbench:
         found = workbench.repositories()
-    rows = [[r.id, r.profile, r.default_branch, r.remote_url] for r in found]
+    rows = [[r.id, _describe_profiles(r), r.default_branch, r.remote_url] for r in found]
     invocation.emit({"repositories": found}, lambda: show_table(["REPOSITORY", "PROFILE", "BRANCH", "REMOTE"], rows))
+
+
+def _describe_profiles(repository: Repository) -> str:
+    """The profile, and the names of projects; `generic` only if there is no project."""
+    names = list(repository.settings.projects)
+    return ", ".join(names if names and repository.profile == GENERIC else [repository.profile, *names])
 
 
 @repo.command()

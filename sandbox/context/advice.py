@@ -117,13 +117,12 @@ def _below(facts: SeenFacts) -> Iterator[Remark]:
     chosen = choose_projects(facts.below)
     options = " ".join(f"--project {name}={folder}" for name, folder in chosen.items()) or "--project NAME=FOLDER"
     always = f"--subpath {next(iter(facts.below))}" if len(chosen) == 1 == len(facts.below) else options
-    once = (
-        f"To check {'it' if len(chosen) == 1 else 'them'} now: `sandbox run {_show_remote(facts.remote_url)} {options}`"
-    )
+    now = f"To check {'it' if len(facts.below) == 1 else 'them'} now"
     yield Remark(
         kind=RemarkKind.BELOW,
         seen=f"{which}: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",
-        remedy=f"{once}; always: `sandbox repo set {facts.repo_id} {always}`",
+        remedy=f"{now}: `sandbox run {_show_remote(facts.remote_url)} {options}`; the operator keeps that with "
+        f"`sandbox repo set {facts.repo_id} {always}`",
     )
 
 
