@@ -150,8 +150,6 @@ def test_the_command_line_declares_shows_and_takes_back(desk: Desk) -> None:
     assert sandbox.ok("repo", "set", desk.repo_id, "--no-project", "front")["repository"]["settings"]["projects"] == {
         "api": {"subpath": "services/api", "profile": ""}
     }
-    for wrong in (("--project", "="), ("--project", "Api=web"), ("--project", "a=web", "--project", "a=web")):
-        assert sandbox("repo", "set", desk.repo_id, *wrong).code == 2
     detected = sandbox("profiles", "detect", str(desk.upstream.root))
     assert "api: used, make in services/api/" in detected.stdout
     assert "web/: not used, node (build, test)" in detected.stdout
