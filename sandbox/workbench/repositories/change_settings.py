@@ -62,19 +62,23 @@ def merge_settings(before: ChosenSettings, values: Mapping[str, object]) -> Chos
     """The settings with these values; tables are merged by name. Raises: `invalid_input`, `unsafe_path`."""
     merged = before.model_dump()
     for name, value in values.items():
-        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, Mapping) else value
+        table = merged.get(name)
+        merged[name] = {**table, **value} if isinstance(value, Mapping) and isinstance(table, dict) else value
     try:
-        for place in (merged, *merged["projects"].values()):
-            place["subpath"] = _parse_folder(place.get("subpath", ""))
-        Limits.model_validate(merged["limits"])
-        return ChosenSettings.model_validate(merged)
-    except (ValidationError, KeyError) as error:
+        chosen = ChosenSettings.model_validate(merged)
+        Limits.model_validate(chosen.limits)
+    except ValidationError as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "A setting of the repository cannot be used",
-            details=describe_errors(error) if isinstance(error, ValidationError) else str(error),
+            details=describe_errors(error),
             hint="docs/profiles.md lists the settings and limits.",
         ) from error
+    projects = {
+        name: project.model_copy(update={"subpath": _parse_folder(project.subpath)})
+        for name, project in chosen.projects.items()
+    }
+    return chosen.model_copy(update={"subpath": _parse_folder(chosen.subpath), "projects": projects})
 
 
 def _parse_folder(text: str) -> str:

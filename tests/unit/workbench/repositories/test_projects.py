@@ -120,10 +120,11 @@ def test_a_verdict_is_bound_to_folder_and_profile(desk: Desk, other: dict[str, s
         ({"subpath": "web", "profile": "nod"}, ErrorCode.NOT_FOUND),
         ({"subpath": "../web"}, ErrorCode.UNSAFE_PATH),
         ({"subpath": "web", "network": "yes"}, ErrorCode.INVALID_INPUT),
+        ("web", ErrorCode.INVALID_INPUT),
     ],
     ids=str,
 )
-def test_a_project_that_cannot_be_checked_is_refused(desk: Desk, project: dict[str, str], code: ErrorCode) -> None:
+def test_a_project_that_cannot_be_checked_is_refused(desk: Desk, project: object, code: ErrorCode) -> None:
     with refused(code):
         desk.workbench.set_repository(desk.repo_id, {"projects": {"api": project}})
     assert desk.workbench.repository(desk.repo_id).settings == ChosenSettings()
