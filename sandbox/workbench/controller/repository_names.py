@@ -52,11 +52,11 @@ def _find_by_place(known: tuple[Repository, ...], remotes: RemoteConnector, name
     identity = (remote.hostname, remote.owner, remote.name)
     found = [r.id for r in known if identity == (r.hostname, r.owner, r.name)]
     if not found:
+        where = remote.url.removeprefix("file://")  # not the given text, which may hold a secret
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"The repository of '{name[:100]}' is not registered",
-            details=remote.url,
-            hint=f"`sandbox repo clone {name[:100]}` adds it; `sandbox repo list` shows all.",
+            f"The repository {where} is not registered",
+            hint=f"`sandbox repo clone {where}` adds it; `sandbox repo list` shows all.",
         )
     return found[0]
 

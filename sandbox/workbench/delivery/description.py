@@ -106,9 +106,10 @@ def _reproduce_command(
     facts = load_facts(services.home, services.policies, task.repo_id, git, task.head_commit)
     if task.profile or choose_profile(services.policies, facts, chosen).name != profile.name:
         words += ["--profile", profile.name]
-    for part in profile.project_parts:
-        folder = chosen.projects[part.project_name].subpath or "."
-        words += ["--project", f"{part.project_name}={folder}:{part.name}"]
+    used = {part.project_name: part.name for part in profile.project_parts}
+    for name, project in chosen.projects.items():
+        if name in used:
+            words += ["--project", f"{name}={project.subpath or '.'}:{used[name]}"]
     runtimes = {setup.runtime for setup in setups.values()} - {ContainerSettings().runtime}
     if len(runtimes) == 1:
         words += ["--runtime", *runtimes]
