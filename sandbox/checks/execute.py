@@ -190,7 +190,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = read_report(directories.report)
+        report = read_report(directories.report, check.cwd)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,

@@ -117,8 +117,9 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
 
     `owner_id`: the repository, for runs that belong to no task.
     """
+    width = max((len(run.check_id) for run in runs), default=0)
     for run in runs:
-        click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
+        click.echo(f"  {run.check_id:<{max(10, width)}} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
         for line in explain(run):
             click.echo(add_home(f"      {line}"))
         if run.verdict is not Verdict.PASSED:

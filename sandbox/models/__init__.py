@@ -56,10 +56,17 @@ if TYPE_CHECKING:
         SyncState,
     )
     from sandbox.models.policies import PolicyRule
-    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
+    from sandbox.models.repositories import (
+        ChosenProject,
+        ChosenSettings,
+        CloneResult,
+        RemoveResult,
+        Repository,
+        RepositoryUpdate,
+    )
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -120,6 +127,7 @@ __all__ = [
     "CheckParameter",
     "CheckRun",
     "CheckoutResult",
+    "ChosenProject",
     "ChosenSettings",
     "CiCheck",
     "CiState",
@@ -175,6 +183,7 @@ __all__ = [
     "ProbeLevel",
     "ProfileCandidate",
     "ProfileCandidates",
+    "ProjectCandidate",
     "PullRequest",
     "PullRequestCommit",
     "PullRequestStatus",
@@ -259,10 +268,10 @@ _MODULES = {
     "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
     "SyncResult SyncState",
     "policies": "PolicyRule",
-    "profile_candidates": "ProfileCandidate ProfileCandidates",
+    "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "remarks": "Remark RemarkKind",
-    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
+    "repositories": "ChosenProject ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",

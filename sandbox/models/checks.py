@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from sandbox.models.ids import CheckId
+from sandbox.models.ids import CheckId, SimpleName
 from sandbox.models.model import Model
 
 
@@ -53,7 +53,7 @@ class CheckParameter(Model):
     them.
     """
 
-    name: CheckId
+    name: SimpleName
     pattern: str = Field(min_length=1, max_length=500)
     many: bool = False
     default: tuple[str, ...] = ()

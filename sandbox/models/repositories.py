@@ -7,17 +7,28 @@ from datetime import datetime
 from pydantic import Field
 
 from sandbox.models.context import Context
-from sandbox.models.ids import ObjectId, RepoId
+from sandbox.models.ids import ObjectId, RepoId, SimpleName
 from sandbox.models.model import Model
 from sandbox.models.remarks import Remark
 from sandbox.models.words import Host
 
 
+class ChosenProject(Model):
+    """One of several projects of a repository. `subpath`: its folder, '' for the top; its checks run there.
+
+    `profile`: '' as the folder matches.
+    """
+
+    subpath: str = ""
+    profile: str = ""
+
+
 class ChosenSettings(Model):
     """What the operator chose for one repository. '' and missing names: as detected, and as the profile says.
 
-    `subpath`: the folder that holds the project; its checks run there. `limits`, `env`: of all checks of the
-    repository. Values of `env` are not secret.
+    `subpath`: the folder that holds the project; its checks run there. `limits`, `env`, `image`: of all checks of the
+    repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
+    check `test` of the project `api` is named `api.test`.
     """
 
     profile: str = ""
@@ -25,6 +36,13 @@ class ChosenSettings(Model):
     subpath: str = ""
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
+    projects: dict[SimpleName, ChosenProject] = Field(default_factory=dict, max_length=32)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that hold projects, each once, without the top."""
+        named = (self.subpath, *(project.subpath for project in self.projects.values()))
+        return tuple(dict.fromkeys(folder for folder in named if folder))
 
 
 class Repository(Model):

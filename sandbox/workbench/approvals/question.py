@@ -116,7 +116,7 @@ def _package_lines(services: Services, task: Task) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them."""
     tree = find_last_tree(services, task)
     lines = []
-    for rule in load_task_profile(services, task).layers:
+    for rule in (rule for part in load_task_profile(services, task).parts for rule in part.layers):
         plan = plan_layer(tree.git, tree.tree, rule)
         if plan is None:
             continue
@@ -133,7 +133,7 @@ def _verification_line(services: Services, task: Task) -> str:
     """Whether all checks passed on the commit in clean rooms."""
     tree_gate = gate.TreeGate(services, task)
     if not tree_gate.profile.checks:
-        return f"verified: no, the profile '{tree_gate.profile.name}' has no checks"
+        return f"verified: no, the profile '{tree_gate.profile.full_name}' has no checks"
     known = tree_gate.try_verdicts()
     if known.unknown:
         return f"verified: unknown ({known.unknown})"

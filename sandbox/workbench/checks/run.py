@@ -223,19 +223,21 @@ def order_checks(
     """
     known = [c.id for c in profile.checks]
     if not known:
-        error = no_checks_error(profile.name, advise())
+        error = no_checks_error(profile.full_name, advise())
         if not check_ids:
             raise error
-        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.name}' has none"
+        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.full_name}' has none"
         raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
-            hint = f"The checks are defined by the profile '{profile.name}'."
+            hint = f"The checks are defined by the profile '{profile.full_name}'."
             hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
             raise not_found_error("check", name, known, hint)
     if not check_ids:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
+            ErrorCode.INVALID_INPUT,
+            "No check was named",
+            hint=f"The profile '{profile.full_name}' has: {', '.join(known)}.",
         )
     if arguments and len(check_ids) > 1:
         raise SandboxError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
@@ -11,6 +11,7 @@ from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Check, CheckRun, Task, Verdict
+from sandbox.profiles import project_of
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
@@ -53,21 +54,23 @@ def run_checks(
         lambda: advise(services, task.repo_id, base.facts, profile),
         arguments,
     )
-    setup = resolve_guest_setup(services, profile, watch.building)
-    setup = add_layers(services, setup, profile, find_last_tree(services, task), watch)
-    recorder = running.build_task_recorder(services, setup, task_id)
-    with hold_layers(services, setup), lock_task(services, task) as task:
+    setups, tree = {}, find_last_tree(services, task)
+    for part in profile.parts_of(checks):
+        setup = resolve_guest_setup(services, part, watch.building)
+        setups[part.project_name] = add_layers(services, setup, part, tree, watch)
+    recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
+    with hold_layers(services, *setups.values()), lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]
-        return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
+        return tuple(_run_in_task(services, task, base, recorders, list(zip(ids, checks, strict=True)), watch))
 
 
 def _run_in_task(
     services: Services,
     task: Task,
     base: TaskBase,
-    recorder: Recorder,
+    recorders: Mapping[str, Recorder],
     checks: Sequence[tuple[str, Check]],
     watch: Watch,
 ) -> Iterator[CheckRun]:
@@ -83,6 +86,7 @@ def _run_in_task(
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
+            recorder = recorders[project_of(check.id)]
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
         settle_disk(opened.site.layers)

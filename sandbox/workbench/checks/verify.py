@@ -10,7 +10,15 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, UncommittedChanges, Verification
+from sandbox.models import (
+    Check,
+    CheckRun,
+    ChosenSettings,
+    PullRequestCommit,
+    RunSummary,
+    UncommittedChanges,
+    Verification,
+)
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
@@ -22,6 +30,7 @@ from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.change_settings import merge_settings
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
@@ -30,9 +39,15 @@ from sandbox.workbench.repositories.clone import (
     update_cache,
     whole_tree_of,
 )
-from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
+from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
-from sandbox.workbench.repositories.repository_settings import choose_profile, find_profile, read_settings
+from sandbox.workbench.repositories.repository_settings import (
+    add_projects,
+    choose_profile,
+    find_profile,
+    read_settings,
+    require_folders,
+)
 from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
@@ -90,12 +105,16 @@ def run_url(
     url, ref = url_and_ref
     updated = update_cache(services, url)
     repository = updated.repository
-    with _open_source(services, updated, ref, include_changes=options.include_changes) as found:
+    chosen = read_settings(services.home, repository.id, profile_name)
+    if options.projects is not None:
+        chosen = merge_settings(chosen.model_copy(update={"projects": {}}), {"projects": options.projects})
+    with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
         facts, uncommitted = found.facts, found.uncommitted
+        require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
         profile = (
-            _choose_named(services, repository.id, facts, profile_name)
+            _choose_named(services, repository.id, facts, chosen)
             if profile_name
-            else profile_from_facts(services, repository.id, facts)
+            else profile_with_settings(services, repository.id, facts, chosen, strict=options.projects is None)
         )
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
@@ -108,7 +127,7 @@ def run_url(
         repository=repository,
         ref=ref,
         commit=found.commit,
-        profile=profile.name,
+        profile=profile.full_name,
         runs=runs,
         verified=_is_verified(runs, checks),
         tree=found.tree,
@@ -120,15 +139,15 @@ def run_url(
 
 @contextmanager
 def _open_source(
-    services: Services, updated: UpdatedRepository, ref: str, *, include_changes: bool
+    services: Services, updated: UpdatedRepository, ref: str, chosen: ChosenSettings, *, include_changes: bool
 ) -> Iterator[_Verified]:
     commit = fetch_commit(services, updated, ref)
     tree = whole_tree_of(services, updated, commit)
     if include_changes:
-        with build_directory_tree(services, updated, ref, commit) as built:
+        with build_directory_tree(services, updated, ref, commit, chosen) as built:
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
-        facts = _load_facts(services, updated, commit)
+        facts = _load_facts(services, updated, commit, chosen)
         uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
         yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
@@ -141,16 +160,18 @@ def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit
     return PullRequestCommit(number=wanted.number, merged=wanted.merged, author=author, subject=subject)
 
 
-def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
+def _load_facts(services: Services, updated: UpdatedRepository, commit: str, chosen: ChosenSettings) -> BaseFacts:
     """The facts of a commit; for the head, those that `update_cache` has read."""
-    if commit == updated.default_head.commit:
+    if commit == updated.default_head.commit and updated.facts.below.keys() >= set(chosen.folders):
         return updated.facts
-    return load_facts(services.home, services.policies, updated.repository.id, updated.git, commit)
+    repo_id = updated.repository.id
+    return load_facts(services.home, services.policies, repo_id, updated.git, commit, chosen.folders)
 
 
-def _choose_named(services: Services, repo_id: str, facts: BaseFacts, name: str) -> Profile:
-    """The profile that the caller named, without checks that the repository suggests."""
-    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+def _choose_named(services: Services, repo_id: str, facts: BaseFacts, chosen: ChosenSettings) -> Profile:
+    """The profile that the caller named, and the projects, without checks that the repository suggests."""
+    top = choose_profile(services.policies, facts, chosen)
+    profile = add_projects(services.policies, facts, chosen, top)
     return apply_overrides(services.settings, repo_id, profile, strict=False)
 
 

@@ -56,9 +56,18 @@ _ResultT = TypeVar("_ResultT")
 
 
 def locate(remotes: RemoteConnector, url: str) -> str:
-    """The URL of the repository that contains a directory of this host; any other URL unchanged."""
+    """The URL of the repository that contains a directory of this host; any other URL unchanged.
+
+    Raises: `invalid_input` for a path where nothing is.
+    """
     path = local_path_of(remotes.parse(url))
     try:
+        if path and not path.exists():
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"There is no directory {path}",
+                hint="Name a directory of a git repository, or the URL of one.",
+            )
         enclosing = path and find_enclosing_repository(path)
     except OSError:
         return url

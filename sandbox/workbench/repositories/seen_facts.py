@@ -7,7 +7,7 @@ from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_matches, find_near_profiles
-from sandbox.store.records import find_task
+from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
@@ -17,7 +17,11 @@ from sandbox.workspaces.base_facts import BaseFacts
 
 
 def advise(
-    services: Services, repo_id: str, facts: BaseFacts, profile: Profile, local_changes: int = 0
+    services: Services,
+    repo_id: str,
+    facts: BaseFacts,
+    profile: Profile,
+    local_changes: int = 0,
 ) -> tuple[Remark, ...]:
     """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given."""
     profiles, suggested = services.policies.profiles, facts.marker(SUGGESTIONS)
@@ -30,7 +34,8 @@ def advise(
             has_checks=bool(profile.checks),
             manifests=facts.manifests,
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
-            below=_match_folders(services, facts),
+            remote_url=find_repository(services.home, repo_id).remote_url,
+            below={folder: found.name for folder, found in match_folders(services, facts).items()},
             suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
             packages={
                 part.path: part.packages
@@ -58,11 +63,11 @@ def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
     return advise(services, repo_id, facts, profile_from_facts(services, repo_id, facts, name))
 
 
-def _match_folders(services: Services, facts: BaseFacts) -> dict[str, str]:
+def match_folders(services: Services, facts: BaseFacts) -> dict[str, Profile]:
     """The profile with checks that each folder matches by itself."""
     found = {}
     for folder in sorted(facts.below):
         matches = find_matches(services.policies.profiles, facts.markers_in(folder))
         if matches and matches[0].profile.checks:
-            found[folder] = matches[0].profile.name
+            found[folder] = matches[0].profile
     return found
