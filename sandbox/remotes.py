@@ -255,6 +255,27 @@ def _parse_path(text: str, *, allow_file: bool) -> Remote:
     return Remote("file", "local", None, None, digest, name, f"file://{quote(str(resolved))}", Host.UNKNOWN)
 
 
+def resolve_relative_url(parent: Remote, text: str) -> str:
+    """The URL of a submodule: one that begins with `./` or `../` is relative to its parent's (gitsubmodules(7)). Pure.
+
+    Raises: `invalid_input` for one that leaves the parent's host.
+    """
+    if not text.startswith(("./", "../")):
+        return text
+    match = re.match(r"[a-z]+://[^/]*/|[^/:]+:/?", parent.url)
+    start = match[0] if match else ""
+    path = parent.url[len(start) :].strip("/")
+    segments = (path.removesuffix(".git") if parent.protocol.startswith("http") else path).split("/")  # `.git` is ours
+    for step in text.split("/"):
+        if step == ".." and not segments:
+            raise _invalid_url("This relative repository URL leaves the host of its parent")
+        if step == "..":
+            segments.pop()
+        elif step not in {"", "."}:
+            segments.append(step)
+    return start + "/".join(segments)
+
+
 def _resolve_dots(parts: tuple[str, ...]) -> list[str]:
     kept: list[str] = []
     for part in parts:

@@ -51,6 +51,10 @@ def _show(repository: Repository) -> None:
     for name, value in (("subpath", chosen.subpath), ("image", chosen.image)):
         if value:
             click.echo(f"  {name:<8} {one_line(value)}")
+    if chosen.git_facts != "auto":
+        click.echo(f"  git      facts of the commit: {chosen.git_facts}")
+    for url in chosen.submodules:
+        click.echo(f"  submodule {one_line(url)}")
     for name, limit in chosen.limits.items():
         click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
     for name, value in chosen.env.items():
@@ -157,11 +161,17 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "--limit", "limits", multiple=True, metavar="NAME=N", help="Limit of every check, such as tmp_bytes=2G. Repeatable."
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
+@click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option(
+    "--git-facts",
+    type=click.Choice(["auto", "always", "never"]),
+    help="Give checks the commit's id, description and time. auto: if the project asks for them.",
+)
 @click.option(
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, limits, env, limits.NAME or env.NAME. Repeatable.",
+    help="Take back profile, image, subpath, submodules, git_facts, limits, env, limits.NAME or env.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -172,6 +182,7 @@ def set_(
     limits: tuple[str, ...],
     env: tuple[str, ...],
     unset: tuple[str, ...],
+    submodules: bool,
     **fields: str | None,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
@@ -179,6 +190,9 @@ def set_(
     A verdict counts only for the settings that it was given under.
     """
     values: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+    if submodules:
+        note("Cloning the submodules")
+        values["submodules"] = True
     if limits:
         values["limits"] = {name: _parse_amount(text) for name, text in map(_split_pair, limits)}
     if env:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -17,12 +18,16 @@ class ChosenSettings(Model):
     """What the operator chose for one repository. '' and missing names: as detected, and as the profile says.
 
     `subpath`: the folder that holds the project; its checks run there. `limits`, `env`: of all checks of the
-    repository. Values of `env` are not secret.
+    repository. Values of `env` are not secret. `git_facts`: whether checks get facts of the commit; `auto`: if the tree
+    or the profile asks for them. `submodules`: URLs of remotes whose commits are laid out where a tree has them as
+    submodules; none: their folders stay empty.
     """
 
     profile: str = ""
     image: str = ""
     subpath: str = ""
+    submodules: tuple[str, ...] = Field(default=(), max_length=200)
+    git_facts: Literal["auto", "always", "never"] = "auto"
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
 

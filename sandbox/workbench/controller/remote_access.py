@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.credentials import Credential
     from sandbox.git import credential_helper, transport
+    from sandbox.models import Host
     from sandbox.remotes import Remote
 else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
     credentials = LazyModule("sandbox.credentials")
@@ -51,13 +52,20 @@ class RemoteConnector:
         """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""
         ours = self.settings.remotes
         allow_file = self.allow_file or ours.allow_file
-        forges = remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
         try:
-            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=self._forges())
         except SandboxError as error:
             if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
                 raise error.with_hint(f"For a directory of this host write a path: ./{url}") from error
             raise
+
+    def parse_registered(self, url: str) -> Remote:
+        """Parse the URL of a registered repository, which was allowed then; it is not used for access."""
+        return remotes.parse_remote(url, allow_file=True, allow_http=True, forges=self._forges())
+
+    def _forges(self) -> dict[str, Host]:
+        ours = self.settings.remotes
+        return remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
 
     def get_access(self, remote: Remote) -> transport.RemoteAccess:
         """What git may use to reach one remote over the network: its credential, limits and deadline.
