@@ -36,6 +36,8 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
 
 def _show_clone(result: CloneResult) -> None:
     _show(result.repository)
+    if result.protocol:
+        click.echo(f"  over     {result.protocol}, which there is a credential for")
     context = result.context
     click.echo(f"  files    {context.tree_total}")
     if context.entrypoints:

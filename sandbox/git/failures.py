@@ -62,7 +62,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
             r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
             r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
-            ErrorCode.UNSAFE_REPOSITORY,
+            ErrorCode.REMOTE_BROKEN,
             _DAMAGED,
             _DAMAGED_HINT,
         ),
@@ -203,8 +203,8 @@ def out_of_memory_error(command: str, details: str) -> OutOfMemory:
 
 
 def damaged_remote_error(details: str) -> SandboxError:
-    """`unsafe_repository` for a local repository in which we found the damage ourselves."""
-    return SandboxError(ErrorCode.UNSAFE_REPOSITORY, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
+    """`remote_broken` for a local repository in which we found the damage ourselves."""
+    return SandboxError(ErrorCode.REMOTE_BROKEN, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -48,10 +48,13 @@ class Repository(Model):
 
 
 class CloneResult(Model):
-    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run."""
+    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run. `protocol`: what the
+    remote was reached over, if that is not the protocol of its URL.
+    """
 
     repository: Repository
     context: Context
+    protocol: str = ""
     advice: tuple[Remark, ...] = ()
 
 
