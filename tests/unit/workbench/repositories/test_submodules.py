@@ -11,21 +11,10 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.models import RemarkKind
 from sandbox.workbench import Workbench
-from tests.unit.conftest import Upstream, initialised, refused
+from tests.unit.conftest import Upstream, add_submodule, initialised, refused
 from tests.unit.desk import on_disk
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-
-
-def add_submodule(parent: Upstream, path: str, url: str, commit: str) -> str:
-    """Record a submodule and commit, without git's own submodule commands."""
-    listed = parent.root / ".gitmodules"
-    before = listed.read_text() if listed.exists() else ""
-    listed.write_text(f'{before}[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n')
-    parent.git("add", ".gitmodules")
-    parent.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
-    parent.git("commit", "--quiet", "-m", f"submodule {path}")
-    return parent.oid("HEAD")
 
 
 @pytest.fixture
@@ -138,21 +127,6 @@ def test_a_pin_that_the_remote_does_not_have_is_not_found(workbench: Workbench, 
     workbench.clone(str(project.root))
     with refused(ErrorCode.NOT_FOUND):
         workbench.create_task(repo_id, "work")
-
-
-def test_submodules_without_end_are_bounded(workbench: Workbench, upstream: Upstream) -> None:
-    """A repository that has itself as a submodule: each level is an older commit, so it is deep, not endless."""
-    commit = upstream.commit()
-    for number in range(8):
-        if number:
-            upstream.git("update-index", "--cacheinfo", f"160000,{commit},self")
-            upstream.git("commit", "--quiet", "-m", "deeper")
-            commit = upstream.oid("HEAD")
-        else:
-            commit = add_submodule(upstream, "self", f"../{upstream.root.name}", commit)
-    repo_id = workbench.clone(str(upstream.root)).repository.id
-    with refused(ErrorCode.QUOTA_EXCEEDED):
-        workbench.set_repository(repo_id, {"submodules": True})
 
 
 def test_the_choice_can_be_taken_back(workbench: Workbench, project: Upstream) -> None:
