@@ -7,7 +7,9 @@ import re
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 
 _PERMANENT = re.compile(
-    r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
+    r"certificate|unexpected tls packet|wrong version number|\bredirect"
+    r"|(returned error:|tunnel failed, response) (3|4(?!29))",
+    re.IGNORECASE,
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
