@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import stated_time
 from sandbox.git.process import Git
 
-_DEADLINE_S = 60.0
+_DEADLINE_S = 120.0
 _PRINTABLE = re.compile(r"[!-~]{1,300}")  # a name of a tag is text of the repository, and becomes a variable
 _TAG_VERSION = re.compile(r"(?:.*[-_/])?v?(\d.*)", re.IGNORECASE)
 _SHORT = 9  # digits of a commit in a version
@@ -30,9 +29,9 @@ class CommitDescription:
 
 
 def describe_commit(git: Git, commit: str) -> CommitDescription:
-    """Describe a commit by the tags of the clone that hold a digit. Raises: `not_found` for an unknown commit.
+    """Describe a commit by the tags of the clone that hold a digit.
 
-    A history that takes longer than a minute to search is described as one without tags.
+    Raises: `not_found` for an unknown commit, `timeout` for a history that takes minutes to walk.
     """
     time_s = stated_time(git, commit)
     described = _find_description(git, commit)
@@ -46,12 +45,7 @@ def describe_commit(git: Git, commit: str) -> CommitDescription:
 def _find_description(git: Git, commit: str) -> str | None:
     """`TAG-DISTANCE-gID` of the nearest tag with a digit; None if there is none that can be a variable."""
     options = ("--tags", "--long", f"--abbrev={_SHORT}", "--match=*[0-9]*")
-    try:
-        found = git.attempt("describe", *options, commit, deadline_s=_DEADLINE_S)
-    except SandboxError as error:
-        if error.code is not ErrorCode.TIMEOUT:
-            raise
-        return None
+    found = git.attempt("describe", *options, commit, deadline_s=_DEADLINE_S)
     text = found.stdout.decode("utf-8", errors="replace").strip()
     return text if found.code == 0 and _PRINTABLE.fullmatch(text) else None
 
