@@ -117,6 +117,7 @@ def run_url(
         uncommitted=uncommitted,
         advice=advice,
         pull_request=pull_request,
+        protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
 
 

@@ -121,6 +121,11 @@ class RemoteConnector:
             raise refusals[0].with_details(also.strip()) from refusals[1]
         raise refusals[0]
 
+    def find_other_protocol(self, remote: Remote) -> str:
+        """What the last command went over, if that is not the protocol of the URL; else ''."""
+        used = self.protocols_used.get(remote.id, "")
+        return used if used != remote.protocol else ""
+
     def _list_routes(self, remote: Remote) -> list[Remote]:
         """The remote over the protocols to try, in this order."""
         other = remotes.swap_protocol(remote)

@@ -180,7 +180,7 @@ def test_the_protocol_that_worked_is_known_and_no_other_failure_is_tried_again(
     remotes = connect(TOKEN)
     remote = remotes.parse("git@github.com:o/n")
     assert remotes.run_with_access(remote, lambda access: access.remote.url) == "https://github.com/o/n.git"
-    assert remotes.protocols_used == {remote.id: "https"}
+    assert remotes.find_other_protocol(remote) == "https"
     calls: list[str] = []
 
     def break_off(access: RemoteAccess) -> None:
