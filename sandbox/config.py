@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    StringConstraints,
     ValidationError,
     field_validator,
 )
@@ -43,6 +44,10 @@ _HINTS_BY_PREFIX = {
 }
 
 
+ProxyUrl = Annotated[str, StringConstraints(pattern=r"^(|(https?|socks5h?)://[A-Za-z0-9.\[\]:-]{1,260}/?)$")]
+"""Without user and password: the URL is in arguments of programs."""
+
+
 class _SettingsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -55,6 +60,8 @@ class RemoteSettings(_SettingsSection):
     `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
+    `proxy`: URL of the proxy for https and http remotes and for APIs of forges; empty: git uses none, APIs that of the
+    environment. `proxies`: by host name, instead of `proxy`; empty: none for this host.
     """
 
     allow_file: bool = False
@@ -65,6 +72,13 @@ class RemoteSettings(_SettingsSection):
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)
+    proxy: ProxyUrl = ""
+    proxies: dict[str, ProxyUrl] = Field(default_factory=dict)
+
+    def proxy_of(self, hostname: str) -> str | None:
+        """The proxy for a host; '' for none, None if nothing is configured."""
+        named = {name.lower(): url for name, url in self.proxies.items()}
+        return named.get(hostname.lower(), self.proxy or None)
 
 
 class GitSettings(_SettingsSection):

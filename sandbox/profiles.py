@@ -38,7 +38,14 @@ _HINT = "docs/profiles.md lists every key."
 
 MAX_SERVICES = 8
 
-_NOT_IN_FILES = {"problem": "", "source": "", "repository_image": "", "project_name": "", "project_parts": ()}
+_NOT_IN_FILES: Mapping[str, object] = {
+    "problem": "",
+    "source": "",
+    "repository_image": "",
+    "project_name": "",
+    "project_parts": (),
+    "submodules": False,
+}
 
 ReadBaseFile = Callable[[str], bytes | None]
 """Reads a regular file of the base commit; None if there is none."""
@@ -103,11 +110,14 @@ class Profile(_ProfileModel):
     `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
     `[image]` with `name` and `packages` (docs/adr/0058).
 
+    `git_facts`: its checks get facts of the commit as variables, and their verdicts hold for this commit only.
+
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
 
     `project_parts`: the projects of a repository with several; their checks are in `checks`, named `PROJECT.CHECK`, and
     all else of them is in the part. `project_name`: of such a part.
+    `submodules`: its checkouts hold their files.
     """
 
     name: str
@@ -120,11 +130,13 @@ class Profile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
+    git_facts: bool = False
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
+    submodules: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -260,6 +272,7 @@ _INHERITED = {
     "check": "checks",
     "layer": "layers",
     "service": "services",
+    "git_facts": "git_facts",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 

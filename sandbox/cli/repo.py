@@ -39,6 +39,8 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
 
 def _show_clone(result: CloneResult) -> None:
     _show(result.repository)
+    if result.protocol:
+        click.echo(f"  over     {result.protocol}, which there is a credential for")
     context = result.context
     click.echo(f"  files    {context.tree_total}")
     if context.entrypoints:
@@ -59,6 +61,10 @@ def _show(repository: Repository) -> None:
         click.echo(
             f"  project  {name}: {one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
         )
+    if chosen.git_facts != "auto":
+        click.echo(f"  git      facts of the commit: {chosen.git_facts}")
+    for url in chosen.submodules:
+        click.echo(f"  submodule {one_line(url)}")
     for name, limit in chosen.limits.items():
         click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
     for name, value in chosen.env.items():
@@ -179,11 +185,17 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "--limit", "limits", multiple=True, metavar="NAME=N", help="Limit of every check, such as tmp_bytes=2G. Repeatable."
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
+@click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option(
+    "--git-facts",
+    type=click.Choice(["auto", "always", "never"]),
+    help="Give checks the commit's id, description and time. auto: if the project asks for them.",
+)
 @click.option(
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, limits, env, projects, limits.NAME or env.NAME. Repeatable.",
+    help="Take back profile, image, subpath, submodules, git_facts, limits, env, projects, limits.NAME or env.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -193,6 +205,7 @@ def set_(
     repo_id: str,
     unset: tuple[str, ...],
     dropped: tuple[str, ...],
+    submodules: bool,
     **fields: Any,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
@@ -203,6 +216,9 @@ def set_(
     for name, parse in _TABLES.items():
         if name in values:
             values[name] = parse(fields[name])
+    if submodules:
+        note("Cloning the submodules")
+        values["submodules"] = True
     taken_back = (*unset, *(f"projects.{name}" for name in dropped))
     if not values and not taken_back:
         raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")

@@ -93,6 +93,8 @@ def _show(summary: RunSummary, took: str) -> None:
     folder = summary.repository.settings.subpath
     place = f"  only in {one_line(folder)}/" if folder else ""
     included = summary.uncommitted.count if summary.uncommitted and summary.uncommitted.included else 0
+    if summary.protocol:
+        click.echo(f"  over   {summary.protocol}, which there is a credential for")
     changed = f" and {_count_changes(included)}" if included else ""
     click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)

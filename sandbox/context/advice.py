@@ -18,9 +18,12 @@ from sandbox.profiles import GENERIC
 
 _SHOWN = 8
 _VERSION_FROM_GIT = re.compile(
-    rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning)\b"
+    rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning|pbr|dunamai"
+    rb"|poetry[-_]dynamic[-_]versioning|uv[-_]dynamic[-_]versioning)\b|\bsource *= *[\"']scm[\"']"
 )
 _NOT_IN_NAMES = re.compile("[^a-z0-9_-]+")
+_DEAF = re.compile(rb"\b(?:versioneer|versioningit|setuptools-git-versioning|dunamai)\b")  # read no variable
+_OUR_VARIABLES = re.compile(r"\b(?:SANDBOX_COMMIT|SANDBOX_DESCRIBE|SOURCE_DATE_EPOCH)\b")
 _PLAIN = re.compile(r"\w[\w./-]{0,100}", re.ASCII)
 _VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -33,7 +36,7 @@ class SeenFacts:
     `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
     `below`: the profile that each folder matches by itself. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
-    directory has and the commit has not.
+    directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
     """
 
     repo_id: str
@@ -47,7 +50,7 @@ class SeenFacts:
     packages: Mapping[str, Sequence[str]] | None = None
     submodules: Sequence[str] = ()
     uses_lfs: bool = False
-    asks_git_for_version: bool = False
+    lacks_version: bool = False
     local_changes: int = 0
 
 
@@ -63,6 +66,16 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
 def asks_git_for_version(read: Callable[[str], bytes | None]) -> bool:
     """Whether a Python project's files name a tool that reads the version from git tags. `read`: marker files."""
     return any(_VERSION_FROM_GIT.search(read(name) or b"") for name in _VERSION_FILES)
+
+
+def reads_no_variable(read: Callable[[str], bytes | None]) -> bool:
+    """Whether that tool cannot be given a version in a variable."""
+    return any(_DEAF.search(read(name) or b"") for name in _VERSION_FILES)
+
+
+def asks_for_commit(markers: Iterable[str | None]) -> bool:
+    """Whether the build files name a variable that holds a fact of the commit. `markers`: their texts."""
+    return any(_OUR_VARIABLES.search(text or "") for text in markers)
 
 
 def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
@@ -151,7 +164,7 @@ def _submodules(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.SUBMODULES,
             seen=f"Submodules are left out, their folders are empty: {_join(facts.submodules)}",
-            remedy="A check that needs their files fails",
+            remedy=f"If checks need their files: `sandbox repo set {facts.repo_id} --submodules`",
         )
 
 
@@ -164,11 +177,11 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
 
 
 def _git_data(facts: SeenFacts) -> Iterator[Remark]:
-    if facts.asks_git_for_version:
+    if facts.lacks_version:
         yield Remark(
             kind=RemarkKind.GIT_DATA,
             seen="The build reads its version from git, and a check sees no git data (no .git, no tags)",
-            remedy="Set it, for example: "
+            remedy="Set it in the variable that its tool reads, for example: "
             f"`sandbox repo set {facts.repo_id} --env SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0`",
         )
 

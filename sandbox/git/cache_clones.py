@@ -31,7 +31,12 @@ _log = logging.getLogger(__name__)
 
 _MARKER = "sandbox-fetched.json"
 _OWN_REFS = ("refs/heads/space-agent/", "refs/sandbox/")
-_CORRUPTION_CODES = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
+_CORRUPTION_CODES = {
+    ErrorCode.INTERNAL,
+    ErrorCode.UNSAFE_REPOSITORY,
+    ErrorCode.REMOTE_BROKEN,
+    ErrorCode.NOT_FOUND,
+}
 _LOOSE_REFS = 1000
 _MAX_NAMES_SHOWN = 12
 _SHA1, _SHA256 = 40, 64  # digits of an object id

@@ -7,7 +7,9 @@ import re
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 
 _PERMANENT = re.compile(
-    r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
+    r"certificate|unexpected tls packet|wrong version number|\bredirect"
+    r"|(returned error:|tunnel failed, response) (3|4(?!29))",
+    re.IGNORECASE,
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -62,7 +64,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
             r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
             r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
-            ErrorCode.UNSAFE_REPOSITORY,
+            ErrorCode.REMOTE_BROKEN,
             _DAMAGED,
             _DAMAGED_HINT,
         ),
@@ -203,8 +205,8 @@ def out_of_memory_error(command: str, details: str) -> OutOfMemory:
 
 
 def damaged_remote_error(details: str) -> SandboxError:
-    """`unsafe_repository` for a local repository in which we found the damage ourselves."""
-    return SandboxError(ErrorCode.UNSAFE_REPOSITORY, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
+    """`remote_broken` for a local repository in which we found the damage ourselves."""
+    return SandboxError(ErrorCode.REMOTE_BROKEN, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
 
 
 def is_transient(error: BaseException) -> bool:

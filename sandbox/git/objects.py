@@ -211,11 +211,16 @@ def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[Tree
 
 def commit_time(git: Git, commit: str) -> int:
     """When a commit was made, in seconds since 1970, as its committer says: at most now. Raises: `not_found`."""
+    return min(stated_time(git, commit), int(time.time()))
+
+
+def stated_time(git: Git, commit: str) -> int:
+    """The time that a commit's committer states, in seconds since 1970; it may lie ahead. Raises: `not_found`."""
     result = git.attempt("cat-file", "commit", commit) if is_object_id(commit) else None
     found = _COMMITTER.search(result.stdout.partition(b"\n\n")[0]) if result and result.code == 0 else None
     if found is None:
         raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
-    return min(int(found[1]), int(time.time()))
+    return int(found[1])
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:

@@ -46,6 +46,7 @@ _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
 _TAG_REFSPEC = "+refs/tags/*:refs/tags/*"
+_READ_AGAIN = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.REMOTE_BROKEN}
 PROMISOR_REMOTE = "sandbox"
 PROMISOR_CONFIG = {
     f"remote.{PROMISOR_REMOTE}.promisor": "true",
@@ -76,6 +77,7 @@ class RemoteAccess:
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured
+    proxy: str = ""  # for https and http
     max_fetch_bytes: int = MAX_FETCH_BYTES
     max_memory_bytes: int = MAX_MEMORY_BYTES
     shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
@@ -140,9 +142,9 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
 @contextmanager
 def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
     credential, remote = access.credential, access.remote
-    config: tuple[str, ...] = ()
+    config: tuple[str, ...] = (f"http.proxy={access.proxy}",) if access.proxy else ()
     if credential is not None and credential.ca_file is not None:
-        config = (f"http.sslCAInfo={credential.ca_file}",)
+        config += (f"http.sslCAInfo={credential.ca_file}",)
     if credential is None or not credential.secret.get_secret_value():
         yield NetworkAccess(remote.protocol, config=config)
         return
@@ -302,7 +304,7 @@ def _fetch(
     try:
         return fetch()
     except SandboxError as error:
-        if local_path_of(access.remote) is None or error.code is not ErrorCode.UNSAFE_REPOSITORY:
+        if local_path_of(access.remote) is None or error.code not in _READ_AGAIN:
             raise
     return fetch()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,12 +29,16 @@ class ChosenSettings(Model):
 
     `subpath`: the folder that holds the project; its checks run there. `limits`, `env`, `image`: of all checks of the
     repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
-    check `test` of the project `api` is named `api.test`.
+    check `test` of the project `api` is named `api.test`. `git_facts`: whether checks get facts of the commit; `auto`:
+    if the tree or the profile asks for them. `submodules`: URLs of remotes whose commits are laid out where a tree has
+    them as submodules; none: their folders stay empty.
     """
 
     profile: str = ""
     image: str = ""
     subpath: str = ""
+    submodules: tuple[str, ...] = Field(default=(), max_length=200)
+    git_facts: Literal["auto", "always", "never"] = "auto"
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
     projects: dict[SimpleName, ChosenProject] = Field(default_factory=dict, max_length=32)
@@ -61,10 +66,13 @@ class Repository(Model):
 
 
 class CloneResult(Model):
-    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run."""
+    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run. `protocol`: what the
+    remote was reached over, if that is not the protocol of its URL.
+    """
 
     repository: Repository
     context: Context
+    protocol: str = ""
     advice: tuple[Remark, ...] = ()
 
 

@@ -223,7 +223,8 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
-    `advice`: what was seen that may keep checks from passing.
+    `advice`: what was seen that may keep checks from passing. `protocol`: what the remote was reached over, if that is
+    not the protocol of its URL.
     """
 
     repository: Repository
@@ -236,3 +237,4 @@ class RunSummary(Model):
     uncommitted: UncommittedChanges | None = None
     pull_request: PullRequestCommit | None = None
     advice: tuple[Remark, ...] = ()
+    protocol: str = ""

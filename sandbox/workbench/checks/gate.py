@@ -17,6 +17,7 @@ from sandbox.store.home import Home
 from sandbox.store.verdicts import find_last_run
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings
@@ -141,6 +142,7 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})
+    profile = add_git_facts(profile, source.git, source.commit)
     setups = {
         part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
         for part in profile.parts

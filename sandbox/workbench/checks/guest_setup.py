@@ -22,12 +22,15 @@ from sandbox.workbench.controller.services import Services
 
 @dataclass(frozen=True)
 class GuestSetup:
-    """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree."""
+    """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree. `submodules`:
+    checkouts hold their files.
+    """
 
     image_digest: str
     runtime: str
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()
+    submodules: bool = False
 
 
 Building = Callable[[str], None]
@@ -48,7 +51,8 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     if packages:
         digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
-    return GuestSetup(digest, runtime, services=_resolve_services(services, profile, runtime, building))
+    beside = _resolve_services(services, profile, runtime, building)
+    return GuestSetup(digest, runtime, services=beside, submodules=profile.submodules)
 
 
 def _derive(

@@ -17,6 +17,7 @@ from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import add_layers, find_last_tree, hold_layers
 from sandbox.workbench.controller.disk_admission import Writer
@@ -46,7 +47,11 @@ def run_checks(
     """
     task = find_task(services.home, task_id)
     base = read_base(services, task)
-    profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
+    profile = add_git_facts(
+        profile_from_facts(services, task.repo_id, base.facts, task.profile),
+        services.repositories.open(task.repo_id)[1],
+        task.head_commit,
+    )
     checks = running.order_checks(
         profile,
         check_ids,

@@ -27,6 +27,7 @@ from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.checks.disagreement import explain_disagreements
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -66,7 +67,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
         )
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
-    profile = load_task_profile(services, task)
+    profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
     policy = services.policies.container.container
     checks = run.order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
@@ -116,6 +117,7 @@ def run_url(
             if profile_name
             else profile_with_settings(services, repository.id, facts, chosen, strict=options.projects is None)
         )
+        profile = add_git_facts(profile, updated.git, found.commit)
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
         advice = advise(services, repository.id, facts, profile, left_out)
@@ -134,6 +136,7 @@ def run_url(
         uncommitted=uncommitted,
         advice=advice,
         pull_request=pull_request,
+        protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
 
 

@@ -18,6 +18,7 @@ from sandbox.store.records import find_repository, save_settings
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.repository_settings import add_projects, choose_profile, require_folders
+from sandbox.workbench.repositories.submodules import choose_submodules
 
 if TYPE_CHECKING:
     from sandbox.policy.container import ContainerPolicy
@@ -26,18 +27,29 @@ if TYPE_CHECKING:
 def change_settings(
     services: Services, repo_id: str, values: Mapping[str, object], unset: Collection[str]
 ) -> Repository:
-    """Give a repository these settings, and take back those in `unset`: `profile`, `image`, `subpath`, `limits`, `env`,
-    `projects`, or one name of the last three, as `limits.NAME`. Limits, variables and projects are merged by name.
+    """Give a repository these settings, and take back those in `unset`: `profile`, `image`, `subpath`, `submodules`,
+    `git_facts`, `limits`, `env`, `projects`, or one name of the last three, as `limits.NAME`. Limits, variables and
+    projects are merged by name. `submodules`: True takes the remotes of those that the default branch has, and clones
+    them.
 
     Raises: `not_found` for the repository, profile or folder; `invalid_input`, also for a project without checks;
     `policy_violation` for a limit above the ceiling and a protected variable; `unsafe_path`.
     """
     with services.home.locked(f"settings-{repo_id}"):
         before = find_repository(services.home, repo_id).settings
+        if values.get("submodules") is True:
+            values = {**values, "submodules": _choose_submodules(services, repo_id)}
         chosen = merge_settings(_take_back(before, unset), values)
         _require_allowed(chosen, services.policies.container.container)
         profile = _find_profile_name(services, repo_id, chosen)
         return save_settings(services.home, repo_id, chosen, profile)
+
+
+def _choose_submodules(services: Services, repo_id: str) -> tuple[str, ...]:
+    """The remotes of the submodules of the default branch, cloned."""
+    repository, git = services.repositories.open(repo_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    return choose_submodules(services, repository, git, tree_of(git, commit))
 
 
 def _take_back(before: ChosenSettings, unset: Collection[str]) -> ChosenSettings:
@@ -48,8 +60,8 @@ def _take_back(before: ChosenSettings, unset: Collection[str]) -> ChosenSettings
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The repository has no setting '{name[:100]}'",
-                hint="Settings are profile, image, subpath, limits.NAME, env.NAME and projects.NAME; "
-                "`sandbox repo show REPO` lists them.",
+                hint="Settings are profile, image, subpath, submodules, git_facts, limits.NAME, env.NAME and "
+                "projects.NAME; `sandbox repo show REPO` lists them.",
             )
         if key:
             del left[table][key]

@@ -80,7 +80,8 @@ def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult
     context = build_envelope(updated.default_head.entries, lambda oids: list(read_blobs(updated.git, oids)))
     profile = profile_from_facts(services, updated.repository.id, updated.facts)
     advice = advise(services, updated.repository.id, updated.facts, profile)
-    return CloneResult(repository=updated.repository, context=context, advice=advice)
+    protocol = services.remotes.find_other_protocol(services.remotes.parse(url))
+    return CloneResult(repository=updated.repository, context=context, advice=advice, protocol=protocol)
 
 
 @dataclass(frozen=True)

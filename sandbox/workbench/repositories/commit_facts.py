@@ -58,7 +58,8 @@ def base_from_facts(
 ) -> BaseTree:
     """As `load_base`, from facts that were read before."""
     artifacts = choose_artifacts(policies, facts, chosen)
-    return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
+    rules = facts.rules((*artifacts, *map(exact_rule, without)))
+    return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))
 
 
 def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: str | None = None) -> Profile:

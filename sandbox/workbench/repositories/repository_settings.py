@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from sandbox.context.advice import asks_for_commit, asks_git_for_version
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import find_tree
 from sandbox.git.process import Git
@@ -43,9 +44,13 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
 
     Raises: `not_found`, `invalid_input`: see `find_profile`.
     """
-    if chosen.profile:
-        return apply_settings(find_profile(policies.profiles, chosen.profile), chosen)
-    return apply_settings(detect_profile(policies.profiles, facts.markers_in(chosen.subpath)), chosen)
+    read = facts.markers_in(chosen.subpath)
+    profile = (
+        find_profile(policies.profiles, chosen.profile) if chosen.profile else detect_profile(policies.profiles, read)
+    )
+    asks = profile.git_facts or asks_git_for_version(read) or asks_for_commit(facts.markers.values())
+    wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
+    return apply_settings(profile.model_copy(update={"git_facts": wants}), chosen)
 
 
 def require_folders(git: Git, tree: str, chosen: ChosenSettings, where: str) -> None:
@@ -116,6 +121,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "layers": tuple(rule.model_copy(update={"folder": folder}) for rule in profile.layers),
             "artifacts": tuple(_move_rule(rule, folder) for rule in profile.artifacts),
             "repository_image": chosen.image,
+            "submodules": bool(chosen.submodules),
         }
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice
+from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, reads_no_variable
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
@@ -42,9 +42,9 @@ def advise(
                 for part in read_suggested_parts(services, repo_id, facts).parts
                 if part.packages and not part.trusted
             },
-            submodules=facts.gitlinks,
+            submodules=() if profile.submodules else facts.gitlinks,
             uses_lfs=facts.lfs,
-            asks_git_for_version=asks_git_for_version(read),
+            lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
         )
     )

@@ -44,3 +44,9 @@ def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path)
         for name, binding in build_bindings(Policies(tmp_path), guests, "2" * 40, [lint, CHECK]).items():
             keys[name].add(binding.key)
     assert {name: len(found) for name, found in keys.items()} == {"test": len(variants), "lint": 1}
+
+
+def test_a_checkout_with_submodules_has_other_keys(tmp_path: Path) -> None:
+    without, with_them = (GuestSetup("sha256:" + "1" * 64, "runc", submodules=laid_out) for laid_out in (False, True))
+    keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in (without, with_them)}
+    assert len(keys) == 2
