@@ -46,6 +46,14 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 
+def has_nothing_to_ask(services: Services, call: AgentCall) -> bool:
+    """Whether a person need not be asked about a call, as it does nothing that they would be asked about.
+
+    Raises: as `question.has_nothing_to_ask`.
+    """
+    return question.has_nothing_to_ask(services, call.tool, call.task_id)
+
+
 def take(home: Home, call: AgentCall) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
     with home.locked(LOCK):
