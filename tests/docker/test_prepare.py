@@ -15,6 +15,7 @@ from devtools.guests import remove_guests_of
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun
 from sandbox.workbench import Watch, Workbench
 from tests.unit.conftest import initialised
 
@@ -139,9 +140,9 @@ def test_a_failed_fetch_is_not_tried_by_every_command_and_a_refresh_asks_again(b
     with bench.open() as workbench:
         runs: list[CheckRun] = []
         assert asks(lambda: runs.extend(workbench.run_checks(task, ["use"], watch)))
-        assert (
-            "no module 'wanted': the packages that the project asks for could not be fetched" in runs[0].cause.sentence
-        )
+        cause = runs[0].cause
+        assert cause is not None
+        assert "no module 'wanted': the packages that the project asks for could not be fetched" in cause.sentence
         assert not asks(lambda: workbench.run_checks(task, ["use"], watch))
         assert "s ago)" in lines[-1]
         assert "--refresh" in lines[-1]
