@@ -58,7 +58,7 @@ async def require_approval(
     if not _must_ask(agent, tool):
         return PermittedCall(_permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
-    if await _run_in_thread(agent, partial(agent.workbench.has_nothing_to_ask, call)):
+    if await _run_in_thread(agent, partial(agent.workbench.needs_no_question, call)):
         return PermittedCall(Permission(how="known"), call.state or None)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(_permission_by_approval(taken), call.state or None)
@@ -104,7 +104,7 @@ def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult
     if not _must_ask(agent, tool):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
     call = _build_call(agent, tool, arguments)
-    if agent.workbench.has_nothing_to_ask(call):
+    if agent.workbench.needs_no_question(call):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
     asked = agent.workbench.request_approval(call)
     return ApprovalResult(id=asked.id, state=asked.state)

@@ -98,7 +98,7 @@ def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | Non
         return None
     if run.exit_code == _NOTHING_TO_BUILD:
         return Cause(
-            kind=_UNKNOWN, sentence="there is nothing to build: no file that describes a package, no Python file"
+            kind=_UNKNOWN, sentence="it has no file that describes a package, and no Python file: no build is possible"
         )
     if run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
         return None

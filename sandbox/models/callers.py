@@ -30,7 +30,7 @@ class Permission(Model):
     """Why an agent's call was allowed.
 
     `how`: the policy allows the tool (`policy`); the server runs with `--approvals auto`, which does not ask (`auto`);
-    there is nothing to ask about, as the packages that it asks for are there (`known`); an approval of the tool for a
+    no question was needed, as the packages that it asks for are there (`known`); an approval of the tool for a
     task or repository (`standing`), or of exactly this call (`person`).
     `decided_by`: as in the approval.
     """

@@ -56,7 +56,7 @@ def find_target_object(services: Services, tool: str, task_id: str | None) -> st
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
 
 
-def has_nothing_to_ask(services: Services, tool: str, task_id: str | None) -> bool:
+def needs_no_question(services: Services, tool: str, task_id: str | None) -> bool:
     """Whether the call asks for packages and fetches none, because the layers that it asks for are there.
 
     Raises: as `find_missing_layers`; `conflict` for a closed task.

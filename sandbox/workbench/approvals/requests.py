@@ -46,12 +46,12 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 
-def has_nothing_to_ask(services: Services, call: AgentCall) -> bool:
-    """Whether a person need not be asked about a call, as it does nothing that they would be asked about.
+def needs_no_question(services: Services, call: AgentCall) -> bool:
+    """Whether a person need not be asked about a call, because its packages are there.
 
-    Raises: as `question.has_nothing_to_ask`.
+    Raises: as `question.needs_no_question`.
     """
-    return question.has_nothing_to_ask(services, call.tool, call.task_id)
+    return question.needs_no_question(services, call.tool, call.task_id)
 
 
 def take(home: Home, call: AgentCall) -> Approval | None:

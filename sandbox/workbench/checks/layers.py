@@ -131,7 +131,7 @@ class MissingLayer:
 
 
 def find_missing_layers(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
-    """What `build_layers` would fetch for a tree, whoever asks. All that its manifests ask for while the image is
+    """What `build_layers` would fetch for a tree. All that its manifests ask for while the image is
     missing, for a layer belongs to one.
 
     Raises: as `find_registries` and `require_fetch_allowed`; `engine_unavailable`.
@@ -198,7 +198,7 @@ def _builder(
 
 
 def _require_asked(services: Services) -> None:
-    """An agent's call that was not asked about, because its layers were there, fetches nothing if one has gone since.
+    """An agent's call that was not asked about, because its layers were there, may not fetch if one has gone since.
 
     Raises: `approval_required`.
     """

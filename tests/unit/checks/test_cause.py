@@ -256,7 +256,7 @@ def test_our_own_helper_says_what_is_lacking() -> None:
 
 
 def test_our_own_helper_says_that_there_is_nothing_to_build() -> None:
-    assert "nothing to build" in why(failed(65), HELPER, "build").sentence
+    assert "no build is possible" in why(failed(65), HELPER, "build").sentence
     assert why(failed(65), "make").sentence == EXIT_STATUS_ONLY
 
 
