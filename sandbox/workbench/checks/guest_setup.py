@@ -54,7 +54,9 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     try:
         digest = _resolve_or_build(services, name, building).digest
     except SandboxError as error:
-        raise _explain_missing_image(services, profile, name, error) from error
+        if explained := _explain_missing_image(services, profile, name, error):
+            raise explained from error
+        raise
     if packages:
         digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
@@ -62,11 +64,11 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     return GuestSetup(digest, runtime, services=companions, supervisor_digest=supervisor)
 
 
-def _explain_missing_image(services: Services, profile: Profile, name: str, error: SandboxError) -> SandboxError:
-    """The error with what the profile says about its image, if that is what is missing, and no recipe is there."""
+def _explain_missing_image(services: Services, profile: Profile, name: str, error: SandboxError) -> SandboxError | None:
+    """What the profile says about its image, if that is what is missing, and no recipe is there; else None."""
     is_own = error.code is ErrorCode.IMAGE_MISSING and name == profile.image and not has_recipe(services.home, name)
     if not is_own or not profile.image_help:
-        return error
+        return None
     return SandboxError(
         ErrorCode.IMAGE_MISSING,
         f"There is no image '{name}' for a {profile.name} project: it is one that you make",

@@ -44,7 +44,6 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
 VERSION = 3
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
-
 _NOT_FETCHED = "the packages that the project asks for"
 
 
@@ -131,8 +130,8 @@ class MissingLayer:
 
 
 def find_missing_layers(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
-    """What `build_layers` would fetch for a tree. All that its manifests ask for while the image is
-    missing, for a layer belongs to one.
+    """What `build_layers` would fetch for a tree: all that its manifests ask for while the image is missing, for a
+    layer belongs to one.
 
     Raises: as `find_registries` and `require_fetch_allowed`; `engine_unavailable`.
     """
