@@ -112,6 +112,8 @@ class Profile(_ProfileModel):
 
     `git_facts`: its checks get facts of the commit as variables, and their verdicts hold for this commit only.
 
+    `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
+
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
 
@@ -131,6 +133,7 @@ class Profile(_ProfileModel):
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     git_facts: bool = False
+    image_help: str = Field(default="", max_length=1000)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
@@ -288,6 +291,8 @@ def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, P
             raise ValueError(f"extends: there is no usable shipped profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
         keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
         inherited = {key: getattr(origin, field) for key, field in keys.items()}
+        if "image" not in written:
+            inherited["image_help"] = origin.image_help
         if isinstance(written.get("image"), dict):  # the table says both; without a name it adds to the same image
             del inherited["packages"]
             written["image"] = {"name": origin.image} | written["image"]

@@ -63,7 +63,7 @@ class GuestLayer:
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """The settings of a guest: the same for every check of a profile."""
+    """The settings of a guest: the same for every check of a profile. `without_layers`: as `GuestSetup`."""
 
     image_digest: str
     runtime: str
@@ -75,6 +75,7 @@ class GuestSettings:
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
+    without_layers: str = ""
 
 
 Heartbeat = Callable[[], None]
@@ -220,7 +221,8 @@ class Recorder:
             report=report,
             failures=list_failures(report),
         )
-        return run.model_copy(update={"cause": find_cause(check, run, DeclaredPackages(directories.workspace))})
+        declared = DeclaredPackages(directories.workspace)
+        return run.model_copy(update={"cause": find_cause(check, run, declared, self.guest.without_layers)})
 
 
 def list_failures(report: Report | None) -> tuple[FailedTest, ...]:

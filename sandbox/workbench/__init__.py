@@ -829,6 +829,14 @@ class Workbench:
         """
         return use.requests.build_call(self._services, tool, arguments)
 
+    def needs_no_question(self, call: AgentCall) -> bool:
+        """Whether a person need not be asked about a call: it asks for packages, and their layers are there.
+
+        Raises: `not_found`; `conflict` for a closed task; `policy_violation` if `layers.fetch` is `never`;
+        `invalid_input` for a registry that cannot be used; `engine_unavailable`.
+        """
+        return use.requests.needs_no_question(self._services, call)
+
     def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.
 

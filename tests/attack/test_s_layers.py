@@ -13,7 +13,7 @@ from devtools.guests import remove_guests_of
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, RunSummary, Verdict
+from sandbox.models import Actor, Permission, RunSummary, Verdict
 from sandbox.workbench import Watch, Workbench
 from tests.unit.conftest import initialised, refused
 
@@ -225,6 +225,8 @@ def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Benc
         task = workbench.create_task(workbench.clone(str(repository.root)).repository.id)
         without = workbench.run_checks(task.id, ["use"])[0]
         assert (without.verdict, without.layers, bench.index.asked) == (Verdict.FAILED, (), [])
+        assert without.cause is not None
+        assert "no module 'evil': the packages that the project asks for were not fetched" in without.cause.sentence
 
         call = workbench.approval_call("space_repo_prepare", {"task_id": task.id})
         question = "\n".join(workbench.request_approval(call).question)
@@ -232,12 +234,22 @@ def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Benc
         assert "\n  evil\n" in question
         assert "not used: x @ https://elsewhere.invalid/x.whl (url)" in question
         assert call.state == task.head_commit
+        assert not workbench.needs_no_question(call)
         with refused(ErrorCode.CONFLICT):
             workbench.build_layers(task.id, expected_commit="0" * 40)
 
         prepared = workbench.build_layers(task.id, expected_commit=task.head_commit)
         assert [layer.packages for layer in prepared.layers] == [1]
         assert workbench.run_checks(task.id, ["use"])[0].verdict is Verdict.PASSED
+
+        asked, unasked = len(bench.index.asked), workbench.acting(None, Permission(how="known"))
+        assert workbench.needs_no_question(call), "a known layer"
+        assert [one.key for one in unasked.build_layers(task.id).layers] == [prepared.layers[0].key]
+        workbench.remove_layer(prepared.layers[0].key)
+        with refused(ErrorCode.APPROVAL_REQUIRED):
+            unasked.build_layers(task.id)
+        assert not workbench.needs_no_question(call)
+        assert len(bench.index.asked) == asked
         workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 

@@ -46,6 +46,14 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 
+def needs_no_question(services: Services, call: AgentCall) -> bool:
+    """Whether a person need not be asked about a call, because its packages are there.
+
+    Raises: as `question.needs_no_question`.
+    """
+    return question.needs_no_question(services, call.tool, call.task_id)
+
+
 def take(home: Home, call: AgentCall) -> Approval | None:
     """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
     with home.locked(LOCK):

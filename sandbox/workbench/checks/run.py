@@ -182,23 +182,25 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         instance=services.home.instance_id,
         cpus=os.cpu_count() or 1,
         cgroup_parent=find_guest_group(services).parent,
-        supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
+        supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),
         layers=setup.layers,
         services=setup.services,
+        without_layers=setup.without_layers,
     )
 
 
-def _find_supervisor(services: Services, runtime: str) -> Path:
+def _find_supervisor(services: Services, setup: GuestSetup) -> Path:
     """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
     another one is built in between.
     """
+    runtime = setup.runtime
     known = services.supervisor_paths.get(runtime)
     if known is None or not is_usable_binary(known):
         courier = SupervisorExtractor(
             f"sandbox-init-{services.presence.new_id()}", _own_user(services), runtime, services.home.instance_id
         )
         known = services.supervisor_paths[runtime] = ensure_supervisor(
-            services.image_build_context, services.policies.container, courier
+            services.image_build_context, services.policies.container, courier, digest=setup.supervisor_digest
         )
     return known
 

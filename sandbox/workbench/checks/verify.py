@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
@@ -120,21 +121,22 @@ def run_url(
         profile = add_git_facts(profile, updated.git, found.commit)
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
-        advice = advise(services, repository.id, facts, profile, left_out)
-        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
+        find_advice = partial(advise, services, repository.id, facts, profile, left_out)
+        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, find_advice)
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
+    verified = _is_verified(runs, checks)
     return RunSummary(
         repository=repository,
         ref=ref,
         commit=found.commit,
         profile=profile.full_name,
         runs=runs,
-        verified=_is_verified(runs, checks),
+        verified=verified,
         tree=found.tree,
         uncommitted=uncommitted,
-        advice=advice,
+        advice=find_advice(packages=not verified),
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )

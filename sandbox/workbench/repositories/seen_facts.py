@@ -22,8 +22,13 @@ def advise(
     facts: BaseFacts,
     profile: Profile,
     local_changes: int = 0,
+    *,
+    packages: bool = True,
 ) -> tuple[Remark, ...]:
-    """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given."""
+    """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given.
+
+    `packages`: read what files such as CI workflows install, which matters only if checks may lack it.
+    """
     profiles, suggested = services.policies.profiles, facts.marker(SUGGESTIONS)
     read = facts.markers_in(read_settings(services.home, repo_id).subpath)
     sha256 = "" if suggested is None else sha256_of(suggested)
@@ -39,7 +44,7 @@ def advise(
             suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
             packages={
                 part.path: part.packages
-                for part in read_suggested_parts(services, repo_id, facts).parts
+                for part in (read_suggested_parts(services, repo_id, facts).parts if packages else ())
                 if part.packages and not part.trusted
             },
             submodules=() if profile.submodules else facts.gitlinks,
