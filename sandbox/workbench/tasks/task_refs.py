@@ -17,5 +17,5 @@ def delete_refs(git: Git, task: Task) -> None:
 
 def delete_refs_without_work(git: Git, task: Task) -> None:
     """As `delete_refs`, unless a commit or a snapshot of the task exists only here."""
-    if task.id not in {copy.task_id for copy in find_only_copies(git)}:
+    if not any(copy.is_of(task.id) for copy in find_only_copies(git)):
         delete_refs(git, task)
