@@ -15,7 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
-from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
+from sandbox.engine.container_labels import (
+    CHECK_LABEL,
+    FETCH_LABEL,
+    INSTANCE_LABEL,
+    RUN_LABEL,
+    TASK_LABEL,
+    task_container_name,
+)
 from sandbox.engine.container_types import (
     ContainerExit,
     StopCondition,
@@ -100,7 +107,7 @@ class FreshContainer:
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.check": check.id}
+        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, CHECK_LABEL: check.id}
         if directories.task_id:
             labels[TASK_LABEL] = directories.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
@@ -128,7 +135,7 @@ class FetchContainer:
     ) -> ContainerExit:
         """Raises: the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.fetch": check.id}
+        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, FETCH_LABEL: check.id}
         identity = _ContainerIdentity(name, labels, choose_cpus(check.limits.cpus, self.guest.cpus))
         spec = _build_spec(self.policy, self.guest, check, directories, identity)
         options = create_options(replace(spec, git_mask=None, egress=self.egress), self.policy)

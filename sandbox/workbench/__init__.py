@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Diff,
         FetchResult,
         FileContent,
+        GuestTable,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         StopResult,
         Suggestion,
         Task,
+        TaskEvent,
         Verification,
     )
     from sandbox.policy.approvals import Decision
@@ -630,6 +632,21 @@ class Workbench:
         Raises: `not_found`; `invalid_input` for the query.
         """
         return use.log_lines.read_lines(self._services, run_id, query)
+
+    def guests(self, before: GuestTable | None = None) -> GuestTable:
+        """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.
+
+        Raises: `engine_unavailable`; `conflict` when a stopped process blocks the run queue.
+        """
+        return use.guests.list_guests(self._services, before)
+
+    def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
+        """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
+        the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
+
+        Raises: `not_found`; `conflict` for a closed task.
+        """
+        return use.task_events.follow_task(self._services.home, task_id, poll_s)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
