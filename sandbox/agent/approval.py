@@ -58,6 +58,8 @@ async def require_approval(
     if not _must_ask(agent, tool):
         return PermittedCall(_permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
+    if await _run_in_thread(agent, partial(agent.workbench.is_allowed_by_diff, call)):
+        return PermittedCall(Permission(how="diff"), call.state)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(_permission_by_approval(taken), call.state or None)
     asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
@@ -101,7 +103,10 @@ def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult
     """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
     if not _must_ask(agent, tool):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(_build_call(agent, tool, arguments))
+    call = _build_call(agent, tool, arguments)
+    if agent.workbench.is_allowed_by_diff(call):
+        return ApprovalResult(id="", state=ApprovalState.APPROVED)
+    asked = agent.workbench.request_approval(call)
     return ApprovalResult(id=asked.id, state=asked.state)
 
 

@@ -45,11 +45,11 @@ def top(invocation: Invocation, interval: float, once: bool) -> None:
             return
         from sandbox.cli.live_view import show_live  # noqa: PLC0415 - only here, and it needs a terminal
 
-        view = _View(before)
+        view = _LiveTable(before)
         show_live(lambda: view.draw(workbench.guests(view.shown)), interval)
 
 
-class _View:
+class _LiveTable:
     """What the live table shows."""
 
     def __init__(self, shown: GuestTable) -> None:

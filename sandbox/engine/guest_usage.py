@@ -1,4 +1,4 @@
-"""What a guest uses of its limits at this moment, read from its control groups. Costs the engine nothing."""
+"""What a guest uses of its limits at this moment, read from its control groups. Without the engine."""
 
 from __future__ import annotations
 

@@ -638,7 +638,7 @@ class Workbench:
 
         Raises: `engine_unavailable`; `conflict` when a stopped process blocks the run queue.
         """
-        return use.guests.list_guests(self._services, before)
+        return use.guest_list.list_guests(self._services, before)
 
     def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
         """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
@@ -780,6 +780,14 @@ class Workbench:
         Raises: `not_found` for the task or repository; `invalid_input` for a URL; `quota_exceeded`.
         """
         return use.requests.build_call(self._services, tool, arguments)
+
+    def is_allowed_by_diff(self, call: AgentCall) -> bool:
+        """Whether the rule `[when]` of the approval policy allows a call for what its commit changes. False without the
+        rule, and for other tools. The call must then send exactly the commit `call.state`.
+
+        Raises: `quota_exceeded` for a tree that is too large to read.
+        """
+        return use.requests.is_allowed_by_diff(self._services, call)
 
     def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.

@@ -1,8 +1,8 @@
 """Use-case: follow what happens in a task, in any process: operations, checks with their output, verdicts.
 
-Theory. Nothing is sent to a follower: it reads what every controller writes anyway. Operations are lines of the task's
-journal, a check that runs is a log that grows, and a check that has ended is a record beside its log. So following
-costs the running controllers nothing, and a follower that is killed leaves nothing.
+Theory. A follower reads what every controller writes anyway. Operations are lines of the task's journal, a check that
+runs is a log that grows, and a check that has ended is a record beside its log. So following does not slow the running
+controllers down, and a follower that is killed leaves no trace.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[Ta
 
 
 @dataclass
-class _RunningCheck:
+class _FollowedRun:
     """A run that has begun. `decoders`, `places`: by stream."""
 
     run_id: str
@@ -69,9 +69,9 @@ class _Follower:
         self._ended = {path.stem for path in home.logs(task.id).glob("run-*.json")}
         names = self._read_names()
         self._ended |= {run_id for run_id in self._list_logs() if run_id not in names}  # of a killed controller
-        self._running: dict[str, _RunningCheck] = {}
+        self._running: dict[str, _FollowedRun] = {}
 
-    def event(self, kind: TaskEventKind, check: _RunningCheck | None = None, **fields: object) -> TaskEvent:
+    def event(self, kind: TaskEventKind, check: _FollowedRun | None = None, **fields: object) -> TaskEvent:
         """An event of this moment."""
         which = {} if check is None else {"run_id": check.run_id, "check_id": check.check_id}
         return TaskEvent.model_validate(
@@ -83,12 +83,12 @@ class _Follower:
         for check in list(self._running.values()):
             yield from self._follow_check(check)
         for run_id in sorted(self._list_logs() - self._ended - self._running.keys()):
-            self._running[run_id] = _RunningCheck(run_id, self._find_check(run_id))
+            self._running[run_id] = _FollowedRun(run_id, self._find_check(run_id))
             yield self.event(TaskEventKind.STARTED, self._running[run_id])
             yield from self._follow_check(self._running[run_id])
         yield from self._read_journal()
 
-    def _follow_check(self, check: _RunningCheck) -> Iterator[TaskEvent]:
+    def _follow_check(self, check: _FollowedRun) -> Iterator[TaskEvent]:
         run = runs.find_run_record(self._home, self._task.id, check.run_id)  # before its log, which is complete then
         for stream in _STREAMS:
             yield from self._read_output(check, stream, is_over=run is not None)
@@ -99,14 +99,14 @@ class _Follower:
         if run is not None:
             yield self._finish(check, run)
 
-    def _finish(self, check: _RunningCheck, run: CheckRun) -> TaskEvent:
+    def _finish(self, check: _FollowedRun, run: CheckRun) -> TaskEvent:
         return self.event(TaskEventKind.FINISHED, check, check_id=run.check_id, run=run)
 
-    def _is_gone(self, check: _RunningCheck) -> bool:
+    def _is_gone(self, check: _FollowedRun) -> bool:
         """Whether its log was deleted: its controller failed, or `gc` removed what a killed one left."""
         return not any(self._log(check.run_id, stream).exists() for stream in _STREAMS)
 
-    def _read_output(self, check: _RunningCheck, stream: StreamName, *, is_over: bool) -> Iterator[TaskEvent]:
+    def _read_output(self, check: _FollowedRun, stream: StreamName, *, is_over: bool) -> Iterator[TaskEvent]:
         while chunk := _read(self._log(check.run_id, stream), check.places[stream], _MOST_BYTES):
             check.places[stream] += len(chunk)
             text = check.unfinished[stream] + check.decoders[stream].feed(chunk)

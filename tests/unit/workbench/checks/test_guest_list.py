@@ -12,7 +12,7 @@ from sandbox.engine.protocol import ContainerEngine
 from sandbox.models import Guest, GuestKind, GuestTable
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.store.stop_requests import register_request
-from sandbox.workbench.checks.guests import list_guests
+from sandbox.workbench.checks.guest_list import list_guests
 from sandbox.workbench.controller.services import build_services
 from tests.unit.memory_engine import MemoryEngine
 
