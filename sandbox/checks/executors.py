@@ -168,6 +168,7 @@ def _build_spec(
         env={},
         limits=check.limits,
         workspace=directories.workspace,
+        workspace_read_only=check.workspace == "read-only",
         git_mask=guest.git_mask,
         report=directories.report,
         user=directories.account.user,
