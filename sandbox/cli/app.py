@@ -181,6 +181,12 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
 
 def _describe_unexpected(error: Exception) -> SandboxError:
     lacking = translate_shortage(error) if isinstance(error, OSError) else None
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
+        lacking = SandboxError(
+            ErrorCode.INTERNAL,
+            f"The Python module '{error.name}' is missing: this installation is not complete",
+            hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
+        )
     return lacking or _bug_error(error)
 
 

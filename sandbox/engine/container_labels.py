@@ -14,6 +14,10 @@ SERVICE_LABEL = "space.sandbox.service"
 """The name of the service that runs in a container; it also has the label of its run."""
 
 
+TENANT_LABEL = "space.sandbox.tenant"
+"""For whom the controller works, if its settings say so."""
+
+
 def task_container_name(instance: str, task_id: str) -> str:
     """Return the name of a task's container: the same in every process that uses this home."""
     return f"sandbox-{instance}-{task_id.removeprefix('task-')}"

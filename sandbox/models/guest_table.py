@@ -23,8 +23,8 @@ class Guest(Model):
     """One guest. None: unknown, or not counted on this host; for a limit also that there is none.
 
     `busy`: a check runs in it; otherwise it is kept for the next one, or it has ended. `owner`: its task or repository.
-    `check_ids`: the checks that run in it. `memory_bytes`: what it holds, without the page cache. `cpus_used`: CPU time
-    for each second since the look before. `age_s`: time since it was created.
+    `tenant`: for whom it was made. `check_ids`: the checks that run in it. `memory_bytes`: what it holds, without the
+    page cache. `cpus_used`: CPU time for each second since the look before. `age_s`: time since it was created.
     """
 
     container: str
@@ -34,6 +34,7 @@ class Guest(Model):
     run_id: str | None = None
     check_ids: tuple[CheckId, ...] = ()
     service: str | None = None
+    tenant: str | None = None
     age_s: float | None = None
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None

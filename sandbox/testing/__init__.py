@@ -1,6 +1,6 @@
 """The contract suite of executors, for packages that add a backend: docs/python.md#testing-a-backend.
 
-`ExecutorContract` needs pytest to run, and nothing but this package to import.
+pytest runs `ExecutorContract`; to import it, this package is enough.
 """
 
 from sandbox.testing.executor_contract import ExecutorContract, ExecutorRig

@@ -12,6 +12,7 @@ from sandbox.engine.container_labels import (
     RUN_LABEL,
     SERVICE_LABEL,
     TASK_LABEL,
+    TENANT_LABEL,
 )
 from sandbox.engine.guest_group import GroupHost, read_group_host
 from sandbox.engine.guest_usage import GuestUsage, find_guest_cgroups, read_guest_usage
@@ -65,6 +66,7 @@ def _describe(home: Home, guest: ContainerSummary, usage: GuestUsage, at: dateti
         run_id=run_id,
         check_ids=checks,
         service=labels.get(SERVICE_LABEL),
+        tenant=labels.get(TENANT_LABEL),
         age_s=round((at - guest.created_at).total_seconds(), 1) if guest.created_at else None,
         **vars(usage),
     )

@@ -30,7 +30,7 @@ from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
-from sandbox.workbench.tasks.task_refs import delete_refs_without_work
+from sandbox.workbench.tasks.task_refs import delete_refs_without_work, find_branch
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -245,6 +245,11 @@ def close_task(
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def find_local_branch(services: Services, task: Task) -> str | None:
+    """The task's branch in the cache clone; None if it was deleted."""
+    return find_branch(services.repositories.open(task.repo_id)[1], task)
 
 
 def _delete_refs(services: Services, task: Task) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.git.objects import resolve_ref
 from sandbox.git.process import Git
 from sandbox.models import Task
 from sandbox.workbench.tasks.only_copies import find_only_copies
@@ -13,6 +14,11 @@ def delete_refs(git: Git, task: Task) -> None:
     for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *places).decode().splitlines():
         oid, _, name = line.partition(" ")
         git.run("update-ref", "--no-deref", "-d", name, oid)
+
+
+def find_branch(git: Git, task: Task) -> str | None:
+    """The task's local branch, if it exists."""
+    return task.branch if resolve_ref(git, f"refs/heads/{task.branch}") else None
 
 
 def delete_refs_without_work(git: Git, task: Task) -> None:

@@ -7,7 +7,14 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sandbox.engine.container_labels import CHECK_LABEL, FETCH_LABEL, INSTANCE_LABEL, RUN_LABEL, TASK_LABEL
+from sandbox.engine.container_labels import (
+    CHECK_LABEL,
+    FETCH_LABEL,
+    INSTANCE_LABEL,
+    RUN_LABEL,
+    TASK_LABEL,
+    TENANT_LABEL,
+)
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.models import Guest, GuestKind, GuestTable
 from sandbox.store.quarantine import QuarantineNotes
@@ -28,7 +35,7 @@ def test_guests_are_told_with_what_runs_in_them(tmp_path: Path) -> None:
         as_protocol: ContainerEngine = engine
         services.__dict__["engine"] = services.__dict__["guest_engine"] = as_protocol
         services.__dict__["engine_facts"] = {}
-        engine.add_container("idle", ours | {TASK_LABEL: OTHER})
+        engine.add_container("idle", ours | {TASK_LABEL: OTHER, TENANT_LABEL: "acme"})
         engine.add_container("task", ours | {TASK_LABEL: ONE})
         engine.add_container("room", ours | {TASK_LABEL: ONE, RUN_LABEL: RUN, CHECK_LABEL: "lint"})
         engine.add_container("fetch", ours | {RUN_LABEL: RUN, FETCH_LABEL: "pip"})
@@ -45,6 +52,7 @@ def test_guests_are_told_with_what_runs_in_them(tmp_path: Path) -> None:
         "idle": (GuestKind.TASK, False, ()),
     }
     assert list(found)[-1] == "idle"
+    assert [guest.tenant for guest in found.values()] == [None, None, None, "acme"]
 
 
 def test_cpu_time_since_the_look_before_is_a_rate(tmp_path: Path) -> None:

@@ -500,3 +500,13 @@ def test_since_leaves_out_what_was_before(worked: Desk) -> None:
     assert list(worked.workbench.audit_export(since=later)) == []
     with refused(ErrorCode.NOT_FOUND):
         worked.workbench.audit_export(task_id=TASK)
+
+
+def test_the_tenant_of_the_settings_is_in_every_entry(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: without the setting there is none."""
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench as workbench:
+        assert [entry.tenant for entry in workbench.log(desk.task.id)] == [None]
+    with Workbench(desk.home, environ={"SANDBOX_CONTAINER_TENANT": "acme"}) as workbench:
+        workbench.snapshot(desk.task.id, "x")
+        assert workbench.log(desk.task.id)[-1].tenant == "acme"
