@@ -108,3 +108,4 @@ def test_work_on_a_short_branch_counts_as_its_tasks(desk: Desk) -> None:
         desk.workbench.close_task(task.id, delete_worktree=True)
     branches = [line.split()[0] for line in desk.refs() if line.startswith(BRANCHES)]
     assert branches == [f"refs/heads/{desk.task.branch}"]
+    assert [desk.workbench.find_local_branch(task.id) for task in (desk.task, other)] == [desk.task.branch, None]
