@@ -56,6 +56,13 @@ def test_a_path_has_the_names_that_links_give_it() -> None:
     assert list_other_names(("other",), {(".ci",): ("parts",)}) == set()
 
 
+def test_the_policy_without_the_rule_can_be_shown(tmp_path: Path) -> None:
+    with Workbench(tmp_path / "home", environ={}) as workbench:
+        rules = [rule.key for rule in workbench.policy("approvals")]
+    assert "expires_s" in rules
+    assert not [key for key in rules if key.startswith("when")]
+
+
 def test_an_unverified_tree_needs_a_person_unless_the_rule_says_otherwise(upstream: Upstream, tmp_path: Path) -> None:
     own = tmp_path / "home" / "policies" / "approvals.toml"
     own.parent.mkdir(parents=True)
