@@ -101,10 +101,6 @@ def _of(used: str, limit: int | None) -> str:
 
 def _format_age(seconds: float) -> str:
     hours, minutes = divmod(int(seconds) // 60, 60)
-    return (
-        f"{hours} h {minutes:02} min"
-        if hours
-        else f"{minutes} min {int(seconds) % 60:02} s"
-        if minutes
-        else (f"{int(seconds)} s")
-    )
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {int(seconds) % 60:02} s" if minutes else f"{int(seconds)} s"

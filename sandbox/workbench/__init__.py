@@ -892,7 +892,10 @@ class Workbench:
             )
 
     def find_local_branch(self, task_id: str) -> str | None:
-        """The task's branch in the cache clone; None if it was deleted. Raises: `not_found`."""
+        """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read.
+
+        Raises: `not_found`.
+        """
         task = records.find_task(self._services.home, task_id, allow_closed=True)
         return use.lifecycle.find_local_branch(self._services, task)
 

@@ -248,8 +248,11 @@ def close_task(
 
 
 def find_local_branch(services: Services, task: Task) -> str | None:
-    """The task's branch in the cache clone; None if it was deleted."""
-    return find_branch(services.repositories.open(task.repo_id)[1], task)
+    """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read."""
+    try:
+        return find_branch(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError:
+        return None
 
 
 def _delete_refs(services: Services, task: Task) -> None:
