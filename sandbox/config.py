@@ -165,6 +165,7 @@ class ContainerSettings(_SettingsSection):
     `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
+    `tenant`: for whom this controller works: a label of containers, runs and journal entries. Empty: no label.
     """
 
     runtime: str = "runc"
@@ -173,6 +174,7 @@ class ContainerSettings(_SettingsSection):
     idle_s: int = Field(default=600, ge=10, le=31_536_000)
     parallel: NonNegativeInt = 0
     users_folder: Path = Path("/var/lib/space-sandbox/users")
+    tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
 
 
 class WorkspaceSettings(_SettingsSection):

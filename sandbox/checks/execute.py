@@ -19,6 +19,7 @@ from sandbox.checks.declared import DeclaredPackages
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
+from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
@@ -76,6 +77,12 @@ class GuestSettings:
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
     without_layers: str = ""
+    tenant: str = ""  # "": none
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every guest: the home, and the tenant if there is one."""
+        return {INSTANCE_LABEL: self.instance, **({TENANT_LABEL: self.tenant} if self.tenant else {})}
 
 
 Heartbeat = Callable[[], None]
@@ -218,6 +225,7 @@ class Recorder:
             runtime=self.guest.runtime,
             layers=tuple(layer.key for layer in self.guest.layers),
             services=directories.companions.runs if directories.companions else (),
+            tenant=self.guest.tenant or None,
             report=report,
             failures=list_failures(report),
         )

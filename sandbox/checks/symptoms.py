@@ -28,7 +28,9 @@ _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
-_READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /report only"
+_READ_ONLY = (
+    "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
+)
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"

@@ -103,7 +103,10 @@ def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> 
     """Close TASK and unmount its worktree. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
+        kept = workbench.find_local_branch(closed.id) if delete else None
     invocation.emit({"task": closed}, lambda: show_task(closed))
+    if kept:
+        note(f"note: the local branch {kept} was kept: commits or snapshots of this task exist only there")
 
 
 @click.command()

@@ -67,6 +67,15 @@ def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
 
 
+def list_unpublished_paths(git: Git, head: str) -> frozenset[bytes]:
+    """Every path changed by a commit on `head` that no branch or tag of the remote had at the last fetch; of a merge
+    those that differ from all parents. A rename counts with both names.
+    """
+    commits = git.run("rev-list", head, "--not", "--remotes", "--tags")
+    options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
+
+
 def _read_line_starts(stream: IO[bytes]) -> Iterator[bytes]:
     """The beginning of each line: git writes a subject on one line of any length."""
     most = SUBJECT_BYTES + 65

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
+    from sandbox.models.guest_table import Guest, GuestKind, GuestTable
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
+    from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -150,6 +152,9 @@ __all__ = [
     "FetchResult",
     "FileContent",
     "GateState",
+    "Guest",
+    "GuestKind",
+    "GuestTable",
     "Host",
     "ImageInfo",
     "JournalDamage",
@@ -233,6 +238,8 @@ __all__ = [
     "SyncResult",
     "SyncState",
     "Task",
+    "TaskEvent",
+    "TaskEventKind",
     "TaskId",
     "TaskStatus",
     "TestFailure",
@@ -258,6 +265,7 @@ _MODULES = {
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
+    "guest_table": "Guest GuestKind GuestTable",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
@@ -278,6 +286,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

@@ -118,7 +118,8 @@ class CheckRun(Model):
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
-    `services`: what ran beside it. `arguments`: what the caller added: then only a part of the check ran.
+    `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
+    `arguments`: what the caller added: then only a part of the check ran.
     """
 
     run_id: str
@@ -147,6 +148,7 @@ class CheckRun(Model):
     runtime: str
     layers: tuple[str, ...] = ()
     services: tuple[ServiceRun, ...] = ()
+    tenant: str | None = None
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Diff,
         FetchResult,
         FileContent,
+        GuestTable,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         Suggestion,
         SyncResult,
         Task,
+        TaskEvent,
         Verification,
     )
     from sandbox.policy.approvals import Decision
@@ -635,6 +637,21 @@ class Workbench:
         """
         return use.log_lines.read_lines(self._services, run_id, query)
 
+    def guests(self, before: GuestTable | None = None) -> GuestTable:
+        """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.
+
+        Raises: `engine_unavailable`; `conflict` when a stopped process blocks the run queue.
+        """
+        return use.guest_list.list_guests(self._services, before)
+
+    def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
+        """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
+        the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
+
+        Raises: `not_found`; `conflict` for a closed task.
+        """
+        return use.task_events.follow_task(self._services.home, task_id, poll_s)
+
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
     ) -> CommitResult:
@@ -837,6 +854,14 @@ class Workbench:
         """
         return use.requests.needs_no_question(self._services, call)
 
+    def is_allowed_by_diff(self, call: AgentCall) -> bool:
+        """Whether the rule `[when]` of the approval policy allows a call for what its commit changes. False without the
+        rule, and for other tools. The call must then send exactly the commit `call.state`.
+
+        Raises: `quota_exceeded` for a tree that is too large to read.
+        """
+        return use.requests.is_allowed_by_diff(self._services, call)
+
     def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.
 
@@ -938,6 +963,14 @@ class Workbench:
                     self._services, task_id, delete=delete_worktree, discard=discard, expected_tree=expected_tree
                 )
             )
+
+    def find_local_branch(self, task_id: str) -> str | None:
+        """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read.
+
+        Raises: `not_found`.
+        """
+        task = records.find_task(self._services.home, task_id, allow_closed=True)
+        return use.lifecycle.find_local_branch(self._services, task)
 
     def set_credential(
         self,

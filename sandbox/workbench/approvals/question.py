@@ -19,6 +19,7 @@ from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
+from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -107,8 +108,11 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     if tool in SENDING:
         sent = status.list_committed_files(services.repositories, task)
         about.append(_verification_line(services, task))
+        rule = services.policies.approvals.find_diff_rule(tool)
+        reasons = find_reasons_to_ask(services, task, rule) if rule else ()
         return [
             *about,
+            *(f"asked because: {_spell_out(reason)}" for reason in reasons),
             *_file_lines("sends", sent),
             *_risk_lines(services.policies, task, sent),
             *_intermediate_lines(services.repositories, services.policies, task, sent),

@@ -18,6 +18,7 @@ from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.approvals import question
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 
 LOCK = "approvals"
 MOST_PER_SUBJECT = 20
@@ -52,6 +53,15 @@ def needs_no_question(services: Services, call: AgentCall) -> bool:
     Raises: as `question.needs_no_question`.
     """
     return question.needs_no_question(services, call.tool, call.task_id)
+
+
+def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
+    """Whether the policy decides about the call by what it sends, and finds no reason to ask a person."""
+    rule = services.policies.approvals.find_diff_rule(call.tool)
+    if rule is None or call.task_id is None:
+        return False
+    task = find_task(services.home, call.task_id)
+    return task.head_commit == call.state and not find_reasons_to_ask(services, task, rule)
 
 
 def take(home: Home, call: AgentCall) -> Approval | None:

@@ -180,6 +180,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.home.instance_id,
+        tenant=services.settings.container.tenant,
         cpus=os.cpu_count() or 1,
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),

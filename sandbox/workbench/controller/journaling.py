@@ -185,6 +185,7 @@ def _append_entry(services: Services, operation: Operation, result: str) -> None
         files=evidence.files[:MAX_FILES],
         allowed=services.permission,
         sent=operation.delivery,
+        tenant=services.settings.container.tenant or None,
         facts=operation.facts,
         result=result,
         duration_s=round(time.monotonic() - operation.started_monotonic_s, 4),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,8 +27,9 @@ from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
-from sandbox.workbench.tasks.task_refs import delete_refs_without_work
+from sandbox.workbench.tasks.task_refs import delete_refs_without_work, find_branch
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -118,13 +117,13 @@ def create_task(
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
     base_tree = fetch_whole_tree(services, repository, git, base_commit)
-    task_id = f"task-{uuid.uuid4()}"
+    task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,
         repo_id=repo_id,
         prompt=prompt,
         base_branch=base_branch,
-        branch=f"space-agent/{task_id}-{_slug(prompt)}",
+        branch=name_branch(task_id, prompt),
         base_commit=base_commit,
         workspace_kind=WorkspaceKind.WORKTREE,
         worktree_path=services.home.worktree(repo_id, task_id),
@@ -172,11 +171,6 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         raise
     mark.unlink()
     return saved
-
-
-def _slug(prompt: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower().encode("ascii", "ignore").decode()).strip("-")
-    return words[:40].strip("-") or "work"
 
 
 def read_base(services: Services, task: Task) -> TaskBase:
@@ -262,6 +256,14 @@ def close_task(
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def find_local_branch(services: Services, task: Task) -> str | None:
+    """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read."""
+    try:
+        return find_branch(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError:
+        return None
 
 
 def _delete_refs(services: Services, task: Task) -> None:

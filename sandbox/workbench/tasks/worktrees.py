@@ -307,7 +307,10 @@ def require_writable_disk(home: Home, task: Task) -> None:
 
 
 _KEPT = "Its commits and snapshots were kept"
-_CLOSED = f"The task is closed. {_KEPT}: continue from a snapshot with `sandbox task fork TASK --snapshot S`."
+_CLOSED = (
+    "The task is closed and its files were deleted: create a new task. If it has snapshots, `sandbox task fork TASK "
+    "--snapshot S` continues from one."
+)
 
 
 def _require_worktree(site: WorktreePaths, task: Task) -> None:

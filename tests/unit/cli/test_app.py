@@ -419,7 +419,7 @@ def test_a_change_goes_from_clone_to_push_with_json(
     assert cloned["context"]["tree"] == ["Makefile", "f.txt"]
     assert json_command("repo", "list")["repositories"] == [cloned["repository"]]
     task = json_command("task", "create", repo_id, "--prompt", "Say INJ, please!")["task"]
-    assert task["branch"] == f"space-agent/{task['id']}-say-inj-please"
+    assert task["branch"] == f"space-agent/{task['id'][5:13]}-say-inj-please"
     read = json_command("file", "read", task["id"], "f.txt")
     assert (read["content"], read["total_lines"]) == ("one\ntwo\n", 2)
     (tmp_path / "p").write_text("--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,3 @@\n one\n+INJ\n two\n")

@@ -50,3 +50,9 @@ def test_a_checkout_with_submodules_has_other_keys(tmp_path: Path) -> None:
     without, with_them = (GuestSetup("sha256:" + "1" * 64, "runc", submodules=laid_out) for laid_out in (False, True))
     keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in (without, with_them)}
     assert len(keys) == 2
+
+
+def test_how_a_check_gets_the_files_is_part_of_its_key(tmp_path: Path) -> None:
+    guests = GuestSetup("sha256:" + "1" * 64, "runc")
+    checks = [CHECK, CHECK.model_copy(update={"workspace": "read-only"})]
+    assert len({build_bindings(Policies(tmp_path), guests, "2" * 40, [c])["test"].key for c in checks}) == 2
