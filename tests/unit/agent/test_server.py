@@ -38,6 +38,7 @@ AGREED = BOOTSTRAP | {
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
         "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
         "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
+        "list_snapshots", "delete_file", "rename_file",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
@@ -176,12 +177,12 @@ def test_every_tool_has_schemas_and_annotations(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
             row = TOOLS[tool.name]
-            assert tool.input_schema["additionalProperties"] is False
-            assert tool.output_schema
-            assert tool.annotations
-            assert tool.annotations.read_only_hint == row.read_only
-            assert tool.annotations.destructive_hint == row.destructive
-            assert tool.annotations.open_world_hint == row.open_world
+            assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+            hints = tool.annotations
+            assert hints
+            assert bool(hints.read_only_hint) is row.read_only  # what is left out has the protocol's default
+            assert (hints.destructive_hint is not False and not hints.read_only_hint) is row.destructive
+            assert (hints.open_world_hint is not False) is row.open_world
             assert len(tool.description or "") > 20
 
     talk(agent_of(desk), session, mode)
@@ -192,7 +193,20 @@ def test_all_tools_on_demand(tmp_path: Path) -> None:
         assert {t.name for t in (await client.list_tools()).tools} == set(TOOLS)
 
     with Workbench(tmp_path / "home", environ={}) as workbench:
-        talk(Agent(workbench, tmp_path / "home", every_tool=True), session)
+        talk(Agent(workbench, tmp_path / "home", presets=frozenset(Preset)), session)
+
+
+def test_only_the_named_presets_are_listed_and_can_be_called(desk: Desk) -> None:
+    async def session(client: Client) -> None:
+        listed = {t.name for t in (await client.list_tools()).tools}
+        assert listed == BOOTSTRAP | {t.name for t in TOOLS.values() if t.preset in {Preset.DISCOVER, Preset.CHECK}}
+        assert (await ok(client, "space_repo_status", task_id=desk.task.id))["dirty"] is False
+        with pytest.raises(MCPError, match="started without it"):
+            await client.call_tool("space_repo_commit", {"task_id": desk.task.id, "message": "m"})
+        wish = {"tool": "space_repo_push", "arguments": {"task_id": desk.task.id}}
+        assert (await failed(client, "space_agent_request_tool_approval", **wish))["code"] == "not_found"
+
+    talk(agent_of(desk, presets=frozenset({Preset.DISCOVER, Preset.CHECK})), session)
 
 
 def test_n16_nothing_of_a_repository_gets_into_descriptions() -> None:
@@ -335,7 +349,7 @@ def test_a_defect_is_told_without_its_trace(desk: Desk, monkeypatch: pytest.Monk
         found = await failed(client, "space_repo_list")
         assert (found["code"], found["details"]) == ("internal", "")
 
-    agent = agent_of(desk, every_tool=True)
+    agent = agent_of(desk, presets=frozenset(Preset))
     monkeypatch.setattr(Workbench, "repositories", fail)
     talk(agent, session)
 
