@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, PackageName
+from sandbox.models.definitions import DefinitionRule
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
@@ -103,6 +104,8 @@ class Profile(_ProfileModel):
     `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
     `[image]` with `name` and `packages` (docs/adr/0058).
 
+    `definitions`: patterns for the repository map, of languages that ctags does not know.
+
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
     """
@@ -117,6 +120,7 @@ class Profile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
+    definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
@@ -217,6 +221,7 @@ _INHERITED = {
     "check": "checks",
     "layer": "layers",
     "service": "services",
+    "definition": "definitions",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 

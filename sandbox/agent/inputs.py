@@ -99,9 +99,7 @@ class SearchInput(Input):
 class ApplyPatchInput(Input):
     task_id: TaskId
     patch: Text = Field(description="With a/ and b/ prefixes.")
-    expected_hashes: dict[Path, Sha256 | None] = Field(
-        description="By path: the sha256 you read, null for a new file."
-    )
+    expected_hashes: dict[Path, Sha256 | None] = Field(description="By path: the sha256 you read, null for a new file.")
 
 
 class EditFileInput(Input):
@@ -190,9 +188,7 @@ class CommitInput(Input):
 
 class OpenPullRequestInput(Input):
     task_id: TaskId
-    title: Annotated[str, Field(max_length=1000)] = Field(
-        description="Empty: first line of the first commit."
-    )
+    title: Annotated[str, Field(max_length=1000)] = Field(description="Empty: first line of the first commit.")
     body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
         None, description="The record of the task is added."
     )
@@ -206,7 +202,7 @@ class SnapshotInput(Input):
 
 class CleanInput(Input):
     task_id: TaskId
-    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files and folders to delete too.")
+    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New paths to delete too.")
 
 
 class RestoreInput(Input):

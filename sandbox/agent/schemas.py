@@ -1,9 +1,9 @@
 """The schemas in `tools/list`. Every client pays for them in every session, so they contain only what a model needs.
 
 Pydantic adds a title to each field, a docstring to each model, and a second branch to each field that may be null; an
-agent has the names, and leaves out what it does not give. The server validates input against the model itself, with
-an error that names the field. Of results only the names of the first level are listed: an answer shows its own shape,
-and the reference has the models (docs/reference/models.md, docs/adr/0073).
+agent has the names, and leaves out what it does not give. The server validates input against the model itself, with an
+error that names the field. Of results only the first names that every answer has are listed: an answer shows its own
+shape, and the reference has the models (docs/reference/models.md, docs/adr/0073).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pydantic import BaseModel
 
 _NEEDLESS = frozenset(
     {
-        *("title", "format", "pattern", "propertyNames", "additionalProperties"),
+        *("title", "format", "pattern", "propertyNames"),
         *("minLength", "maxLength", "maxItems", "minimum", "exclusiveMinimum"),
     }
 )
+RESULT_NAMES = 5
 _NULL = {"type": "null"}
 
 
@@ -25,15 +26,13 @@ def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The input schema of a tool, with the field descriptions."""
     schema = model.model_json_schema()
     required = schema.get("required", [])
-    fields = {
-        name: _shorten(field, nullable=name in required) for name, field in schema.get("properties", {}).items()
-    }
+    fields = {name: _shorten(field, nullable=name in required) for name, field in schema.get("properties", {}).items()}
     return {"type": "object", "properties": fields} | ({"required": required} if required else {})
 
 
 def result_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The result schema of a tool: which fields every answer has."""
-    required = model.model_json_schema(mode="serialization").get("required", [])
+    """The result schema of a tool: the first names that every answer has, which are the ones that matter."""
+    required = model.model_json_schema(mode="serialization").get("required", [])[:RESULT_NAMES]
     return {"type": "object"} | ({"required": required} if required else {})
 
 
@@ -46,7 +45,7 @@ def _shorten(schema: dict[str, Any], *, nullable: bool = True) -> dict[str, Any]
     rest |= _shorten_options(schema.get("anyOf", ()), nullable=nullable)
     if "default" in rest and not rest["default"]:  # null, false, empty: what a reader expects anyway
         del rest["default"]
-    if isinstance(more := schema.get("additionalProperties"), dict):
+    if isinstance(more := rest.get("additionalProperties"), dict):
         rest["additionalProperties"] = _shorten(more)
     if isinstance(items := rest.get("items"), dict):
         rest["items"] = _shorten(items)

@@ -119,9 +119,7 @@ def _read_file(request: ToolCall) -> BaseModel:
     owner = _repo_or_task_id(wanted)
     if wanted.repo_id is None:
         return request.workbench.read_file(owner, wanted.path, wanted.start_line, wanted.end_line)
-    return request.workbench.read_committed_file(
-        owner, wanted.path, wanted.start_line, wanted.end_line, ref=wanted.ref
-    )
+    return request.workbench.read_committed_file(owner, wanted.path, wanted.start_line, wanted.end_line, ref=wanted.ref)
 
 
 def _search(request: ToolCall) -> BaseModel:

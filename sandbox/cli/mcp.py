@@ -19,14 +19,12 @@ _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 _PRESETS = ("discover", "edit", "check", "pr")
 
 
-class _ToolPresets(click.ParamType):
+class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
     """`presets` is None; `all` or a list of presets is their names."""
 
     name = "presets"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...] | None:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...] | None:
         """Raises: `click.UsageError` for an unknown word."""
         if value in {"presets", "all"}:
             return None if value == "presets" else _PRESETS
@@ -59,7 +57,11 @@ class _ToolPresets(click.ParamType):
 @global_options
 @click.pass_context
 def mcp(
-    ctx: click.Context, address: str | None, token_file: Path | None, tools: tuple[str, ...] | None, approvals: Literal["policy", "auto"]
+    ctx: click.Context,
+    address: str | None,
+    token_file: Path | None,
+    tools: tuple[str, ...] | None,
+    approvals: Literal["policy", "auto"],
 ) -> int:
     """Serve agents over the Model Context Protocol until the client disconnects.
 

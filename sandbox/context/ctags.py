@@ -1,19 +1,22 @@
-"""Find the symbols of a tree with ctags in a guest: parsers of hostile input do not run on the host.
+"""Find the symbols of files with ctags in a guest: parsers of hostile input do not run on the host.
 
-The tree is mounted read-only; there is no network; output and time are bounded. The output is guest data: lines in
-another format are dropped. Format: ctags-json-output(5). A repository of 25,000 files gives 300,000 lines: each is
-validated in one step, and fields that the map does not show (the pattern is half of a line) are not requested.
+The guest sees only the wanted files, read-only, each in a folder whose name is its number: names of the repository
+reach ctags as the end of a path at most. There is no network; output and time are bounded. The output is guest data:
+lines in another format, or of a file that was not given, are dropped. Format: ctags-json-output(5). A repository of
+25,000 files gives 300,000 lines: each is validated in one step, and fields that the map does not show (the pattern is
+half of a line) are not requested.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
@@ -21,52 +24,51 @@ from sandbox.engine.create_options import ContainerSpec, GuestAccount, create_op
 from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
+from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.container import EffectiveContainerPolicy
+from sandbox.store.symbol_index import Symbol
 
 _log = logging.getLogger(__name__)
 
 DEADLINE_S = 120.0
 OUTPUT_BYTES = 64 * 1024**2
-_ARGV = (
-    "ctags",
+FILE_SYMBOLS = 400
+"""Maximum symbols of one file: the first ones. Generated files have many thousands."""
+
+_OPTIONS = (
     "--options=NONE",
     "--recurse",
     "--links=no",
     "--sort=no",
     "--output-format=json",
     "--fields=+nKS-P-t-f",
-    "-f",
-    "-",
-    ".",
 )
+_NUMBER = re.compile(r"(?:\./)?(\d{1,9})/")
 
 
-def _require_printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("not printable")
-    return text
-
-
-def _strip_dot_prefix(path: str) -> str:
-    return _require_printable(path).removeprefix("./")
-
-
-class Symbol(BaseModel):
-    """One definition. Guest data."""
+class _Tag(BaseModel):
+    """One line of ctags. Guest data."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_require_printable)]
-    path: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_strip_dot_prefix)]
+    name: str = Field(min_length=1, max_length=200)
+    path: str = Field(min_length=1, max_length=4096)
     line: int = Field(ge=1)
-    kind: Annotated[str, Field(max_length=40), AfterValidator(_require_printable)]
-    scope: Annotated[str, Field(max_length=400), AfterValidator(_require_printable)] = ""
-    signature: Annotated[str, Field(max_length=400), AfterValidator(_require_printable)] = ""
+    kind: str = Field(max_length=40)
+    scope: str = Field(default="", max_length=400)
+    signature: str = Field(default="", max_length=400)
+
+    @property
+    def is_printable(self) -> bool:
+        return f"{self.name}{self.kind}{self.scope}{self.signature}".isprintable()
 
 
 @dataclass(frozen=True)
 class CtagsRun:
-    """Where ctags runs: the guest's name, image and settings, and the host path of the tree."""
+    """Where ctags runs: the guest's name, image and settings, and the host path of the files.
+
+    `definitions`: patterns for languages that it does not know.
+    """
 
     name: str
     engine: GuestRunner
@@ -77,12 +79,13 @@ class CtagsRun:
     instance: str
     tree: Path
     cgroup_parent: str
+    definitions: Sequence[DefinitionRule] = ()
 
 
-def read_symbols(run: CtagsRun) -> list[Symbol]:
-    """Return the definitions in the first `OUTPUT_BYTES` of ctags' output.
+def read_symbols(run: CtagsRun, files: int) -> dict[int, list[Symbol]]:
+    """Return the definitions by the number of their file, from the first `OUTPUT_BYTES` of ctags' output.
 
-    Raises: `timeout`, `internal`, and the errors of the engine adapter.
+    `files`: how many there are. Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
     out, errors = _BoundedBuffer(OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
     options = create_options(_container_spec(run), run.policy)
@@ -96,16 +99,41 @@ def read_symbols(run: CtagsRun) -> list[Symbol]:
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
     if len(out.content) == OUTPUT_BYTES:
         _log.warning("ctags printed more than %d bytes: symbols of the last files are missing", OUTPUT_BYTES)
-    return list(parse_symbols(bytes(out.content)))
+    found: dict[int, list[Symbol]] = defaultdict(list)
+    for number, symbol in parse_symbols(bytes(out.content)):
+        if number < files and len(found[number]) < FILE_SYMBOLS:
+            found[number].append(symbol)
+    return dict(found)
 
 
-def parse_symbols(output: bytes) -> Iterator[Symbol]:
-    """Parse ctags' JSON lines; invalid lines are skipped. Pure."""
+def parse_symbols(output: bytes) -> Iterator[tuple[int, Symbol]]:
+    """Parse ctags' JSON lines, each with the number of its file; invalid lines are skipped. Pure."""
     for line in output.splitlines():
         try:
-            yield Symbol.model_validate_json(line)
+            tag = _Tag.model_validate_json(line)
         except ValidationError:
             continue
+        number = _NUMBER.match(tag.path)
+        if number and tag.is_printable:
+            yield int(number[1]), (tag.name, tag.line, tag.kind, tag.scope, tag.signature)
+
+
+def build_argv(definitions: Iterable[DefinitionRule]) -> tuple[str, ...]:
+    """The command. A language of a profile gets a name that ctags cannot have, and takes its suffixes. Pure."""
+    languages: dict[str, list[DefinitionRule]] = defaultdict(list)
+    for rule in definitions:
+        languages[rule.language.lower()].append(rule)
+    own = [option for name, rules in languages.items() for option in _language_options(f"profile{name}", rules)]
+    return ("ctags", *_OPTIONS, *own, "-f", "-", ".")
+
+
+def _language_options(name: str, rules: Sequence[DefinitionRule]) -> Iterator[str]:
+    kinds = {kind: chr(ord("a") + at) for at, kind in enumerate(dict.fromkeys(rule.kind for rule in rules))}
+    yield f"--langdef={name}"
+    yield f"--langmap={name}:{''.join(dict.fromkeys(suffix for rule in rules for suffix in rule.suffixes))}"
+    for rule in rules:
+        pattern = rule.pattern.replace("/", "\\/")
+        yield f"--regex-{name}=/{pattern}/\\1/{kinds[rule.kind]},{rule.kind}/"
 
 
 class _BoundedBuffer:
@@ -123,7 +151,7 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
     return ContainerSpec(
         name=run.name,
         image=run.image_digest,
-        argv=_ARGV,
+        argv=build_argv(run.definitions),
         cwd=PurePosixPath(run.policy.container.mounts.workspace),
         env={},
         limits=run.policy.container.within_ceiling(Limits(memory_bytes=1024**3, cpus=1.0, pids=64)),

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from sandbox.context import build_envelope
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import (
     is_clone_of_other_remote,
     is_intact,
@@ -44,9 +42,11 @@ from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.commit_facts import (
     CommitListing,
     list_commit,
+    load_facts,
     load_facts_of_listing,
     profile_from_facts,
 )
+from sandbox.workbench.repositories.describe import describe_tree
 from sandbox.workbench.repositories.repository_settings import choose_profile
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workspaces.base_facts import BaseFacts
@@ -68,7 +68,8 @@ def locate(remotes: RemoteConnector, url: str) -> str:
 def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult:
     """Clone a remote into the cache, or fetch new commits if it is cached, and describe it to the caller."""
     updated = update_cache(services, url, partial=partial)
-    context = build_envelope(updated.default_head.entries, lambda oids: list(read_blobs(updated.git, oids)))
+    found = updated.default_head
+    context = describe_tree(services, updated.repository.id, updated.git, found.tree, found.entries, updated.facts)
     profile = profile_from_facts(services, updated.repository.id, updated.facts)
     advice = advise(services, updated.repository.id, updated.facts, profile)
     return CloneResult(repository=updated.repository, context=context, advice=advice)
@@ -184,9 +185,16 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
                 f"Commit {commit[:12]} has no directory '{subpath[:100]}'",
                 hint="Omit the subpath to get all directories.",
             )
-    context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)))
+    facts = (
+        found.facts
+        if commit == head.commit
+        else load_facts(services.home, services.policies, repository.id, git, commit)
+    )
+    context = describe_tree(services, repository.id, git, name, entries, facts)
     path = ensure_pristine_checkout(services, repository.id, git, entries, name)
-    return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+    return FetchResult(
+        **dict(context), repo_id=repository.id, local_path=path, commit_sha=commit, files_count=len(entries)
+    )
 
 
 def fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
