@@ -1,8 +1,7 @@
 """Find the symbols of files with ctags in a guest: parsers of hostile input do not run on the host.
 
-The guest sees only the wanted files, read-only, each in a folder whose name is its number: names of the repository
-reach ctags as the end of a path at most. There is no network; output and time are bounded. The output is guest data:
-lines in another format, or of a file that was not given, are dropped. Format: ctags-json-output(5). A repository of
+The tree is mounted read-only, and ctags gets a list of the wanted files. There is no network; output and time are
+bounded. The output is guest data: lines in another format, or of a file that was not wanted, are dropped. Format: ctags-json-output(5). A repository of
 25,000 files gives 300,000 lines: each is validated in one step, and fields that the map does not show (the pattern is
 half of a line) are not requested.
 """
@@ -10,9 +9,8 @@ half of a line) are not requested.
 from __future__ import annotations
 
 import logging
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -37,13 +35,12 @@ FILE_SYMBOLS = 400
 
 _OPTIONS = (
     "--options=NONE",
-    "--recurse",
     "--links=no",
     "--sort=no",
     "--output-format=json",
     "--fields=+nKS-P-t-f",
 )
-_NUMBER = re.compile(r"(?:\./)?(\d{1,9})/")
+_LIST = "files"
 
 
 class _Tag(BaseModel):
@@ -65,9 +62,9 @@ class _Tag(BaseModel):
 
 @dataclass(frozen=True)
 class CtagsRun:
-    """Where ctags runs: the guest's name, image and settings, and the host path of the files.
+    """Where ctags runs: the guest's name, image and settings, and the host path of the tree.
 
-    `definitions`: patterns for languages that it does not know.
+    `report`: an empty folder for the list of files. `definitions`: patterns for languages that ctags does not know.
     """
 
     name: str
@@ -78,16 +75,27 @@ class CtagsRun:
     account: GuestAccount
     instance: str
     tree: Path
+    report: Path
     cgroup_parent: str
     definitions: Sequence[DefinitionRule] = ()
 
 
-def read_symbols(run: CtagsRun, files: int) -> dict[int, list[Symbol]]:
-    """Return the definitions by the number of their file, from the first `OUTPUT_BYTES` of ctags' output.
+@dataclass(frozen=True)
+class FoundSymbols:
+    """Definitions by the path of their file. Not `complete`: ctags printed more than `OUTPUT_BYTES`."""
 
-    `files`: how many there are. Raises: `timeout`, `internal`, and the errors of the engine adapter.
+    by_path: Mapping[str, list[Symbol]]
+    complete: bool
+
+
+def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
+    """Return the definitions of these files of the tree, in the first `OUTPUT_BYTES` of ctags' output.
+
+    A path that is not one printable line has none. Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
     out, errors = _BoundedBuffer(OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
+    wanted = {path for path in paths if path.isprintable()}
+    (run.report / _LIST).write_text("".join(f"./{path}\n" for path in sorted(wanted)), encoding="utf-8")
     options = create_options(_container_spec(run), run.policy)
     ending = run.engine.run_to_end(run.name, options, Streams(out.append, errors.append), deadline_s=DEADLINE_S)
     if ending.timed_out:
@@ -97,34 +105,34 @@ def read_symbols(run: CtagsRun, files: int) -> dict[int, list[Symbol]]:
     if ending.exit_code != 0 or ending.oom_killed:
         details = bytes(errors.content[-2000:]).decode("utf-8", errors="replace")
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
-    if len(out.content) == OUTPUT_BYTES:
+    complete = len(out.content) < OUTPUT_BYTES
+    if not complete:
         _log.warning("ctags printed more than %d bytes: symbols of the last files are missing", OUTPUT_BYTES)
-    found: dict[int, list[Symbol]] = defaultdict(list)
-    for number, symbol in parse_symbols(bytes(out.content)):
-        if number < files and len(found[number]) < FILE_SYMBOLS:
-            found[number].append(symbol)
-    return dict(found)
+    found: dict[str, list[Symbol]] = defaultdict(list)
+    for path, symbol in parse_symbols(bytes(out.content)):
+        if path in wanted and len(found[path]) < FILE_SYMBOLS:
+            found[path].append(symbol)
+    return FoundSymbols(dict(found), complete)
 
 
-def parse_symbols(output: bytes) -> Iterator[tuple[int, Symbol]]:
-    """Parse ctags' JSON lines, each with the number of its file; invalid lines are skipped. Pure."""
+def parse_symbols(output: bytes) -> Iterator[tuple[str, Symbol]]:
+    """Parse ctags' JSON lines, each with the path of its file; invalid lines are skipped. Pure."""
     for line in output.splitlines():
         try:
             tag = _Tag.model_validate_json(line)
         except ValidationError:
             continue
-        number = _NUMBER.match(tag.path)
-        if number and tag.is_printable:
-            yield int(number[1]), (tag.name, tag.line, tag.kind, tag.scope, tag.signature)
+        if tag.is_printable:
+            yield tag.path.removeprefix("./"), (tag.name, tag.line, tag.kind, tag.scope, tag.signature)
 
 
-def build_argv(definitions: Iterable[DefinitionRule]) -> tuple[str, ...]:
+def build_argv(definitions: Iterable[DefinitionRule], report: str) -> tuple[str, ...]:
     """The command. A language of a profile gets a name that ctags cannot have, and takes its suffixes. Pure."""
     languages: dict[str, list[DefinitionRule]] = defaultdict(list)
     for rule in definitions:
         languages[rule.language.lower()].append(rule)
     own = [option for name, rules in languages.items() for option in _language_options(f"profile{name}", rules)]
-    return ("ctags", *_OPTIONS, *own, "-f", "-", ".")
+    return ("ctags", *_OPTIONS, *own, "-f", "-", "-L", f"{report}/{_LIST}")
 
 
 def _language_options(name: str, rules: Sequence[DefinitionRule]) -> Iterator[str]:
@@ -151,13 +159,13 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
     return ContainerSpec(
         name=run.name,
         image=run.image_digest,
-        argv=build_argv(run.definitions),
+        argv=build_argv(run.definitions, run.policy.container.mounts.report),
         cwd=PurePosixPath(run.policy.container.mounts.workspace),
         env={},
         limits=run.policy.container.within_ceiling(Limits(memory_bytes=1024**3, cpus=1.0, pids=64)),
         workspace=run.tree,
         git_mask=None,
-        report=None,
+        report=run.report,
         user=run.account.user,
         runtime=run.runtime,
         labels={INSTANCE_LABEL: run.instance, RUN_LABEL: run.name},

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from sandbox.context import ctags, vendored
 from sandbox.context.map import MAX_TOKENS, build_map, count_mentions, is_code, rank_symbols
@@ -36,12 +38,16 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
+from sandbox.workbench.repositories.clone import ensure_pristine_checkout
 from sandbox.workbench.repositories.commit_facts import load_profile
 
 MENTION_BYTES = 32 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
 SYMBOL_FILE_BYTES = 1024**2
 """A larger file is generated, or data: ctags is not asked about it."""
+
+FEW_FILES = 100
+"""So many files or fewer are written for ctags alone."""
 
 MAX_BLOBS = 60_000
 """Maximum of blobs whose symbols are kept, beside those of the tree that was asked for."""
@@ -88,10 +94,7 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
         definitions=_find_definitions(services, repo_id, git, base),
     )
     found = load_map(services.home, repo_id, request.key)
-    if found is None:
-        found = _rank(services, request)
-        save_map(services.home, repo_id, request.key, found)
-    return build_map(found, token_budget)
+    return build_map(found or _rank(services, request), token_budget)
 
 
 def _find_definitions(services: Services, repo_id: str, git: Git, commit: str) -> tuple[DefinitionRule, ...]:
@@ -105,6 +108,7 @@ def _find_definitions(services: Services, repo_id: str, git: Git, commit: str) -
 
 
 def _rank(services: Services, request: _MapRequest) -> RankedSymbols:
+    """Find and rank the symbols, and keep them, unless ctags printed too much."""
     entries = {show_path(e.path): e for e in list_tree(request.git, request.tree)}
     files = {path: e for path, e in entries.items() if e.mode not in {SYMLINK, GITLINK}}
     others = _find_others(request, files)
@@ -112,21 +116,24 @@ def _rank(services: Services, request: _MapRequest) -> RankedSymbols:
     asked = _select(files, request.globs) if request.globs else own
     wanted = {path: e for path, e in asked.items() if is_code(path) and 0 < (e.size or 0) <= SYMBOL_FILE_BYTES}
     index = load_index(services.home, request.repo_id, request.version)
-    missing = list({_key(path, e): e for path, e in wanted.items() if _key(path, e) not in index.blobs}.items())
+    missing = {_key(path, e): path for path, e in wanted.items() if _key(path, e) not in index.blobs}
     counted = _choose_blobs(own.values())
     with ThreadPoolExecutor(1, "words") as pool:  # while ctags runs in its guest
         counting = pool.submit(_update_counts, request.git, index, counted)
-        symbols = _find_symbols(services, request, missing) if missing else {}
+        symbols, complete = _find_symbols(services, request, entries, missing) if missing else ({}, True)
         counts = counting.result()
     updated = _update_index(index, symbols, {_key(path, e) for path, e in wanted.items()}, counted, counts)
-    if updated is not index:
+    if complete and updated is not index:
         save_index(services.home, request.repo_id, updated)
     ranked = rank_symbols(((path, updated.blobs.get(_key(path, e), [])) for path, e in wanted.items()), counts)
-    return RankedSymbols(
+    found = RankedSymbols(
         ranked=ranked,
         files_total=len(_select(entries, request.globs) if request.globs else entries),
         vendored={} if request.globs else dict(vendored.describe_folders(others)),
     )
+    if complete:
+        save_map(services.home, request.repo_id, request.key, found)
+    return found
 
 
 def _select(files: Mapping[str, TreeEntry], globs: Sequence[str]) -> dict[str, TreeEntry]:
@@ -147,43 +154,60 @@ def _find_others(request: _MapRequest, files: Mapping[str, TreeEntry]) -> set[st
 
 
 def _find_symbols(
-    services: Services, request: _MapRequest, files: Sequence[tuple[str, TreeEntry]]
-) -> dict[str, list[Symbol]]:
-    """Run ctags on these blobs, each in a folder of its own. Returns the symbols of each, by key."""
+    services: Services, request: _MapRequest, entries: Mapping[str, TreeEntry], missing: Mapping[str, str]
+) -> tuple[dict[str, list[Symbol]], bool]:
+    """Run ctags on the missing files: paths by key. Returns the symbols by key, and whether they are all.
+
+    Few files are written for it. For many the checkout of the tree is used, which tasks need anyway: to write and to
+    delete thousands of files takes longer than ctags.
+    """
     name = f"sandbox-map-{services.presence.new_id()}"
-    folder = services.home.clean_room(name)
-    blobs = stream_blobs(request.git, [e.oid for _, e in files])
+    room = services.home.clean_room(name)
+    try:
+        room.mkdir(mode=0o755)
+        (room / "report").mkdir(mode=0o755)
+        if len(missing) <= FEW_FILES:
+            places = {f"{number}/{_plain_name(path)}": path for number, path in enumerate(missing.values())}
+            tree = _write_files(services, request.git, room / "files", {at: entries[p] for at, p in places.items()})
+        else:
+            places = {path: path for path in missing.values()}
+            tree = ensure_pristine_checkout(
+                services, request.repo_id, request.git, list(entries.values()), request.tree
+            )
+        with lease_account(services, name) as account:
+            run = ctags.CtagsRun(
+                name=name,
+                engine=services.guest_engine,
+                policy=services.policies.container,
+                image_digest=resolve_image(services.image_build_context, "base"),
+                runtime=choose_runtime(services),
+                account=account,
+                instance=services.home.instance_id,
+                cgroup_parent=find_guest_group(services).parent,
+                tree=tree,
+                report=room / "report",
+                definitions=request.definitions,
+            )
+            found = ctags.read_symbols(run, places)
+    finally:
+        remove_tree(room)
+    by_path = {places[at]: symbols for at, symbols in found.by_path.items()}
+    return {key: by_path.get(path, []) for key, path in missing.items()}, found.complete
+
+
+def _write_files(services: Services, git: Git, folder: Path, files: Mapping[str, TreeEntry]) -> Path:
+    blobs = stream_blobs(git, [entry.oid for entry in files.values()])
     specs = (
-        (b"%d/%s" % (number, _plain_name(e.path)), e.mode, blob.chunks())
-        for number, ((_, e), blob) in enumerate(zip(files, blobs, strict=True))
+        (path.encode(), entry.mode, blob.chunks()) for (path, entry), blob in zip(files.items(), blobs, strict=True)
     )
-    with services.disk.admit(Writer.CHECKOUT, demand_of_checkout([e for _, e in files])):
-        try:
-            check_out(folder, specs, None)
-            with lease_account(services, name) as account:
-                run = ctags.CtagsRun(
-                    name=name,
-                    engine=services.guest_engine,
-                    policy=services.policies.container,
-                    image_digest=resolve_image(services.image_build_context, "base"),
-                    runtime=choose_runtime(services),
-                    account=account,
-                    instance=services.home.instance_id,
-                    cgroup_parent=find_guest_group(services).parent,
-                    tree=folder,
-                    definitions=request.definitions,
-                )
-                found = ctags.read_symbols(run, len(files))
-        finally:
-            remove_tree(folder)
-    return {key: found.get(number, []) for number, (key, _) in enumerate(files)}
+    with services.disk.admit(Writer.CHECKOUT, demand_of_checkout(list(files.values()))):
+        check_out(folder, specs, None)
+    return folder
 
 
-def _plain_name(path: bytes) -> bytes:
-    """The name by which ctags knows the language, without bytes that mean something to anyone."""
-    name = posixpath.basename(path)[-100:]
-    plain = bytes(c if c < 128 and (chr(c).isalnum() or c in b"._-+") else ord("_") for c in name)
-    return b"_" + plain if plain.startswith((b"-", b".")) else plain
+def _plain_name(path: str) -> str:
+    """The name by which ctags knows the language, without characters that mean something to anyone."""
+    return re.sub(r"^[-.]|[^A-Za-z0-9._+-]", "_", posixpath.basename(path)[-100:])
 
 
 def _update_counts(git: Git, index: SymbolIndex, oids: Sequence[str]) -> dict[str, int]:

@@ -177,6 +177,7 @@ def test_every_tool_has_schemas_and_annotations(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
             row = TOOLS[tool.name]
+            assert tool.output_schema
             assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
             hints = tool.annotations
             assert hints
