@@ -1,20 +1,20 @@
 """Find the symbols of files with ctags in a guest: parsers of hostile input do not run on the host.
 
 The tree is mounted read-only, and ctags gets a list of the wanted files. There is no network; output and time are
-bounded. The output is guest data: lines in another format, or of a file that was not wanted, are dropped. Format: ctags-json-output(5). A repository of
-25,000 files gives 300,000 lines: each is validated in one step, and fields that the map does not show (the pattern is
-half of a line) are not requested.
+bounded. The output is guest data: lines in another format, or of a file that was not wanted, are dropped. A repository
+of 25,000 files gives 300,000 lines, so a line has only what the map shows, between tabs (`--_xformat` in ctags(1)):
+JSON has twice the bytes and takes five times as long to read.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import gt
 from pathlib import Path, PurePosixPath
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
@@ -37,27 +37,14 @@ _OPTIONS = (
     "--options=NONE",
     "--links=no",
     "--sort=no",
-    "--output-format=json",
-    "--fields=+nKS-P-t-f",
+    "--output-format=xref",
+    "--_xformat=%N\t%F\t%n\t%K\t%s\t%S",
 )
+_MOST_CHARS = (200, 4096, 9, 40, 400, 400)
+"""Of name, path, line, kind, scope and signature."""
+
+_NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
 _LIST = "files"
-
-
-class _Tag(BaseModel):
-    """One line of ctags. Guest data."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: str = Field(min_length=1, max_length=200)
-    path: str = Field(min_length=1, max_length=4096)
-    line: int = Field(ge=1)
-    kind: str = Field(max_length=40)
-    scope: str = Field(default="", max_length=400)
-    signature: str = Field(default="", max_length=400)
-
-    @property
-    def is_printable(self) -> bool:
-        return f"{self.name}{self.kind}{self.scope}{self.signature}".isprintable()
 
 
 @dataclass(frozen=True)
@@ -116,14 +103,17 @@ def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
 
 
 def parse_symbols(output: bytes) -> Iterator[tuple[str, Symbol]]:
-    """Parse ctags' JSON lines, each with the path of its file; invalid lines are skipped. Pure."""
-    for line in output.splitlines():
+    """Parse ctags' lines, each with the path of its file; lines of another format are skipped. Pure."""
+    for line in output.split(b"\n"):
         try:
-            tag = _Tag.model_validate_json(line)
-        except ValidationError:
+            fields = line.decode().split("\t")
+        except UnicodeDecodeError:
             continue
-        if tag.is_printable:
-            yield tag.path.removeprefix("./"), (tag.name, tag.line, tag.kind, tag.scope, tag.signature)
+        if len(fields) != len(_MOST_CHARS) or any(map(gt, map(len, fields), _MOST_CHARS)):
+            continue
+        name, path, number, kind, scope, signature = fields
+        if name and path and _NUMBER.fullmatch(number) and f"{name}{kind}{scope}{signature}".isprintable():
+            yield path.removeprefix("./"), (name, int(number), kind, scope, "" if signature == "-" else signature)
 
 
 def build_argv(definitions: Iterable[DefinitionRule], report: str) -> tuple[str, ...]:

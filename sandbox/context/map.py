@@ -7,19 +7,19 @@ characters each.
 
 from __future__ import annotations
 
+import heapq
 import math
 import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
-from operator import sub
 
 from sandbox.models import RepoMap
 from sandbox.store.symbol_index import RankedSymbols, Symbol
 
 CHARACTERS_PER_TOKEN = 4
 MAX_TOKENS = 100_000
+_MOST_RANKED = MAX_TOKENS * CHARACTERS_PER_TOKEN // 20  # a line of the map has more characters
 _KINDS = {
     **dict.fromkeys(("class", "struct", "interface", "trait", "enum", "module", "namespace", "package"), 3.0),
     **dict.fromkeys(("function", "method", "func", "macro", "prototype", "member", "subroutine"), 2.0),
@@ -48,22 +48,24 @@ def rank_symbols(
     files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping[str, int]
 ) -> list[tuple[str, int, str]]:
     """Path, line and text of the most important symbols, the best first, as many as the largest map can show."""
-    scored: list[tuple[float, str, int, str]] = []
+    scored: list[tuple[float, str, int, Symbol]] = []
+    scores: dict[tuple[str, str], float] = {}
     for path, symbols in files:
-        weight = _weight(path)
-        scored += [
-            (
-                -weight * _score(name, kind, counts.get(name, 0)),
-                path,
-                line,
-                f"{kind} {scope}{'.' * bool(scope)}{name}{signature}",
-            )
-            for name, line, kind, scope, signature in symbols
-        ]
-    scored.sort()
-    left = MAX_TOKENS * CHARACTERS_PER_TOKEN
-    costs = accumulate((len(_line(line, text)) for _, _, line, text in scored), sub, initial=left)
-    return [(path, line, text) for (_, path, line, text), before in zip(scored, costs, strict=False) if before > 0]
+        weight = -_weight(path)
+        for symbol in symbols:
+            name, line, kind = symbol[:3]
+            score = scores.get((name, kind))
+            if score is None:
+                score = scores[name, kind] = _score(name, kind, counts.get(name, 0))
+            scored.append((weight * score, path, line, symbol))
+    ranked, left = [], MAX_TOKENS * CHARACTERS_PER_TOKEN
+    for _, path, line, symbol in heapq.nsmallest(_MOST_RANKED, scored):
+        text = _describe(symbol)
+        ranked.append((path, line, text))
+        left -= len(_line(line, text))
+        if left < 0:
+            break
+    return ranked
 
 
 def build_map(found: RankedSymbols, token_budget: int) -> RepoMap:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
@@ -17,9 +16,8 @@ from sandbox.store.symbol_index import RankedSymbols, Symbol
 
 
 def tag(**fields: object) -> bytes:
-    return json.dumps(
-        {"_type": "tag", "name": "main", "path": "./a.c", "line": 3, "kind": "function", **fields}
-    ).encode()
+    shown = {"name": "main", "path": "./a.c", "line": 3, "kind": "function", "scope": "", "signature": "-", **fields}
+    return "\t".join(map(str, shown.values())).encode("utf-8", "surrogatepass")
 
 
 def test_ctags_lines_become_symbols_relative_to_the_tree() -> None:
@@ -31,19 +29,24 @@ def test_ctags_lines_become_symbols_relative_to_the_tree() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"not json",
-        b"[]",
-        b"null",
-        b'{"_type": "ptag", "name": "JSON_OUTPUT_VERSION"}',
+        b"not a tag",
+        b"",
+        b"\t" * 5,
+        tag() + b"\tmore",
         tag(line=0),
         tag(line="x"),
+        tag(line="-1"),
+        tag(line="\u0661"),
+        tag(line="1" * 10),
         tag(name=""),
+        tag(path=""),
         tag(name="a\x1b[31m"),
         tag(kind="a\x1b[31m"),
-        tag(scope="a\n/etc/passwd"),
+        tag(scope="a\r/etc/passwd"),
         tag(signature="(a\u202e)"),
         tag(name="\ud800"),
-        tag(name="x" * 300),
+        tag(name="x" * 201),
+        tag(path="x" * 5000),
         b"[" * 100_000,
         b"\xff\xfe",
     ],
