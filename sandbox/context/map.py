@@ -38,10 +38,10 @@ _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?)(/|$)|(^
 
 def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
     """Count in how many files each word occurs."""
-    counts: Counter[str] = Counter()
+    counts: Counter[bytes] = Counter()
     for content in contents:
-        counts.update(word.decode() for word in set(_WORD.findall(content)))
-    return counts
+        counts.update(set(_WORD.findall(content)))
+    return Counter({word.decode(): count for word, count in counts.items()})
 
 
 def rank_symbols(
@@ -49,15 +49,14 @@ def rank_symbols(
 ) -> list[tuple[str, int, str]]:
     """Path, line and text of the most important symbols, the best first, as many as the largest map can show."""
     scored: list[tuple[float, str, int, Symbol]] = []
-    scores: dict[tuple[str, str], float] = {}
+    factors = [1 + math.log2(max(1, mentions)) for mentions in range(max(counts.values(), default=0) + 1)]
     for path, symbols in files:
         weight = -_weight(path)
-        for symbol in symbols:
+        for symbol in symbols:  # a large tree has 300,000
             name, line, kind = symbol[:3]
-            score = scores.get((name, kind))
-            if score is None:
-                score = scores[name, kind] = _score(name, kind, counts.get(name, 0))
-            scored.append((weight * score, path, line, symbol))
+            score = weight * _KINDS.get(kind, _OTHER_KIND) * factors[counts.get(name, 0)]
+            score *= min(1.0, len(name) / _DISTINCTIVE_LENGTH) * (0.3 if name[0] == "_" else 1.0)
+            scored.append((score, path, line, symbol))
     ranked, left = [], MAX_TOKENS * CHARACTERS_PER_TOKEN
     for _, path, line, symbol in heapq.nsmallest(_MOST_RANKED, scored):
         text = _describe(symbol)
@@ -98,13 +97,6 @@ def is_code(path: str) -> bool:
 def _describe(symbol: Symbol) -> str:
     name, _, kind, scope, signature = symbol
     return f"{kind} {scope}.{name}{signature}" if scope else f"{kind} {name}{signature}"
-
-
-def _score(name: str, kind: str, mentions: int) -> float:
-    """`mentions`: the files that have the word, its own included."""
-    score = _KINDS.get(kind, _OTHER_KIND) * (1 + math.log2(max(1, mentions)))
-    score *= min(1.0, len(name) / _DISTINCTIVE_LENGTH)
-    return score * 0.3 if name.startswith("_") else score
 
 
 def _weight(path: str) -> float:

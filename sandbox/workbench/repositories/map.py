@@ -41,7 +41,7 @@ from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.clone import ensure_pristine_checkout
 from sandbox.workbench.repositories.commit_facts import load_profile
 
-MENTION_BYTES = 32 * 1024**2
+MENTION_BYTES = 16 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
 SYMBOL_FILE_BYTES = 1024**2
 """A larger file is generated, or data: ctags is not asked about it."""
@@ -240,7 +240,8 @@ def _update_index(
     blobs = {**index.blobs, **symbols}
     if len(blobs) > MAX_BLOBS:
         blobs = {key: found for key, found in blobs.items() if key in used}
-    return SymbolIndex(version=index.version, blobs=blobs, counted=frozenset(counted), counts=counts)
+    # Not validated again: that takes longer than to write it.
+    return SymbolIndex.model_construct(version=index.version, blobs=blobs, counted=frozenset(counted), counts=counts)
 
 
 def _choose_blobs(entries: Iterable[TreeEntry], most: int = MENTION_BYTES) -> list[str]:
