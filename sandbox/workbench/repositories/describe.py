@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sandbox.context import build_envelope
 from sandbox.git.blobs import read_blobs
@@ -16,13 +16,21 @@ from sandbox.workspaces.base_facts import BaseFacts
 
 
 def describe_tree(
-    services: Services, repo_id: str, git: Git, name: str, entries: Sequence[TreeEntry], facts: BaseFacts
+    services: Services,
+    repo_id: str,
+    git: Git,
+    name: str,
+    list_entries: Callable[[], Sequence[TreeEntry]],
+    facts: BaseFacts,
 ) -> Context:
-    """The envelope of these entries. `name`: of the tree, or of a part of it. `facts`: of the whole tree."""
+    """The envelope of these entries, which are listed only if it is not kept.
+
+    `name`: of the tree, or of a part of it. `facts`: of the whole tree.
+    """
     context = load_envelope(services.home, repo_id, name)
     if context is None:
         ci = _read_ci(services, repo_id, facts)
-        context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)), ci)
+        context = build_envelope(list_entries(), lambda oids: list(read_blobs(git, oids)), ci)
         save_envelope(services.home, repo_id, name, context)
     return context
 

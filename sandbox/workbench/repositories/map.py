@@ -172,7 +172,7 @@ def _find_symbols(
         else:
             places = {path: path for path in missing.values()}
             tree = ensure_pristine_checkout(
-                services, request.repo_id, request.git, list(entries.values()), request.tree
+                services, request.repo_id, request.git, lambda: list(entries.values()), request.tree
             )
         with lease_account(services, name) as account:
             run = ctags.CtagsRun(
