@@ -51,13 +51,11 @@ def remove_file(gate: HashGate, path: str, expected: str) -> EditOutcome:
 def rename_file(gate: HashGate, path: str, new_path: str, expected: str) -> EditOutcome:
     """Move a file to a path that is free; its content and mode stay.
 
-    Raises: `stale_hash` (also if the new path has a file), `not_found`, `invalid_input`, `patch_rejected` if one path
-    would be a directory of the other.
+    Raises: `stale_hash` (also if the new path has a file), `not_found`, `invalid_input`, `unsafe_path`.
     """
-    states = gate.check_states({path: expected, new_path: None})
-    if len(states) != 2:
+    if gate.writable(path) == gate.writable(new_path):
         raise SandboxError(ErrorCode.INVALID_INPUT, "The new path is the path that the file has")
-    (old, before), (new, _) = states.items()
+    (old, before), (new, _) = gate.check_states({path: expected, new_path: None}).items()
     require_no_overlap({old: ABSENT, new: before})
     return EditOutcome((Edit(old, before, ABSENT), Edit(new, ABSENT, before, old)))
 

@@ -119,6 +119,7 @@ class CheckRun(Model):
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
     `services`: what ran beside it. `arguments`: what the caller added: then only a part of the check ran.
+    `session`: that of the agent that asked for it, as in the journal; empty for a person.
     """
 
     run_id: str
@@ -147,6 +148,7 @@ class CheckRun(Model):
     runtime: str
     layers: tuple[str, ...] = ()
     services: tuple[ServiceRun, ...] = ()
+    session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 

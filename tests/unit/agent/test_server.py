@@ -231,13 +231,26 @@ def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
         hits = (await ok(client, "space_repo_search", task_id=task, pattern="two"))["hits"]
         assert hits == [{"path": "f", "line": 2, "text": "two", "cut": False}]
         kept = await ok(client, "space_repo_snapshot", task_id=task, label="here")
+        assert (await ok(client, "space_repo_list_snapshots", task_id=task))["snapshots"] == [kept]
+        base = await ok(client, "space_repo_read_file", repo_id=desk.repo_id, path="f")
+        assert (base["content"], base["sha256"]) == ("one\ntwo\n", read["sha256"])
+        assert (await failed(client, "space_repo_read_file", path="f"))["code"] == "invalid_input"
         assert (await ok(client, "space_repo_commit", task_id=task, message="m"))["tree"] == kept["tree"]
         fork = await ok(client, "space_repo_fork_task", task_id=task)
         assert fork["task"]["forked_from"] == task
         assert not (await ok(client, "space_repo_restore", task_id=task, snapshot="head"))["dirty"]
         patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"
         await ok(client, "space_repo_apply_patch", task_id=task, patch=patch, expected_hashes={"new": None})
-        await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
+        made = await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
+        known = {"expected_sha256": made["files"][0]["sha256_after"]}
+        moved = await ok(client, "space_repo_rename_file", task_id=task, path="more", new_path="less", **known)
+        assert moved["files"][0]["kind"] == "renamed"
+        await ok(client, "space_repo_delete_file", task_id=task, path="less", **known)
+        built = {"task_id": task, "path": "x.o", "content": "y\n", "expected_sha256": None}
+        await ok(client, "space_repo_write_file", **built)
+        refused = await failed(client, "space_repo_commit", task_id=task, message="m")
+        assert (refused["code"], "`allow`" in refused["hint"]) == ("policy_violation", True)
+        await ok(client, "space_repo_commit", task_id=task, message="m", allow=["x.o"])
         again = {"repo_id": desk.repo_id, "prompt": "again", "from_snapshot": kept["id"]}
         assert (await ok(client, "space_repo_create_task", **again))["task"]["forked_from"] == task
         both = await failed(client, "space_repo_create_task", **again, base_branch="main")
