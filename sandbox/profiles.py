@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, PackageName
+from sandbox.models.definitions import DefinitionRule
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
@@ -114,6 +115,8 @@ class Profile(_ProfileModel):
 
     `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
 
+    `definitions`: patterns for the repository map, of languages that ctags does not know.
+
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
 
@@ -134,6 +137,7 @@ class Profile(_ProfileModel):
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     git_facts: bool = False
     image_help: str = Field(default="", max_length=1000)
+    definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
@@ -276,6 +280,7 @@ _INHERITED = {
     "layer": "layers",
     "service": "services",
     "git_facts": "git_facts",
+    "definition": "definitions",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 

@@ -120,6 +120,7 @@ class CheckRun(Model):
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
     `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
     `arguments`: what the caller added: then only a part of the check ran.
+    `session`: that of the agent that asked for it, as in the journal; empty for a person.
     """
 
     run_id: str
@@ -149,6 +150,7 @@ class CheckRun(Model):
     layers: tuple[str, ...] = ()
     services: tuple[ServiceRun, ...] = ()
     tenant: str | None = None
+    session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 

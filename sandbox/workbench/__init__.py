@@ -385,6 +385,22 @@ class Workbench:
         """
         return use.read.read_file(self._services, task_id, path, start_line, end_line, max_bytes)
 
+    def read_committed_file(
+        self,
+        repo_id: str,
+        path: str,
+        start_line: int | None = None,
+        end_line: int | None = None,
+        *,
+        ref: str = "HEAD",
+        max_bytes: int = 10 * 1024**2,
+    ) -> FileContent:
+        """As `read_file`, from a fetched commit: no task is needed. `ref`: a branch, tag or commit id.
+
+        Raises: `not_found`; `unsafe_path`; `invalid_input` for the range or ref; `quota_exceeded`.
+        """
+        return use.read.read_committed_file(self._services, repo_id, ref, path, (start_line, end_line), max_bytes)
+
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
         """Matching lines of the task's files, or paths for a glob alone. Reaching a limit is not an error.
 
@@ -433,6 +449,25 @@ class Workbench:
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
         with use.journaling.record_operation(self._services, task_id, "write", arguments, names=[path]) as done:
             return done(use.edit.write_file(self._services, task_id, path, content, expected_sha256, executable))
+
+    def delete_file(self, task_id: str, path: str, expected_sha256: str) -> PatchResult:
+        """Delete a file that has this hash.
+
+        Raises: as `write_file`.
+        """
+        arguments = {"path": path, "expected_sha256": expected_sha256}
+        with use.journaling.record_operation(self._services, task_id, "delete", arguments, names=[path]) as done:
+            return done(use.edit.delete_file(self._services, task_id, path, expected_sha256))
+
+    def rename_file(self, task_id: str, path: str, new_path: str, expected_sha256: str) -> PatchResult:
+        """Give a file that has this hash another path, which must be free.
+
+        Raises: as `apply_patch`.
+        """
+        arguments = {"path": path, "new_path": new_path, "expected_sha256": expected_sha256}
+        names = [path, new_path]
+        with use.journaling.record_operation(self._services, task_id, "rename", arguments, names=names) as done:
+            return done(use.edit.move_file(self._services, task_id, path, new_path, expected_sha256))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash of a file in the task's last commit, None if the commit does not have it; the worktree is not read.

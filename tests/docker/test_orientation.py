@@ -13,6 +13,7 @@ import pytest
 from sandbox.context import ctags
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import SandboxError
+from sandbox.store.symbol_index import Symbol
 from sandbox.workbench import Workbench
 
 ENVELOPE_BYTES = 8 * 1024
@@ -194,8 +195,12 @@ def test_a_map_of_more_than_ctags_may_print_says_so(
     assert "ctags printed more" not in caplog.text
 
     monkeypatch.setattr(ctags, "OUTPUT_BYTES", 1000)
+    other = workbench.clone(str(repository(tmp_path / "other", make))).repository.id
 
-    assert 1 <= workbench.map(repo_id).map.count("first_function") < 50
+    assert 1 <= workbench.map(other).map.count("first_function") < 50
+    assert workbench.map(repo_id).map.count("first_function") == 50  # kept, and what was cut is not
+    monkeypatch.undo()
+    assert workbench.map(other).map.count("first_function") == 50
     assert "ctags printed more than 1000 bytes" in caplog.text
 
 
@@ -205,7 +210,7 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
     """What it prints of a large repository is bounded, so each byte too many costs a symbol."""
     printed: list[bytes] = []
 
-    def parse(output: bytes) -> list[ctags.Symbol]:
+    def parse(output: bytes) -> list[tuple[str, Symbol]]:
         printed.append(output)
         return []
 
@@ -219,5 +224,4 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
     workbench.clone(str(repository(tmp_path / "remote", make)))
     workbench.map(workbench.repositories()[0].id)
 
-    (symbol,) = map(json.loads, printed[0].splitlines())
-    assert {"name", "path", "line", "kind", "signature"} <= symbol.keys() <= {*ctags.Symbol.model_fields, "_type"}
+    assert printed == [b"once\t./0/a.c\t1\tfunction\t\t(int argument)\n"]

@@ -64,7 +64,7 @@ def run_one(
                 _surround(services, recorder, which, companions) as place,
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
-            run = add_disk_usage(run, disk)
+            run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run

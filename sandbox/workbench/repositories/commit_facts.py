@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -38,11 +39,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CommitListing:
-    """A commit, its tree and the tree's leaves."""
+    """A commit, its tree and the tree's leaves, which are listed at the first use: it may never come."""
 
+    git: Git
     commit: str
     tree: str
-    entries: list[TreeEntry]
+
+    @cached_property
+    def entries(self) -> list[TreeEntry]:
+        """Raises: `quota_exceeded`, `not_found`."""
+        return list_tree(self.git, self.tree)
 
 
 def load_base(
@@ -116,9 +122,8 @@ def load_facts_of_listing(
 
 
 def list_commit(git: Git, commit: str) -> CommitListing:
-    """List the tree of a commit. Raises: `quota_exceeded`, `not_found`."""
-    tree = tree_of(git, commit)
-    return CommitListing(commit, tree, list_tree(git, tree))
+    """A commit whose tree will be listed. Raises: `not_found`."""
+    return CommitListing(git, commit, tree_of(git, commit))
 
 
 def gather_facts_of_tree(policies: Policies, git: Git, tree: str, folders: Collection[str]) -> BaseFacts:

@@ -132,6 +132,7 @@ def create_task(
         profile=profile,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
+        session=services.caller.session,
     )
     with services.home.locked(
         task_id
