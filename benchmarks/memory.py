@@ -132,7 +132,7 @@ def prepare_push(site: Site) -> list[str]:
             for number in range(8 * MIB // 64):
                 file.write(hashlib.sha512(b"%d" % number).digest())
             file.write(name.encode())
-    site.workbench.commit(task, "large files")
+    site.workbench.commit(task, "large files", ["large", "first", "second"])
     return [task]
 
 
@@ -238,7 +238,8 @@ def measure(name: str, size_mib: int) -> None:
     prepare, _, target = ATTACKS[name]
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
         home = Path(folder) / "home"
-        with Workbench(home, allow_file=True, environ=os.environ) as workbench:
+        generous = {"remotes": {"max_fetch_memory_bytes": 2048 * MIB}}  # what is attacked is fetched first
+        with Workbench(home, allow_file=True, environ=os.environ, settings=generous) as workbench:
             words = prepare(Site(Path(folder), size_mib * MIB, workbench))
         try:
             peak = peak_of([sys.executable, "-m", "benchmarks.memory", "--attack", name, str(home), *words])
