@@ -15,8 +15,13 @@ _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their wo
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
 _FETCH_NEEDS_MORE = re.compile(
-    rf"{_NO_MEMORY}|^remote: fatal: out of memory|pack-objects died of signal|unable to create thread",
+    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal|unable to create thread",
     re.IGNORECASE | re.MULTILINE,
+)
+_FETCH_NEEDED_MORE = "The remote's answer needs more memory than git may use"
+_FETCH_MEMORY_HINT = (
+    "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
+    "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
@@ -41,9 +46,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
         (
             _NO_MEMORY,
             ErrorCode.QUOTA_EXCEEDED,
-            "The remote's answer needs more memory than git may use",
-            "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that "
-            "you trust, raise `remotes.max_fetch_memory_bytes` in config.toml.",
+            _FETCH_NEEDED_MORE,
+            _FETCH_MEMORY_HINT,
         ),
         (
             r"^fatal: mismatched algorithms: client",
@@ -184,6 +188,12 @@ def may_need_more_memory(stderr: str) -> bool:
     Only for what is repeated once: a hostile server can print these words.
     """
     return _FETCH_NEEDS_MORE.search(_QUOTED.sub("''", stderr)) is not None
+
+
+def fetch_memory_error(stderr: str) -> GitFailure:
+    """The error for a fetch, or a server of it on this host, that was refused memory. Pure."""
+    details = scrub(stderr)[:4000]
+    return GitFailure(ErrorCode.QUOTA_EXCEEDED, _FETCH_NEEDED_MORE, details=details, hint=_FETCH_MEMORY_HINT)
 
 
 def memory_error(command: str, stderr: str) -> OutOfMemory | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -68,6 +68,13 @@ class SuggestionDraft:
             self.notes.append(SuggestionNote(path=self.path, text=text[:_SHOWN_CHARS], reason=reason))
         elif len(self.notes) == MAX_NOTES - 1:
             self.notes.append(SuggestionNote(path=self.path, text="...", reason="there is more of this kind"))
+
+    def note_guests(self, place: str, image: object, job: Mapping[str, object]) -> None:
+        """Record which image and services a job names."""
+        if isinstance(image, str):
+            self.note(f"{place}: image {image}", "the image is yours to choose")
+        if job.get("services"):
+            self.note(f"{place}: services", "services are declared in a profile")
 
     def add_package(self, name: str) -> None:
         """Add a Debian package, or note why not."""

@@ -35,7 +35,9 @@ _CONFIG = """\
 [core]
 \trepositoryformatversion = {version}
 \tbare = {bare}
+\tbigFileThreshold = 16m
 \tcommitGraph = false
+\tdeltaBaseCacheLimit = 16m
 \tmultiPackIndex = false
 \tlogAllRefUpdates = false
 [extensions]

@@ -30,7 +30,7 @@ from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.overlay_layout import OverlayLayout, checkout_of
-from sandbox.workspaces.own_disk import find_files, has_disk, has_failed
+from sandbox.workspaces.own_disk import find_files, has_disk, has_failed, unmount_disk
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -218,6 +218,7 @@ def delete_worktree(services: Services, site: WorktreePaths) -> None:
         if folder.exists():
             aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
             folder.rename(aside)
+            unmount_disk(aside)  # a reader without the task's lock may have mounted it again, beside
             remove_tree(aside)
     if site.stat_cache:
         site.stat_cache.forget()
