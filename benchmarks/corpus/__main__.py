@@ -19,9 +19,10 @@ from typing import Any
 
 from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
-from benchmarks.corpus.outcome import Outcome, format_line, format_table, judge
+from benchmarks.corpus.outcome import ABSENT, Outcome, format_line, format_table, judge
+from benchmarks.corpus.repository import commit_archive
 from devtools.command import SANDBOX
-from devtools.published import FetchError, fetch, npm_registry, pypi_index, unpack
+from devtools.published import FetchError, npm_registry, pypi_index
 
 FOLDER = Path(".tool_cache") / "corpus"
 DEADLINE_S = 1800
@@ -58,32 +59,20 @@ def _write_configuration() -> None:
 
 def _try(entry: Entry) -> Outcome:
     started = time.monotonic()
+    root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
     try:
-        root = _commit(entry)
+        commit_archive(entry, FOLDER / "archives", root)
     except FetchError as error:
-        return judge(entry, {"error": {"code": "fetch", "brief": str(error)}}, 0.0)
+        return judge(entry, {"error": {"code": ABSENT, "brief": str(error)}}, 0.0)
     control = None
     try:
         document = _tell("run", str(root), "--json", "--keep-going")
         wall_time_s = time.monotonic() - started
         if os.environ.get("CONTROL") == "1":
-            control = fails_as_well(root, FOLDER / "home", document, FOLDER / "control")
+            control = fails_as_well(entry, root, FOLDER / "home", document, FOLDER / "control")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return judge(entry, document, wall_time_s, control)
-
-
-def _commit(entry: Entry) -> Path:
-    """A repository with one commit: all files of the archive, at the time of the newest."""
-    root = (FOLDER / "projects" / entry.name.replace("/", "-")).absolute()
-    newest = unpack(fetch(entry, FOLDER / "archives", os.environ), root, entry.leave_out)
-    date = f"{newest} +0000"
-    person = {"NAME": "corpus", "EMAIL": "corpus@example.org", "DATE": date}
-    variables = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
-    environ = os.environ | variables | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-    for words in (("init", "-q"), ("add", "-A", "-f"), ("commit", "-q", "-m", f"{entry.name} {entry.version}")):
-        subprocess.run(["git", "-C", str(root), *words], check=True, env=environ)
-    return root
 
 
 def _tell(*words: str) -> dict[str, Any]:

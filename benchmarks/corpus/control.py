@@ -1,43 +1,62 @@
-"""The control of a project that was not verified: the same checks in an ordinary container.
+"""The control of a project that was not verified: its tests in an ordinary container, without anything of ours.
 
-Same image, same layers, the engine's own defaults otherwise, root, and no network. If its tests fail there too, they
-fail in any environment of these packages.
+The engine's own defaults, a network, an ordinary user, and the image for its compilers and interpreter alone. Packages
+are installed in the container: by pip the layer's, by name and version, and by npm what npm chooses. For other profiles
+the commands of the profile are run, which are their tools' own. Runs code of the pinned projects with a network: on a
+host for benchmarks only.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus.entries import Entry
+from devtools.published import npm_registry, pypi_index
 from sandbox.checks.report import read_report
-from sandbox.dependencies.environment import build_environment, target
-from sandbox.engine.create_options import PATH
-from sandbox.models.layers import LayerEcosystem
 
 _PROFILES = Path(__file__).parents[2] / "policies" / "profiles"
 _DEADLINE_S = 1500
+_USER = 1000
+_CA_FILE = Path("/etc/ssl/certs/ca-certificates.crt")
+_PYTHON = """\
+python3 -m venv /tmp/venv
+PATH=/tmp/venv/bin:$PATH
+export PIP_CONFIG_FILE=/dev/null PIP_INDEX_URL={index} PIP_CERT=/control-ca.crt
+pip install -q --no-deps -r /report/packages.txt
+cp -r . /tmp/source
+SETUPTOOLS_SCM_PRETEND_VERSION={version} pip install -q --no-deps --no-build-isolation /tmp/source
+unset PIP_CONFIG_FILE PIP_INDEX_URL PIP_CERT
+"""
+_PYTEST = "python -m pytest -q --junitxml=/report/junit.xml"
+_NODE = "NODE_EXTRA_CA_CERTS=/control-ca.crt npm install --registry={registry} --no-audit --no-fund {before}\n"
 
 
-def fails_as_well(project: Path, home: Path, document: Mapping[str, Any], folder: Path) -> bool | None:
-    """Whether the checks that failed also fail in an ordinary container, with at least the same failed tests.
+def fails_as_well(entry: Entry, project: Path, home: Path, document: Mapping[str, Any], folder: Path) -> bool | None:
+    """Whether its tests fail in an ordinary container too, with at least the same failed tests.
 
-    `folder`: for the copy of the project and the reports; removed afterwards. None if there was no run to compare.
+    `folder`: for the copy of the project and the reports; removed afterwards. Its output is kept beside it, in
+    `control-NAME.log`. None if there was no run to compare.
     """
     failed = [run for run in document.get("runs", []) if run["verdict"] != "passed"]
     if not failed:
         return None
     run = failed[0]
-    argv = _find_argv(document["profile"], run["check_id"])
-    layers = [_read_layer(home, key) for key in run["layers"]]
     try:
-        shutil.copytree(project, folder / "tree", symlinks=True)
+        shutil.copytree(project, folder / "tree", symlinks=True, ignore=shutil.ignore_patterns(".git"))
         (folder / "report").mkdir()
-        status = _run(argv, run["image_digest"], layers, folder)
+        (folder / "report" / "packages.txt").write_text("".join(f"{line}\n" for line in _list_packages(home, run)))
+        _give(folder)
+        with (folder.parent / f"control-{entry.name.replace('/', '-')}.log").open("wb") as log:
+            command = [*_start(folder, run["image_digest"]), "sh", "-ec", _script(entry, document["profile"])]
+            status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         report = read_report(folder / "report")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -48,24 +67,38 @@ def fails_as_well(project: Path, home: Path, document: Mapping[str, Any], folder
     return status != 0 and (seen <= known or (len(known) >= 50 and ours <= theirs))
 
 
-def _find_argv(profile: str, check_id: str) -> list[str]:
+def _list_packages(home: Path, run: Mapping[str, Any]) -> Iterator[str]:
+    """What the layers of Python hold, as requirements."""
+    for key in run["layers"]:
+        layer = json.loads((home / "repositories" / "dependencies" / "layers" / f"{key}.json").read_text())
+        if layer["ecosystem"] == "python":
+            yield from (f"{package['name']}=={package['version']}" for package in layer["packages"])
+
+
+def _give(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, _USER, _USER, follow_symlinks=False)
+
+
+def _start(folder: Path, image: str) -> list[str]:
+    """Arguments that start the container; the command follows."""
+    mounts = {f"{folder.absolute()}/tree": "/workspace", f"{folder.absolute()}/report": "/report"}
+    if _CA_FILE.exists():
+        mounts[str(_CA_FILE)] = "/control-ca.crt:ro"
+    options = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}")]
+    unset = [word for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS") for word in ("-u", name)]
+    user = ["--user", f"{_USER}:{_USER}", "--env", "HOME=/tmp", "--workdir", "/workspace"]
+    return ["docker", "run", "--rm", *user, *options, image, "timeout", str(_DEADLINE_S), "env", *unset]
+
+
+def _script(entry: Entry, profile: str) -> str:
+    """What an ordinary person types, for the shell."""
+    if profile == "python":
+        install = _PYTHON.format(index=shlex.quote(pypi_index(os.environ)), version=entry.version)
+        return install + (entry.control or _PYTEST)
+    if profile == "node":
+        before = f"--before={entry.released.date()}T23:59:59Z" if entry.released else ""
+        return _NODE.format(registry=shlex.quote(npm_registry()), before=before) + (entry.control or "npm test")
     checks = tomllib.loads((_PROFILES / f"{profile}.toml").read_text(encoding="utf-8"))["check"]
-    return list(next(check["argv"] for check in checks if check["id"] == check_id))
-
-
-def _read_layer(home: Path, key: str) -> tuple[LayerEcosystem, Path]:
-    root = home / "repositories" / "dependencies"
-    layer = json.loads((root / "layers" / f"{key}.json").read_text(encoding="utf-8"))
-    return layer["ecosystem"], root / "trees" / layer["folder"]
-
-
-def _run(argv: Sequence[str], image: str, layers: Sequence[tuple[LayerEcosystem, Path]], folder: Path) -> int:
-    """The exit status of a command in an ordinary container; 124 if it does not end in time."""
-    options = ["--volume", f"{folder.absolute()}/tree:/workspace", "--volume", f"{folder.absolute()}/report:/report"]
-    for ecosystem, tree in layers:
-        options += ["--volume", f"{tree.absolute()}:{target(ecosystem)}:ro"]
-        for name, value in build_environment(ecosystem, PATH).items():
-            options += ["--env", f"{name}={value}"]
-    command = ["docker", "run", "--rm", "--network", "none", "--user", "0", "--workdir", "/workspace", *options, image]
-    limited = [*command, "timeout", str(_DEADLINE_S), *argv]
-    return subprocess.run(limited, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+    words = [[word for word in check["argv"] if not word.startswith("<")] for check in checks]
+    return entry.control or "\n".join(shlex.join(argv) for argv in words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -14,13 +15,16 @@ FILE = Path(__file__).parents[1] / "corpus.toml"
 
 
 class Entry(Archive):
-    """A published project. `profile`: the one that fits it.
+    """A published project. `profile`: the one that fits it. `released`: when, if the archive's files do not say it.
 
+    `control`: how its authors run its tests, if not as is usual for its profile; only the control reads it.
     `upstream`: why its own checks fail in any environment, seen in an ordinary container. `open`: what we lack, so that
     it is not verified yet. Both empty: it has to be verified with no option given.
     """
 
     profile: str
+    released: datetime | None = None
+    control: str = ""
     upstream: str = ""
     open: str = ""
 

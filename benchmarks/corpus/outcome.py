@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from benchmarks.corpus.entries import Entry
 
-State = Literal["verified", "upstream", "open", "lost"]
+State = Literal["verified", "upstream", "open", "lost", "absent"]
+ABSENT = "absent"  # the code of the error of an archive that could not be had
 _CAUSE_WIDTH = 90
 
 
@@ -17,7 +18,8 @@ _CAUSE_WIDTH = 90
 class Outcome:
     """`profile`: the one that was detected, empty if none. `cause`: what was seen, empty if verified.
 
-    `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not. `control`:
+    `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not;
+    `absent` if its archive could not be had, which says nothing about us. `control`:
     whether the failed check fails in an ordinary container too; None if that was not tried.
     """
 
@@ -36,6 +38,8 @@ def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float, control
     tests = sum((run.get("report") or {}).get("tests", 0) for run in runs)
     if document.get("verified"):
         return Outcome(entry, document["profile"], "verified", tests, "", wall_time_s)
+    if (document.get("error") or {}).get("code") == ABSENT:
+        return Outcome(entry, "", "absent", 0, document["error"]["brief"], wall_time_s)
     state: State = "upstream" if entry.upstream else "open" if entry.open else "lost"
     cause = _find_cause(document, runs)
     return Outcome(entry, document.get("profile", ""), state, tests, cause, wall_time_s, control)
@@ -67,22 +71,24 @@ def format_line(outcome: Outcome) -> str:
 
 
 def format_table(outcomes: Iterable[Outcome]) -> str:
-    """For each profile: how many were verified, fail as upstream does, are open, and are lost; and of those that are
-    not verified, how many fail and how many pass in an ordinary container, as far as that was tried.
+    """For each profile: how many were verified, fail as upstream does, are open, are lost, and could not be had; of
+    those that are not verified, how many fail and how many pass in an ordinary container, as far as that was tried; and
+    the time of all.
     """
     found = list(outcomes)
     lines = [
-        f"{'profile':<10} {'projects':>8} {'verified':>8} {'upstream':>8} {'open':>5} {'lost':>5} "
-        f"{'control fails':>13} {'control passes':>14}"
+        f"{'profile':<10} {'projects':>8} {'verified':>8} {'upstream':>8} {'open':>5} {'lost':>5} {'absent':>6} "
+        f"{'control fails':>13} {'control passes':>14} {'time':>7}"
     ]
     for profile in [*sorted({o.entry.profile for o in found}), "all"]:
         rows = [o for o in found if profile in {"all", o.entry.profile}]
         states, controls = Counter(o.state for o in rows), Counter(o.control for o in rows)
         lines.append(
             f"{profile:<10} {len(rows):>8} {states['verified']:>8} {states['upstream']:>8} "
-            f"{states['open']:>5} {states['lost']:>5} {controls[True]:>13} {controls[False]:>14}"
+            f"{states['open']:>5} {states['lost']:>5} {states['absent']:>6} "
+            f"{controls[True]:>13} {controls[False]:>14} {sum(o.wall_time_s for o in rows):>5.0f} s"
         )
-    fair = sum(1 for o in found if o.state != "upstream" and not o.control)
+    fair = sum(1 for o in found if o.state not in {"upstream", "absent"} and not o.control)
     share = 100 * sum(1 for o in found if o.state == "verified") / fair if fair else 0.0
     lines.append(f"verified with no option, of those that pass upstream: {share:.0f} %")
     return "\n".join(lines)

@@ -59,7 +59,7 @@ def test_what_leads_out_or_is_no_file_is_refused(member: tuple[str, bytes | str,
 def test_entries_are_pinned_and_their_names_are_unique() -> None:
     entries = load_entries()
     assert len(entries) >= 40
-    assert len({entry.name for entry in entries}) == len(entries)
+    assert len({(entry.name, entry.version) for entry in entries}) == len(entries)
     assert all(len(entry.sha256) == 64 for entry in entries)
     assert load_entries([entries[0].name]) == entries[:1]
     with pytest.raises(KeyError):
@@ -74,4 +74,6 @@ def test_a_project_is_lost_only_if_the_file_has_no_reason() -> None:
     upstream = judge(entry.model_copy(update={"upstream": "fails anywhere"}), failed, 1.0)
     verified = judge(entry, {"profile": "python", "verified": True, "runs": [{"report": {"tests": 3}}]}, 1.0)
     assert (upstream.state, verified.state, verified.tests) == ("upstream", "verified", 3)
-    assert format_table([lost, upstream, verified]).endswith("50 %")
+    absent = judge(entry, {"error": {"code": "absent", "brief": "404"}}, 0.0)
+    assert absent.state == "absent"
+    assert format_table([lost, upstream, verified, absent]).endswith("50 %")

@@ -1,0 +1,276 @@
+"""Run a project's tests as the project itself does: `run_tests.py WORK [ARGUMENT...]`, in the root of the project.
+
+What it says is read as data: `commands`, `changedir` and `set_env` of tox's test environment, `session.run()` of a test
+session of nox, or the test programs of Django. Nothing of it is given to a shell. pytest runs the tests of a project
+that has settings of pytest, or says nothing that is understood. WORK: a folder of ours, for what tox would keep in its
+own. ARGUMENT: what the caller wants to be run; it takes the place of tox's `{posargs}`.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPORT = "/report/junit.xml"
+FILE_BYTES = 1024**2  # of a settings file; a longer one is not read
+_FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s+(.*)|$)")
+_OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
+_SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
+_RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
+_BY_PYTEST = re.compile(r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)")
+_NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
+_PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+
+
+class NotUnderstoodError(Exception):
+    """A command uses something of tox that is not known here."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`commands`: run one after another in `folder`, until one fails; empty: pytest. `origin`: where they stand."""
+
+    origin: str = "pytest"
+    commands: Sequence[Sequence[str]] = ()
+    folder: str = "."
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tox:
+    """The settings of its test environment, lines of `set_env` as NAME=VALUE."""
+
+    origin: str
+    commands: Sequence[str] = ()
+    folder: str = ""
+    set_env: Sequence[str] = ()
+
+
+def choose(work: str, arguments: Sequence[str]) -> Plan:
+    """How the tests of the project in the current directory are run."""
+    tox = read_tox()
+    environment = expand_environment(tox, work)
+    if has_pytest_settings():
+        return Plan(environment=environment)
+    written = [(tox, list(tox.commands)), (Tox("noxfile.py"), list(read_nox()))]
+    for source, lines in written:
+        try:
+            found = [argv for line in lines if (argv := parse_command(line, work, arguments))]
+            folder = expand(source.folder or ".", work, ())
+        except NotUnderstoodError:
+            return Plan(environment=environment)
+        if any(argv[0] == "pytest" for argv in found):
+            return Plan(environment=environment)
+        if found:
+            return Plan(source.origin, found, folder, environment)
+    return find_django(arguments, environment) or Plan(environment=environment)
+
+
+def has_pytest_settings() -> bool:
+    """Whether a settings file or a conftest.py of pytest is where pytest looks."""
+    if "pytest" in load_toml().get("tool", {}) or Path("conftest.py").is_file():
+        return True
+    return any(text in load(name).splitlines() for name, text in _PYTEST_SETTINGS.items())
+
+
+def read_tox() -> Tox:
+    """`[testenv]` of tox.ini, setup.cfg or pyproject.toml, or tox's own tables there."""
+    table = load_toml().get("tool", {}).get("tox", {})
+    for origin, text in (
+        ("tox.ini", load("tox.ini")),
+        ("pyproject.toml", str(table.get("legacy_tox_ini", ""))),
+        ("setup.cfg", load("setup.cfg")),
+    ):
+        parser = ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read_string(text)
+        except ConfigError:
+            continue
+        if parser.has_section("testenv"):
+            section = parser["testenv"]
+            folder = next(select(section.get("changedir", section.get("change_dir", ""))), "")
+            set_env = tuple(select(section.get("setenv", section.get("set_env", ""))))
+            return Tox(origin, tuple(select(section.get("commands", ""))), folder, set_env)
+    return read_tox_table(table.get("env_run_base", {}))
+
+
+def read_tox_table(table: Any) -> Tox:
+    """`[tool.tox.env_run_base]`: its commands are lists of words, and of tables that say what to put there."""
+    if not isinstance(table, dict) or not table:
+        return Tox("")
+    commands = []
+    for argv in table.get("commands", []):
+        words = []
+        for word in argv:
+            default = [str(found) for found in word.get("default", [])] if isinstance(word, dict) else []
+            of_caller = isinstance(word, dict) and word.get("replace") == "posargs"
+            words.append(f"{{posargs:{shlex.join(default)}}}" if of_caller else shlex.quote(str(word)))
+        commands.append(" ".join(words))
+    set_env = [f"{name}={value}" for name, value in table.get("set_env", {}).items() if isinstance(value, str)]
+    return Tox("pyproject.toml", commands, str(table.get("change_dir", "")), set_env)
+
+
+def select(text: str) -> Iterator[str]:
+    """Lines that hold for a test environment of this Python: those without factors, and those whose factors say so."""
+    for line in text.replace("\\\n", " ").splitlines():
+        found = _FACTORS.fullmatch(line.strip())
+        if found is None or any(holds(factors) for factors in alternatives(found[1])):
+            yield (found[2] or "") if found else line.strip()
+
+
+def alternatives(factors: str) -> list[str]:
+    """`py{3,311}-x,y` without its braces: py3-x, py311-x, y."""
+    open_brace = re.search(r"\{([^{}]*)\}", factors)
+    if open_brace is None:
+        return factors.split(",")
+    before, after = factors[: open_brace.start()], factors[open_brace.end() :]
+    return [found for inner in open_brace[1].split(",") for found in alternatives(f"{before}{inner}{after}")]
+
+
+def holds(factors: str) -> bool:
+    """Whether all factors, joined by `-`, are of a test environment."""
+    return all((factor in _OF_EVERY_TEST) != factor.startswith("!") for factor in factors.split("-"))
+
+
+def read_nox() -> Iterator[str]:
+    """What `session.run()` runs in the sessions for tests, if its arguments are literals."""
+    try:
+        tree = ast.parse(load("noxfile.py"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for function in (found for found in tree.body if isinstance(found, ast.FunctionDef)):
+        for call in ast.walk(function) if re.fullmatch(r"(unit_?)?tests?|testing", function.name) else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "run":
+                words = [
+                    "{posargs}" if "posargs" in ast.dump(word) else str(getattr(word, "value", "{?}"))
+                    for word in call.args
+                ]
+                yield " ".join(word if word == "{posargs}" else shlex.quote(word) for word in words)
+
+
+def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
+    """Its words if it runs tests; ["pytest"] if pytest finds the same ones, and reports more; [] if it runs none.
+
+    Raises: `NotUnderstoodError` for a command that runs tests in a way that is not known here.
+    """
+    if not line or line.startswith(("-", "!")):
+        return []
+    try:
+        first, *rest = without_coverage(shlex.split(expand(line, work, arguments)))
+    except ValueError:
+        raise NotUnderstoodError from None
+    name = Path(first).name
+    if name in {"pytest", "py.test"} or _BY_PYTEST.fullmatch(" ".join(rest)):
+        return ["pytest"]
+    if not any("test" in word.lower() for word in (name, *rest)) and name != "trial":
+        return []
+    if re.fullmatch(r"python[0-9.]*", name):
+        return [] if "pip" in rest[:2] else [sys.executable, *rest]
+    if name in _RUNNERS:
+        return [name, *rest]
+    if name in {"make", "sh", "bash", "tox", "nox"}:
+        raise NotUnderstoodError
+    return []
+
+
+def without_coverage(words: list[str]) -> list[str]:
+    """`coverage run --branch -m unittest` as `python -m unittest`: nothing reads what coverage would write."""
+    if words[:1] == ["coverage"] or words[1:3] == ["-m", "coverage"]:
+        rest = words[words.index("coverage") + 1 :]
+        start = next((i for i, word in enumerate(rest) if word == "-m" or word.endswith(".py")), len(rest))
+        return ["python", *rest[start:]] if rest[:1] == ["run"] else [":"]
+    return words or [":"]
+
+
+def expand(text: str, work: str, arguments: Sequence[str]) -> str:
+    """Replace what tox writes in braces. Raises: `NotUnderstoodError`."""
+    root = str(Path.cwd())
+    known = {
+        "toxinidir": root, "tox_root": root, "toxworkdir": work, "tox_work_dir": work, "work_dir": work,
+        "envtmpdir": work, "env_tmp_dir": work, "envdir": sys.prefix, "env_dir": sys.prefix, "/": "/", "": "",
+        "envpython": sys.executable, "env_python": sys.executable, "envbindir": f"{sys.prefix}/bin", "envname": "py3",
+    }  # fmt: skip
+
+    def replace(match: re.Match[str]) -> str:
+        name, _, default = match[1].partition(":")
+        if name == "posargs":
+            return shlex.join(arguments) if arguments else default
+        if name == "env":
+            variable, _, default = default.partition(":")
+            return os.environ.get(variable, default)
+        if match[1] not in known:
+            raise NotUnderstoodError
+        return known[match[1]]
+
+    for _ in range(3):  # a default may have braces of its own
+        text = _SUBSTITUTION.sub(replace, text)
+    return text
+
+
+def expand_environment(tox: Tox, work: str) -> dict[str, str]:
+    """The variables of `set_env`, without those that steer tools of no use here."""
+    found = {}
+    for line in tox.set_env:
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if equals and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and not _NOT_TAKEN.fullmatch(name):
+            try:
+                found[name] = expand(value, work, ())
+            except NotUnderstoodError:
+                continue
+    return found
+
+
+def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
+    """Django's own runner, for a project with `manage.py`, and for a package with a `runtests.py`."""
+    if "DJANGO_SETTINGS_MODULE" in load("manage.py"):
+        return Plan("manage.py", [[sys.executable, "manage.py", "test", *arguments]], ".", environment)
+    for name in ("runtests.py", "tests/runtests.py"):
+        if re.search(r"^\s*(?:import|from) django\b", load(name), re.MULTILINE):
+            path = Path(name)
+            return Plan(name, [[sys.executable, path.name, *arguments]], str(path.parent), environment)
+    return None
+
+
+def load(name: str) -> str:
+    """The text of a file; "" if there is none that can be read."""
+    path = Path(name)
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size <= FILE_BYTES else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def load_toml() -> dict[str, Any]:
+    """The tables of pyproject.toml."""
+    try:
+        return tomllib.loads(load("pyproject.toml"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def main(work: str, arguments: list[str]) -> int:
+    """The exit status of the first command that fails; 0 if none does."""
+    plan = choose(work, arguments)
+    os.environ.update(plan.environment)
+    if not plan.commands:
+        settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *arguments])  # noqa: S606 -- no shell is wanted
+    for argv in plan.commands:
+        sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
+        status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests
+        if status:
+            return status if status > 0 else 128 - status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,130 @@
+"""How a project runs its tests is read as data, in the guest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PY = sys.executable
+TOX = "[testenv]\ncommands =\n    {commands}\n"
+
+
+@pytest.fixture(name="program")
+def load_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
+    """The program, as a check starts it, in an empty folder."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "images" / "python"))
+    monkeypatch.chdir(tmp_path)
+    yield import_module("run_tests")
+    sys.modules.pop("run_tests")
+
+
+def write(files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"tox.ini": TOX.format(commands="pytest {posargs:-n auto}")},
+        {"tox.ini": TOX.format(commands="coverage run -p -m pytest tests\n    coverage report")},
+        {"tox.ini": TOX.format(commands="python -m unittest discover -v -s tests")},
+        {"tox.ini": TOX.format(commands="python -m x.test"), "conftest.py": ""},
+        {"tox.ini": TOX.format(commands="python -m x.test") + "[pytest]\n"},
+        {"pyproject.toml": "[tool.pytest.ini_options]\n", "tox.ini": TOX.format(commands="python -m x.test")},
+        {"tox.ini": TOX.format(commands="sh -c 'run the tests'")},
+        {"tox.ini": TOX.format(commands="make test")},
+        {"tox.ini": TOX.format(commands="python -m x.test {[other]words}")},
+        {"tox.ini": TOX.format(commands="mypy tests\n    python -m pip install tests")},
+        {"tox.ini": "[testenv\ncommands = python -m x.test\n"},
+        {"noxfile.py": "def tests(session):\n    session.run('pytest', *session.posargs)\n"},
+        {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
+        {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
+        {"noxfile.py": "def tests(:\n"},
+        {"runtests.py": "import os\n"},
+        {"pyproject.toml": "not toml"},
+    ],
+)
+def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[str, str], program: ModuleType) -> None:
+    write(files)
+    plan = program.choose("/work", [])
+    assert (plan.origin, plan.commands) == ("pytest", ())
+
+
+@pytest.mark.parametrize(
+    ("files", "commands", "folder"),
+    [
+        ({"tox.ini": TOX.format(commands="python -bb -m x.test {posargs}")}, [[PY, "-bb", "-m", "x.test"]], "."),
+        (
+            {"tox.ini": "[testenv]\nchangedir = tests\ncommands =\n  {envpython} runtests.py \\\n  {posargs:--fast}\n"},
+            [[PY, "runtests.py", "--fast"]],
+            "tests",
+        ),
+        (
+            {
+                "tox.ini": TOX.format(
+                    commands="full: python -m x.test --all\n    py{27,3}: python -m x.test\n    flake8"
+                )
+            },
+            [[PY, "-m", "x.test"]],
+            ".",
+        ),
+        ({"setup.cfg": TOX.format(commands="coverage run --source x -m x.test")}, [[PY, "-m", "x.test"]], "."),
+        ({"setup.cfg": TOX.format(commands="trial {posargs:x}")}, [["trial", "x"]], "."),
+        (
+            {"pyproject.toml": '[tool.tox]\nlegacy_tox_ini = """\n[testenv]\ncommands=python test.py {toxinidir}"""'},
+            [[PY, "test.py", "<root>"]],
+            ".",
+        ),
+        (
+            {
+                "pyproject.toml": '[tool.tox.env_run_base]\nchange_dir = "{work_dir}"\n'
+                'commands = [["python", "-m", "x test", {replace = "posargs", default = ["a b"], extend = true}]]\n'
+            },
+            [[PY, "-m", "x test", "a b"]],
+            "/work",
+        ),
+        (
+            {"noxfile.py": "def test(session):\n    session.install('x')\n    session.run('python', '-m', 'x.test')\n"},
+            [[PY, "-m", "x.test"]],
+            ".",
+        ),
+        ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
+        ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
+    ],
+)
+def test_the_projects_own_way_is_taken(
+    files: Mapping[str, str], commands: list[list[str]], folder: str, program: ModuleType
+) -> None:
+    write(files)
+    plan = program.choose("/work", [])
+    root = str(Path.cwd())
+    assert [[word.replace(root, "<root>") for word in argv] for argv in plan.commands] == commands
+    assert plan.folder == folder
+
+
+def test_arguments_take_the_place_of_those_of_tox(program: ModuleType) -> None:
+    write({"tox.ini": TOX.format(commands="python -m x.test {posargs:--all}")})
+    assert program.choose("/work", ["a; b"]).commands == [[PY, "-m", "x.test", "a; b"]]
+
+
+def test_variables_are_set_but_not_those_that_steer_the_environment(program: ModuleType) -> None:
+    lines = (
+        "A = {toxinidir}/a\n  py3: B=1\n  docs: C=1\n  PYTEST_ADDOPTS=-n auto\n  PATH=/x\n  COVERAGE_FILE=x\n  D={[a]b}"
+    )
+    write({"tox.ini": f"[testenv]\nsetenv =\n  {lines}\ncommands = pytest\n"})
+    assert program.choose("/work", []).environment == {"A": f"{Path.cwd()}/a", "B": "1"}
+
+
+def test_commands_run_in_order_until_one_fails(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", dict(program.os.environ))
+    write({f"test_{status}.py": f"raise SystemExit({status})\n" for status in (0, 3, 4)})
+    write({"tox.ini": TOX.format(commands="\n    ".join(f"python test_{status}.py" for status in (0, 3, 4)))})
+    assert program.main("/work", []) == 3
