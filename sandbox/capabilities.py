@@ -368,7 +368,7 @@ def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obs
 
 
 def _find_obstacle(folder: Path) -> str:
-    """Why nothing can be written to a folder, which may not exist yet; empty if it can."""
+    """Why a folder cannot be written to, which may not exist yet; empty if it can."""
     nearest = _nearest_existing(folder)
     return "" if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
 

@@ -76,7 +76,7 @@ class RemoteSettings(_SettingsSection):
     proxies: dict[str, ProxyUrl] = Field(default_factory=dict)
 
     def proxy_of(self, hostname: str) -> str | None:
-        """The proxy for a host; '' for none, None if nothing is configured."""
+        """The proxy for a host; '' for none, None without a setting."""
         named = {name.lower(): url for name, url in self.proxies.items()}
         return named.get(hostname.lower(), self.proxy or None)
 

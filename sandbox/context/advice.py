@@ -147,7 +147,7 @@ def _show_remote(url: str) -> str:
 
 def choose_projects(folders: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
     """A name for each folder, its last part if that is free; not one of `taken`. Commands are made to be copied:
-    folders whose names could be more than names are left out, and so are those past the shown ones. Pure.
+    folders with names that could be more than names are left out, and so are those past the shown ones. Pure.
     """
     found: dict[str, str] = {}
     for folder in islice((folder for folder in folders if _PLAIN.fullmatch(folder)), _SHOWN):

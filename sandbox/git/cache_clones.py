@@ -327,7 +327,7 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
 
 
 def _find_by_short_id(git: Git, prefix: str) -> str | None:
-    """The only commit whose id begins with these digits. Raises: `invalid_input` if there are several."""
+    """The only commit with an id that begins with these digits. Raises: `invalid_input` if there are several."""
     listed = git.attempt("rev-parse", f"--disambiguate={prefix}").stdout.decode().split()
     commits = [oid for oid in listed if peel(git, oid, "commit") == oid]
     if len(commits) > 1:

@@ -314,7 +314,7 @@ def _feed_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: 
 
 @contextmanager
 def _closing_pipe(fd: int) -> Iterator[IO[bytes]]:
-    """The end of a pipe to write to. Unlike a plain `with`, without an error for text that nobody reads any more."""
+    """The end of a pipe to write to. Unlike a plain `with`, without an error for text that is not read any more."""
     pipe = os.fdopen(fd, "wb")
     try:
         yield pipe

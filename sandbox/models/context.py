@@ -35,7 +35,7 @@ class Signals(Model):
 
 
 class ContinuousIntegration(Model):
-    """What the CI files of a repository run and install, as they say it. Nothing of it was run here."""
+    """What the CI files of a repository run and install, as they say it. None of it was run here."""
 
     runs: tuple[str, ...]
     packages: tuple[str, ...]

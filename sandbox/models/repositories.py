@@ -30,7 +30,7 @@ class ChosenSettings(Model):
     `subpath`: the folder that holds the project; its checks run there. `limits`, `env`, `image`: of all checks of the
     repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
     check `test` of the project `api` is named `api.test`. `git_facts`: whether checks get facts of the commit; `auto`:
-    if the tree or the profile asks for them. `submodules`: URLs of remotes whose commits are laid out where a tree has
+    if the tree or the profile asks for them. `submodules`: URLs of remotes; their commits are laid out where a tree has
     them as submodules; none: their folders stay empty.
     """
 

@@ -55,7 +55,7 @@ class _KeptEnvelope(Model):
 
 
 def load_index(home: Home, repo_id: str, version: str) -> SymbolIndex:
-    """What is known of a repository's blobs; empty if nothing is, or if it was made by another version."""
+    """What is known of a repository's blobs; empty if it was made by another version."""
     path = _index_path(home, repo_id)
     try:
         found = SymbolIndex.model_validate_json(_read(path))

@@ -13,7 +13,7 @@ from sandbox.store.home import Home, write_atomically
 NAME = "-"
 
 UNSEEN_LEADER_S = 24 * 60 * 60
-"""How long a task is kept for a session whose leader `/proc` does not show: it ended, belongs to another user where
+"""How long a task is kept for a session with a leader that `/proc` does not show: it ended, belongs to another user where
 `/proc` hides those, or lives outside of our PID namespace (session 0, as in many CI jobs). Its end cannot be seen."""
 
 

@@ -29,7 +29,7 @@ def _complete_repository(services: Services, name: str) -> str:
 
 
 def _complete_owner(services: Services, name: str) -> str:
-    """A task or run goes before a repository whose name ends so."""
+    """A task or run goes before a repository with a name that ends so."""
     found = complete_owner_id(services.home, name)
     return found if found != name or _TASK_OR_RUN.match(name) else _complete_repository(services, name)
 

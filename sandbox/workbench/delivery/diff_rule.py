@@ -32,7 +32,7 @@ from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
 
 MOST_LINKS = 2_000
-"""Of a tree whose links are followed; with more a person is asked."""
+"""Of a tree, to follow its links; with more a person is asked."""
 
 _CI = "ci"
 _MOST_NAMES = 64

@@ -45,9 +45,9 @@ from sandbox.workbench.repositories.commit_facts import (
     load_facts_of_listing,
     profile_from_facts,
 )
-from sandbox.workbench.repositories.describe import describe_tree
 from sandbox.workbench.repositories.repository_settings import choose_profile
 from sandbox.workbench.repositories.seen_facts import advise
+from sandbox.workbench.repositories.tree_description import describe_tree
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
 

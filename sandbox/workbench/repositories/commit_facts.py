@@ -122,7 +122,7 @@ def load_facts_of_listing(
 
 
 def list_commit(git: Git, commit: str) -> CommitListing:
-    """A commit whose tree will be listed. Raises: `not_found`."""
+    """A commit, to list its tree. Raises: `not_found`."""
     return CommitListing(git, commit, tree_of(git, commit))
 
 
