@@ -18,7 +18,7 @@ _MOST_SHOWN = 5
 
 
 def complete_task_id(home: Home, name: str) -> str:
-    """The id of the only task with an id that begins so, for `-` of the one that this terminal uses; any other name unchanged.
+    """The id of the only task that begins so, for `-` of the one that this terminal uses; any other name unchanged.
 
     Raises: `invalid_input` when several tasks begin so; `not_found` for `-` when this terminal uses none.
     """
