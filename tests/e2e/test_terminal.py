@@ -106,7 +106,7 @@ def test_colors_say_what_a_status_means(home: Path, tasks: list[str]) -> None:
     assert "\x1b[36mworking" in seen.raw
     assert "working" in plain.raw
     assert "\x1b" not in plain.raw
-    assert re.search(r" (now|\d+s ago) ", plain.raw)
+    assert re.search(r" (now|\d+ s ago) ", plain.raw)
 
 
 def test_open_tasks_are_listed_newest_first_and_closed_ones_counted(home: Path, tasks: list[str]) -> None:
