@@ -17,7 +17,7 @@ from sandbox.agent.tools import TOOLS
         ("List paths: `sandbox file search task-1 --glob 'src/*'`.", "List paths: `space_repo_search`."),
         ("sandbox pr open task-1", "space_repo_open_pr task-1"),
         ("sandbox verify task-1", "space_repo_verify task-1"),
-        ("`sandbox task snapshots task-1` shows all", "`sandbox task snapshots task-1` shows all"),
+        ("`sandbox task snapshots task-1` shows all", "`space_repo_list_snapshots` shows all"),
         ("`sandbox task clean TASK --discard` loses all", "`sandbox task clean TASK --discard` loses all"),
         ("They run: sandbox approvals approve apr-1.", "They run: sandbox approvals approve apr-1."),
         ("`sandbox gc` removes what is left.", "`sandbox gc` removes what is left."),
