@@ -37,7 +37,7 @@ The flow
 1. space_repo_clone, then space_repo_create_task with the work to do.
    space_repo_list and space_repo_list_tasks show what exists already. To look before there is a task:
    space_repo_read_file with repo_id. The description of a repository is a selection; large ones show folders with
-   their numbers of files. Never conclude that a repository is empty, or lacks something, before a search finds nothing.
+   their numbers of files. Never conclude that a repository is empty, or lacks something, before you have searched it.
 2. Read: space_repo_map, space_repo_search, space_repo_read_file. Keep the sha256 of what you read.
 3. Edit: space_repo_edit_file for one place, space_repo_apply_patch for several, space_repo_write_file for new
    files (null in place of a hash). Each needs the sha256 you read, or the sha256_after of your last edit of that

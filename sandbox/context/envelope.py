@@ -1,7 +1,7 @@
 """The orientation envelope: a first overview of a repository, in about 8 KB. From git objects only.
 
 A small repository is listed whole. Of a large one every folder of the first two levels is shown with its number of
-files, the largest first, and the files of folders that have few; the alphabet does not decide.
+files, the largest first, and the files of folders that have few; no name is left out for its first letter.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def build_map(found: RankedSymbols, token_budget: int) -> RepoMap:
 
 
 def is_code(path: str) -> bool:
-    """Whether ctags is asked about a file: not about data, as it would list keys as definitions."""
+    """Whether ctags is asked about a file: not about data, of which it would list each key as a definition."""
     name = posixpath.basename(path).lower()
     return not name.endswith(_DATA_SUFFIXES)
 

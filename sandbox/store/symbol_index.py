@@ -29,7 +29,7 @@ _ENVELOPE_VERSION = "1"
 
 class SymbolIndex(Model):
     """`version`: of what made it; another one makes it worthless. `blobs`: symbols by key of a blob. `counted`: blobs
-    whose words are in `counts`; `counts`: in how many of them a word occurs.
+    in which words were counted; `counts`: in how many of them a word occurs.
     """
 
     version: str
@@ -55,7 +55,7 @@ class _KeptEnvelope(Model):
 
 
 def load_index(home: Home, repo_id: str, version: str) -> SymbolIndex:
-    """What is known of a repository's blobs; empty if it was made by another version."""
+    """What is known of a repository's blobs; empty for a new one, or if it was made by another version."""
     path = _index_path(home, repo_id)
     try:
         found = SymbolIndex.model_validate_json(_read(path))

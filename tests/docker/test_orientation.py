@@ -225,3 +225,48 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
     workbench.map(workbench.repositories()[0].id)
 
     assert printed == [b"once\t./0/a.c\t1\tfunction\t\t(int argument)\n"]
+
+
+def test_own_code_is_shown_and_an_edit_costs_the_edit(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(folder: Path) -> None:
+        for path, text in (
+            ("external/big/lib.c", "int library_function(int a) { return a; }\n"),
+            ("bundle/gen.c", "int generated_function(int a) { return a; }\n"),
+            (".gitattributes", "bundle/** linguist-vendored\n"),
+            ("src/game.fnl", "(fn start-game [world]\n  (library world))\n"),
+            ("src/main.c", "int own_function(int a) { return a; }\n"),
+        ):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+
+    profiles = workbench.home / "profiles"
+    profiles.mkdir()
+    (profiles / "game.toml").write_text(
+        'label = "g"\nimage = "base"\npriority = 99\n[[detect.any]]\nfile = "src/game.fnl"\n[[definition]]\n'
+        'language = "Fennel"\nsuffixes = [".fnl"]\npattern = \'^ *\\(fn +([a-z-]+)\'\n'
+    )
+    asked: list[list[str]] = []
+    read_symbols = ctags.read_symbols
+
+    def read(run: ctags.CtagsRun, paths: dict[str, str]) -> ctags.FoundSymbols:
+        asked.append(sorted(path.partition("/")[2] for path in paths))
+        return read_symbols(run, paths)
+
+    monkeypatch.setattr(ctags, "read_symbols", read)
+    repo_id = workbench.clone(str(repository(tmp_path / "remote", make))).repository.id
+
+    first = workbench.map(repo_id)
+    assert {line.split(": ")[-1] for line in first.map.splitlines()} == {
+        "src/main.c", "src/game.fnl", "function own_function(int a)", "function start-game",
+    }  # fmt: skip
+    assert first.vendored == {"external": 1, "bundle": 1}
+    assert workbench.map(repo_id) == first
+    assert "library_function" in workbench.map(repo_id, include_globs=["external/*"]).map
+    task = workbench.create_task(repo_id, "edit").id
+    workbench.write_file(task, "src/added.c", "int added_function(void) { return 1; }\n", None)
+    workbench.commit(task, "add")
+    assert "added_function" in workbench.map(task).map
+    assert "own_function" in workbench.map(task).map
+    assert asked[1:] == [["lib.c"], ["added.c"]]

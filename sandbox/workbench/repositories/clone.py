@@ -182,7 +182,7 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
 def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     """Update a ref and return its files, or those of one directory, as an immutable checkout.
 
-    Of a tree that was fetched before nothing is listed again. Raises: `not_found` for an unknown ref or directory.
+    A tree that was fetched before is not listed again. Raises: `not_found` for an unknown ref or directory.
     """
     found = update_cache(services, url, only_if_changed=True)
     repository, git, head = found.repository, found.git, found.default_head

@@ -50,7 +50,7 @@ FEW_FILES = 100
 """So many files or fewer are written for ctags alone."""
 
 MAX_BLOBS = 60_000
-"""Maximum of blobs to keep symbols of, beside those of the tree that was asked for."""
+"""With more blobs, only those of the tree that was asked for are kept."""
 
 _RULES = "1"  # of what is kept; another number makes all maps anew
 _OUTSIDE_BYTES = 8 * 1024**2

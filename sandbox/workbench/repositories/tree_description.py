@@ -36,7 +36,7 @@ def describe_tree(
 
 
 def _read_ci(services: Services, repo_id: str, facts: BaseFacts) -> ContinuousIntegration | None:
-    """What CI files run and install, as data. None if there are none."""
+    """What CI files run and install, as data. None without such files."""
     found = read_suggested_parts(services, repo_id, facts)
     packages = tuple(dict.fromkeys(name for part in found.parts for name in part.packages))
     return ContinuousIntegration(runs=found.lines, packages=packages) if found.lines or packages else None
