@@ -24,9 +24,9 @@ class DeltaBomb:
     tree: str
 
 
-def make_delta_bomb(git_dir: Path, size: int, endings: Sequence[bytes]) -> DeltaBomb:
-    """A bare repository, of a pack that index-pack has read. Its tree has a file of `size` zeros and an ending for each
-    ending, and without endings a file `base` of zeros.
+def make_delta_bomb(git_dir: Path, size: int, endings: Sequence[bytes], *, has_base: bool = True) -> DeltaBomb:
+    """A bare repository, of a pack that index-pack has read. Its tree has a file of `size` zeros, and for each ending a
+    file of zeros with this ending. Without its base in the tree, who sends the tree has to read each file whole.
     """
     zeros = bytes(size)
     base = _hash_object(b"blob", zeros)
@@ -36,7 +36,7 @@ def make_delta_bomb(git_dir: Path, size: int, endings: Sequence[bytes]) -> Delta
         delta = _write_delta(size, ending)
         packed.append(_write_header(_REF_DELTA, len(delta)) + bytes.fromhex(base) + zlib.compress(delta))
         oids.append(_hash_object(b"blob", zeros + ending))
-    names = [(b"f%03d" % number, oid) for number, oid in enumerate(oids[1:])] or [(b"base", base)]
+    names = [(b"f%03d" % number, oid) for number, oid in enumerate(oids) if has_base or number]
     leaves = b"".join(b"100644 %s\0%s" % (name, bytes.fromhex(oid)) for name, oid in names)
     tree = _hash_object(b"tree", leaves)
     who = b"a <a@example.com> 1700000000 +0000"
