@@ -44,6 +44,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
@@ -92,7 +93,7 @@ def sync_task(
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
         base = find_merge_base(git, task.head_commit, goal.commit)
-        _require_usable(services, repository, git, goal)
+        _require_usable(services, repository, git, task, goal)
         fetch_whole_tree(services, repository, git, base)
         with compare_task(services, task) as opened:
             require_approved_tree(opened, expected_tree)
@@ -136,7 +137,7 @@ def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str
         _require_other_branch(task, ref)
         goal = _Goal(*find_start(services, repository, git, ref))
         _require_no_own_commits(git, task, goal)
-        _require_usable(services, repository, git, goal)
+        _require_usable(services, repository, git, task, goal)
         with compare_task(services, task) as opened:
             require_approved_tree(opened, expected_tree)
             require_writable_disk(services.home, task)
@@ -183,10 +184,25 @@ def _require_other_branch(task: Task, name: str) -> None:
         )
 
 
-def _require_usable(services: Services, repository: Repository, git: Git, goal: _Goal) -> None:
-    """Fetch what a partial clone lacks, and measure the tree. Raises: `quota_exceeded`, before anything is changed."""
+def _require_usable(services: Services, repository: Repository, git: Git, task: Task, goal: _Goal) -> None:
+    """Fetch what a partial clone lacks, and measure the tree, before anything is changed. Raises: `quota_exceeded`;
+    `conflict` for other submodules: their files are laid out once, with the worktree (docs/adr/0072).
+    """
     fetch_whole_tree(services, repository, git, goal.commit)
     load_facts(services.home, services.policies, repository.id, git, goal.commit)
+    before, after = (
+        [(one.folder, one.tree) for one in find_submodules(services, repository.id, git, objects.tree_of(git, commit))]
+        for commit in (task.base_commit, goal.commit)
+    )
+    if before != after:
+        changed = sorted({show_path(folder) for folder, _ in set(before) ^ set(after)})
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{goal.commit[:12]} has other submodules than {task.id} was made with",
+            details=", ".join(changed)[:500],
+            hint="Create a task there, and bring this one's changes along: `sandbox diff` shows them, "
+            "`sandbox file patch` applies them.",
+        )
 
 
 def _require_mergeable(opened: TaskComparison, *, is_forward: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.models import RemarkKind
+from sandbox.models import RemarkKind, SyncState
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, add_submodule, initialised, refused
 from tests.unit.desk import on_disk
@@ -126,3 +126,17 @@ def test_the_choice_can_be_taken_back(workbench: Workbench, project: Upstream) -
     repo_id = chosen(workbench, project)
     workbench.set_repository(repo_id, unset=["submodules"])
     assert "ext/lib/lib.c" not in files_of(workbench, repo_id)[1]
+
+
+def test_a_task_does_not_move_to_other_submodules(workbench: Workbench, project: Upstream, lib: Upstream) -> None:
+    """Their files are laid out with the worktree. Control: a base with the same ones is merged."""
+    repo_id = chosen(workbench, project)
+    task_id, _ = files_of(workbench, repo_id)
+    project.write("main.c", b"int main, other;\n")
+    project.git("commit", "--quiet", "-m", "other", "main.c")
+    assert workbench.sync_task(task_id, fetch=True).state is SyncState.SYNCED
+    lib.write("lib.c", b"int newer;\n")
+    add_submodule(project, "ext/lib", "../lib", lib.commit())
+    with refused(ErrorCode.CONFLICT) as caught:
+        workbench.sync_task(task_id, fetch=True)
+    assert caught.value.details == "ext/lib"
