@@ -91,7 +91,7 @@ def build_map(found: RankedSymbols, token_budget: int) -> RepoMap:
 def is_code(path: str) -> bool:
     """Whether ctags is asked about a file: not about data, of which it would list each key as a definition."""
     name = posixpath.basename(path).lower()
-    return not name.endswith(_DATA_SUFFIXES)
+    return name == "cmakelists.txt" or not name.endswith(_DATA_SUFFIXES)
 
 
 def _describe(symbol: Symbol) -> str:

@@ -27,7 +27,12 @@ ATTRIBUTES_BYTES = 64 * 1024
 MAX_SHOWN = 8
 _MAX_RULES = 200
 _BUDGET = 1_000_000  # comparisons of a name with a rule
-_OWN_FOLDERS = frozenset({"src", "source", "sources", "lib", "libs", "app", "apps", "packages", "crates", "pkg", "cmd"})
+_OWN_FOLDERS = frozenset(
+    {
+        *("src", "source", "sources", "lib", "libs", "app", "apps", "packages", "crates", "pkg", "cmd", "internal"),
+        *("include", "test", "tests", "testing", "spec", "doc", "docs", "examples"),
+    }
+)
 _FEW_OTHERS = 20  # with fewer files outside, a folder is simply where the project is
 _NAME_CHARS = 3
 _ATTRIBUTES = frozenset({"linguist-vendored", "linguist-generated"})

@@ -146,7 +146,7 @@ def _find_others(request: _MapRequest, files: Mapping[str, TreeEntry]) -> set[st
     own = [path for path in files if path not in found and is_code(path)]
     top = vendored.find_large_top(own)
     if top is not None:
-        outside = sorted((files[p] for p in own if not p.startswith(f"{top}/")), key=lambda e: e.size or 0)
+        outside = [e for path, e in files.items() if path not in found and not path.startswith(f"{top}/")]
         texts = read_blobs(request.git, _choose_blobs(outside, _OUTSIDE_BYTES))
         if not vendored.is_mentioned(top, own, texts):
             found |= {path for path in files if path.startswith(f"{top}/")}
