@@ -47,7 +47,7 @@ test: setup lint ## Everything CI runs: set-up, lint and all tests
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks
 
-corpus: setup ## Run about 60 published projects with `sandbox run`; NAMES=names or profiles for some, CONTROL=1 for what fails anyway
+corpus: setup ## Run 68 published projects with `sandbox run`; NAMES=names or profiles for some, CONTROL=1 for what fails anyway
 	@$(BIN)/python -m benchmarks.corpus $(NAMES)
 
 format: venv ## Format the code and apply the safe fixes
