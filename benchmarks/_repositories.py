@@ -29,14 +29,24 @@ def source(pick: random.Random, number: int, mean: int) -> tuple[str, bytes]:
     return (".py" if number % 2 else ".c"), "\n".join(parts).encode()
 
 
-def make(folder: Path, size: str, content: Content = text) -> Path:
+def place(number: int) -> str:
+    """Folders of the project's own."""
+    return f"d{number % 97}/e{number % 13}"
+
+
+def place_bundled(number: int) -> str:
+    """Six of seven files are code of others."""
+    return f"src/e{number % 13}" if number % 7 == 0 else f"external/lib{number % 9}/{number % 5}"
+
+
+def make(folder: Path, size: str, content: Content = text, place: Callable[[int], str] = place) -> Path:
     """Create a bare git repository with one commit on `main`: a README and the files."""
     files, mean = SIZES[size]
     pick = random.Random(size)  # noqa: S311 - content, not a secret
     stream = [b"commit refs/heads/main\ncommitter b <b@localhost> 0 +0000\ndata 0\n\n", _file("README.md", b"# B\n")]
     for number in range(files - 1):
         ending, body = content(pick, number, mean)
-        stream.append(_file(f"d{number % 97}/e{number % 13}/f{number}{ending}", body))
+        stream.append(_file(f"{place(number)}/f{number}{ending}", body))
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
     subprocess.run(["git", f"--git-dir={folder}", "fast-import", "--quiet"], input=b"".join(stream), check=True)
     return folder

@@ -16,6 +16,7 @@ from mcp.server import Server
 from benchmarks._harness import ROUNDS, judge
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
+from sandbox.agent.tools import Preset
 from sandbox.workbench import Workbench
 
 CALLS = 10  # per measurement; one call takes about a millisecond
@@ -43,7 +44,7 @@ async def timed(action: Callable[[], Awaitable[object]]) -> float:
 
 async def measure(workbench: Workbench) -> None:
     """Measure both servers in turn, with the same kind of client."""
-    async with Client(make_server(Agent(workbench, workbench.home, "auto", every_tool=True))) as ours:
+    async with Client(make_server(Agent(workbench, workbench.home, "auto", presets=frozenset(Preset)))) as ours:
         tools = (await ours.list_tools()).tools
         answer = await ours.call_tool("space_repo_list", {})
         async with Client(bare(tools, answer)) as floor:

@@ -10,84 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from benchmarks._harness import judge
+from devtools.delta_bombs import make_delta_bomb
 from sandbox import Workbench
 from sandbox.errors import SandboxError
 
 MIB = 1024**2
 THREADS = 16
+FETCHES = 6
 NEW_FILES = 450_000
 MANY_FILES = 74_000  # 75,000 are too many
 LONG_NAMES = 50_000  # 12 MiB of paths
 ONE, ALL = 300, 600
 _PAUSE_S = 0.003
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-# --- a pack that is small, and a file that is large
-
-
-def hash_object(kind: bytes, content: bytes) -> str:
-    return hashlib.sha1(b"%s %d\0" % (kind, len(content)) + content, usedforsecurity=False).hexdigest()
-
-
-def entry_header(kind: int, size: int) -> bytes:
-    """gitformat-pack(5): three bits of type, then the size, seven bits to a byte."""
-    first, size = (kind << 4) | (size & 15), size >> 4
-    return bytes([first | 0x80]) + varint(size) if size else bytes([first])
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def delta_on_zeros(size: int, ending: bytes) -> bytes:
-    """Copy the whole base, then add the ending."""
-    copies, step = b"", 0xFFFFFF
-    for start in range(0, size, step):
-        copies += b"\xff" + struct.pack("<I", start) + struct.pack("<I", min(step, size - start))[:3]
-    return varint(size) + varint(size + len(ending)) + copies + bytes([len(ending)]) + ending
-
-
-def write_repository(git_dir: Path, size: int, endings: list[bytes]) -> None:
-    """A repository with one commit: zero bytes as `base` if there are no endings, else only differences from them."""
-    zeros = bytes(size)
-    base = hash_object(b"blob", zeros)
-    packed = [entry_header(3, size) + zlib.compress(zeros)]
-    names = {b"base": base} if not endings else {}
-    for number, ending in enumerate(endings):
-        delta = delta_on_zeros(size, ending)
-        packed.append(entry_header(7, len(delta)) + bytes.fromhex(base) + zlib.compress(delta))
-        names[b"f%03d" % number] = hash_object(b"blob", zeros + ending)
-    leaves = b"".join(b"100644 %s\0%s" % (name, bytes.fromhex(oid)) for name, oid in sorted(names.items()))
-    who = b"a <a@example.com> 1700000000 +0000"
-    tree = hash_object(b"tree", leaves).encode()
-    commit = b"tree %s\nauthor %s\ncommitter %s\n\nx\n" % (tree, who, who)
-    packed += [
-        entry_header(2, len(leaves)) + zlib.compress(leaves),
-        entry_header(1, len(commit)) + zlib.compress(commit),
-    ]
-    body = b"PACK" + struct.pack(">II", 2, len(packed)) + b"".join(packed)
-    pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
-    git = ["git", f"--git-dir={git_dir}"]
-    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", git_dir], check=True)
-    subprocess.run([*git, "index-pack", "--stdin"], input=pack, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*git, "update-ref", "refs/heads/main", hash_object(b"commit", commit)], check=True)
 
 
 # --- the attacks: each prepares itself in a home, then runs in a process of its own
@@ -102,7 +47,7 @@ class Site:
     def clone(self, name: str, size: int, endings: list[bytes]) -> str:
         remote = self.folder / f"{name}.git"
         if not remote.exists():
-            write_repository(remote, size, endings)
+            make_delta_bomb(remote, size, endings)
         return self.workbench.clone(str(remote)).repository.id
 
     def new_task(self) -> str:
@@ -162,6 +107,35 @@ def prepare_long_names(site: Site) -> list[str]:
     return prepare_new_files(site, LONG_NAMES, "{:0>240}")
 
 
+def prepare_fetch(site: Site) -> list[str]:
+    """A remote whose files are differences of a large one, which was never fetched."""
+    return [_make_remote(site, 0)]
+
+
+def prepare_fetches(site: Site) -> list[str]:
+    return [_make_remote(site, number) for number in range(FETCHES)]
+
+
+def _make_remote(site: Site, number: int) -> str:
+    remote = site.folder / f"bomb-{number}.git"
+    make_delta_bomb(remote, site.size * 3 // 5, [b"x%d" % ending for ending in range(6)])
+    return str(remote)
+
+
+def prepare_push(site: Site) -> list[str]:
+    """A commit with a large file, and with two that are worth comparing."""
+    task = site.new_task()
+    site.write_large(task)
+    root = site.root_of(task)
+    for name in ("first", "second"):
+        with (root / name).open("wb") as file:
+            for number in range(8 * MIB // 64):
+                file.write(hashlib.sha512(b"%d" % number).digest())
+            file.write(name.encode())
+    site.workbench.commit(task, "large files", ["large", "first", "second"])
+    return [task]
+
+
 def prepare_mix(site: Site) -> list[str]:
     return [*prepare_deltas(site), *prepare_large_file(site), *(prepare_new_file(site)[0] for _ in range(THREADS - 4))]
 
@@ -180,6 +154,19 @@ def diff(workbench: Workbench, words: list[str]) -> None:
 
 def snapshot(workbench: Workbench, words: list[str]) -> None:
     attempt(lambda: workbench.snapshot(words[0]))
+
+
+def fetch(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.clone(words[0]))
+
+
+def fetches(workbench: Workbench, words: list[str]) -> None:
+    with ThreadPoolExecutor(len(words)) as pool:
+        list(pool.map(lambda url: fetch(workbench, [url]), words))
+
+
+def push(workbench: Workbench, words: list[str]) -> None:
+    attempt(lambda: workbench.push(words[0]))
 
 
 def mix(workbench: Workbench, words: list[str]) -> None:
@@ -204,6 +191,9 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
     "names-status": (prepare_long_names, status, ONE),
     "names-diff": (prepare_long_names, diff, ONE),
     "names-snapshot": (prepare_long_names, snapshot, ONE),
+    "fetch": (prepare_fetch, fetch, ONE),
+    "push": (prepare_push, push, ONE),
+    "fetches": (prepare_fetches, fetches, ALL),
     "mix": (prepare_mix, mix, ALL),
 }
 
@@ -248,7 +238,8 @@ def measure(name: str, size_mib: int) -> None:
     prepare, _, target = ATTACKS[name]
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
         home = Path(folder) / "home"
-        with Workbench(home, allow_file=True, environ=os.environ) as workbench:
+        generous = {"remotes": {"max_fetch_memory_bytes": 2048 * MIB}}  # what is attacked is fetched first
+        with Workbench(home, allow_file=True, environ=os.environ, settings=generous) as workbench:
             words = prepare(Site(Path(folder), size_mib * MIB, workbench))
         try:
             peak = peak_of([sys.executable, "-m", "benchmarks.memory", "--attack", name, str(home), *words])

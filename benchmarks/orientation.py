@@ -18,8 +18,8 @@ from pathlib import Path
 import docker
 from docker.types import Mount
 
-from benchmarks._harness import Rounds, compare
-from benchmarks._repositories import make, source
+from benchmarks._harness import ROUNDS, Rounds, compare, judge, timed
+from benchmarks._repositories import make, place_bundled, source
 from sandbox import Workbench
 from sandbox.context import build_envelope
 from sandbox.git.blobs import read_blobs
@@ -42,7 +42,13 @@ def measure(size: str) -> None:
             cached = folder / "home" / "repositories" / "clones" / repo_id
             _envelope(size, cached)
             _fetch(size, workbench, remote, cached)
-            _map(size, workbench, repo_id, workbench.fetch(str(remote)).local_path)
+            _maps(size, workbench, repo_id, workbench.fetch(str(remote)).local_path)
+        bundled = make(folder / "bundled.git", size, source, place_bundled)
+        with Workbench(folder / "home", allow_file=True, environ=os.environ) as workbench:
+            repo_id = workbench.clone(str(bundled)).repository.id
+            _first_map(
+                f"{size}, six of seven files of others", workbench, repo_id, workbench.fetch(str(bundled)).local_path
+            )
 
 
 def _clone(size: str, folder: Path, remote: Path) -> None:
@@ -94,14 +100,51 @@ def _fetch(size: str, workbench: Workbench, remote: Path, cached: Path) -> None:
         with ThreadPoolExecutor(CALLERS) as pool:
             list(pool.map(lambda _: plain(), range(CALLERS)))
 
-    compare(f"fetch again and envelope, {size}", one, plain, floor_name="git fetch, nothing new", target="-")
+    compare(f"fetch again and envelope, {size}", one, plain, floor_name="git fetch, nothing new", target="2x")
     compare(
         f"{CALLERS} concurrent fetches, {size}", crowd, plain_crowd,
         floor_name=f"{CALLERS} times git fetch, nothing new", target="-", rounds=Rounds(MOST.get(size, 5)),
     )  # fmt: skip
 
 
-def _map(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
+def _maps(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
+    _first_map(size, workbench, repo_id, tree)
+    cached = workbench.home / "repositories" / "clones" / repo_id
+    workbench.map(repo_id)
+
+    def list_files() -> None:
+        _git(cached, "ls-tree", "-r", "-l", _commit(cached))
+
+    compare(
+        f"map again, {size}", lambda: workbench.map(repo_id), list_files,
+        floor_name="git ls-tree -r -l", target="100 ms",
+    )  # fmt: skip
+    numbers = itertools.count()
+
+    def edited() -> str:
+        task = workbench.create_task(repo_id, "edit", fetch=False).id
+        text = f"def added_{next(numbers)}():\n    pass\n"
+        workbench.write_file(task, "d0/added.py", text, None)
+        workbench.commit(task, "edit")
+        return task
+
+    pairs = []
+    for _ in range(min(5, ROUNDS)):
+        task = edited()
+        pairs.append((timed(lambda: workbench.map(task)), timed(list_files)))  # noqa: B023 - called at once
+        workbench.close_task(task, delete_worktree=True, discard=True)
+    judge(f"map after an edit, {size}", pairs, floor_name="git ls-tree -r -l", target="-")
+
+
+def _first_map(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
+    """Nothing is kept of the repository."""
+    kept = workbench.home / "repositories" / "pristine" / repo_id
+
+    def first() -> None:
+        for path in kept.glob("*.index"):
+            path.unlink()
+        workbench.map(repo_id)
+
     api = docker.APIClient(timeout=300)
     host = api.create_host_config(
         network_mode="none",
@@ -120,8 +163,8 @@ def _map(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
             api.remove_container(made["Id"], force=True)
 
     compare(
-        f"map, {size}", lambda: workbench.map(repo_id), floor,
-        floor_name="ctags in a container", target="-", rounds=Rounds(MOST_MAPS.get(size, 15)),
+        f"map, {size}", first, floor,
+        floor_name="ctags in a container", target="1.5x", rounds=Rounds(MOST_MAPS.get(size, 15)),
     )  # fmt: skip
     api.close()
 

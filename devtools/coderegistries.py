@@ -12,11 +12,10 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote
+
+from sandbox.attack.harness.loopback_http import serve_http
 
 
 @dataclass
@@ -82,6 +81,12 @@ class CodeRegistry:
         sums = {version: hash_files(listed), f"{version}/go.mod": hash_files({"go.mod": files["go.mod"].encode()})}
         return "".join(f"{path} {what} {value}\n" for what, value in sums.items())
 
+    def answer(self, path: str) -> bytes | None:
+        """The content of a path; go writes `!` as `%21`."""
+        plain = unquote(path)
+        self.asked.append(plain)
+        return self.files.get(plain)
+
 
 def make_crate(name: str, version: str, files: Mapping[str, str], requires: Sequence[tuple[str, str]] = ()) -> bytes:
     """A `.crate`: a compressed tar of one folder. `files` may have any path, or replace the manifest."""
@@ -129,37 +134,9 @@ def _escape(text: str) -> str:
     return "".join(f"!{letter.lower()}" if letter.isupper() else letter for letter in text)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, registry: CodeRegistry, *args: object) -> None:
-        self.registry = registry
-        super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
-
-    def do_GET(self) -> None:
-        path = unquote(self.path)  # go writes `!` as `%21`
-        self.registry.asked.append(path)
-        content = self.registry.files.get(path)
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content or b"")
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
 def serve_code() -> Iterator[CodeRegistry]:
     """Serve a registry on loopback."""
     registry = CodeRegistry(0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, registry)) as server:
-        registry.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve_http(registry.answer) as registry.port:
+        yield registry

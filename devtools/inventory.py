@@ -116,7 +116,10 @@ def _refs(home: Path) -> list[str]:
         listed = subprocess.run([*argv, "refs/heads/", "refs/sandbox/"], check=True, capture_output=True, text=True)  # noqa: S603 - fixed argv
         for line in listed.stdout.splitlines():
             oid, name = line.split()
-            task = known.get(name.split("/")[3][:41] if name.startswith("refs/heads/") else name.split("/")[2])
+            owner = name.split("/")[2]
+            if name.startswith("refs/heads/"):
+                owner = next((key for key, one in known.items() if name == f"refs/heads/{one['branch']}"), "")
+            task = known.get(owner)
             if task is None:
                 found.append(f"ref {name} without a task")
             elif name.startswith("refs/heads/") and oid != task["head_commit"]:

@@ -10,11 +10,10 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote
+
+from sandbox.attack.harness.loopback_http import serve_http
 
 
 def make_archive(files: Mapping[str, str], others: Sequence[tarfile.TarInfo] = ()) -> bytes:
@@ -80,33 +79,9 @@ class NpmRegistry:
         }
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, registry: NpmRegistry, *args: object) -> None:
-        self.registry = registry
-        super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
-
-    def do_GET(self) -> None:
-        content = self.registry.answer(self.path)
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
 def serve_npm_packages() -> Iterator[NpmRegistry]:
     """Serve a registry on loopback."""
     registry = NpmRegistry(0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, registry)) as server:
-        registry.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve_http(registry.answer) as registry.port:
+        yield registry

@@ -219,6 +219,7 @@ _MEANT = {
     ErrorCode.DIRTY_WORKSPACE: "work would be lost that exists only here",
     ErrorCode.AUTH_FAILED: "no credential, or one that is refused ([credentials](../credentials.md))",
     ErrorCode.REMOTE_NOT_FOUND: "the remote has no such repository, or hides it",
+    ErrorCode.REMOTE_BROKEN: "the remote's repository is damaged; trying again does not help",
     ErrorCode.NETWORK_ERROR: "the remote cannot be reached, or the connection broke; try again",
     ErrorCode.TIMEOUT: "no answer within a deadline of ours",
     ErrorCode.ORIGIN_MISMATCH: "the clone that is here is of another remote",

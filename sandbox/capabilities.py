@@ -22,6 +22,7 @@ from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import SandboxError
 from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
+from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
@@ -36,6 +37,7 @@ _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
 _MIN_FREE_BYTES = 5 * _GIB
 _LOW_FREE_BYTES = 20 * _GIB
+_IN_MEMORY = ("tmpfs", "ramfs")
 MIN_FREE_USERS = 256
 _MIN_MEMORY_BYTES = 4 * _GIB
 _LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit")
@@ -67,7 +69,10 @@ def probe_host(
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
         *image_probes(images),
-        disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
+        home_disk_probe(
+            disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
+            _find_type(_nearest_existing(home)),
+        ),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
         uid_probe(os.geteuid(), policy, read_reserved_ids(), _find_obstacle(settings.container.users_folder)),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
@@ -320,6 +325,25 @@ def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
     return _ok(name, value)
 
 
+def home_disk_probe(space: Probe, kind: str) -> Probe:
+    """The line of the home's disk. `space`: what its free space says. `kind`: the type of its file system."""
+    if kind not in _IN_MEMORY or space.level is _FAIL:
+        return space
+    return _warn(
+        space.name,
+        f"{space.value}, in memory ({kind})",
+        "What guests write there uses the memory of this host: a check is killed for its memory before it reaches its "
+        "disk limit, and a restart deletes every task. Choose a home on a disk (--home, SANDBOX_HOME).",
+    )
+
+
+def _find_type(folder: Path) -> str:
+    try:
+        return find_file_system_type(folder)
+    except OSError:
+        return ""
+
+
 def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obstacle: str = "") -> Probe:
     """The uids of guests on this host. `reserved`: ids of its accounts and subordinate ranges. `obstacle`: why ids in
     use cannot be recorded, empty if they can.
@@ -344,7 +368,7 @@ def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obs
 
 
 def _find_obstacle(folder: Path) -> str:
-    """Why nothing can be written to a folder, which may not exist yet; empty if it can."""
+    """Why a folder cannot be written to, which may not exist yet; empty if it can."""
     nearest = _nearest_existing(folder)
     return "" if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
 

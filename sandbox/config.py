@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    StringConstraints,
     ValidationError,
     field_validator,
 )
@@ -43,6 +44,10 @@ _HINTS_BY_PREFIX = {
 }
 
 
+ProxyUrl = Annotated[str, StringConstraints(pattern=r"^(|(https?|socks5h?)://[A-Za-z0-9.\[\]:-]{1,260}/?)$")]
+"""Without user and password: the URL is in arguments of programs."""
+
+
 class _SettingsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -55,16 +60,25 @@ class RemoteSettings(_SettingsSection):
     `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
+    `proxy`: URL of the proxy for https and http remotes and for APIs of forges; empty: git uses none, APIs that of the
+    environment. `proxies`: by host name, instead of `proxy`; empty: none for this host.
     """
 
     allow_file: bool = False
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
-    max_fetch_memory_bytes: PositiveInt = 1024**3
+    max_fetch_memory_bytes: PositiveInt = 572 * 1024**2  # 600 MB, as all fetches together
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)
+    proxy: ProxyUrl = ""
+    proxies: dict[str, ProxyUrl] = Field(default_factory=dict)
+
+    def proxy_of(self, hostname: str) -> str | None:
+        """The proxy for a host; '' for none, None without a setting."""
+        named = {name.lower(): url for name, url in self.proxies.items()}
+        return named.get(hostname.lower(), self.proxy or None)
 
 
 class GitSettings(_SettingsSection):
@@ -151,6 +165,7 @@ class ContainerSettings(_SettingsSection):
     `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
+    `tenant`: for whom this controller works: a label of containers, runs and journal entries. Empty: no label.
     """
 
     runtime: str = "runc"
@@ -159,6 +174,7 @@ class ContainerSettings(_SettingsSection):
     idle_s: int = Field(default=600, ge=10, le=31_536_000)
     parallel: NonNegativeInt = 0
     users_folder: Path = Path("/var/lib/space-sandbox/users")
+    tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
 
 
 class WorkspaceSettings(_SettingsSection):

@@ -140,6 +140,12 @@ def find_credential(
     return next((e for e in matching if _has_credential(e, protocol)), None)
 
 
+def find_secret(entries: Sequence[Credential], hostname: str, port: int) -> Credential | None:
+    """As `find_credential` for https, if that has a secret: a CA alone is none."""
+    found = find_credential(entries, hostname, port)
+    return found if found is not None and (found.keyring or found.secret.get_secret_value()) else None
+
+
 def _has_credential(entry: Credential, protocol: str) -> bool:
     """Whether an entry is for this protocol: a key for all ssh hosts must not hide a token for https."""
     if protocol == "ssh":

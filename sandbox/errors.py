@@ -25,6 +25,7 @@ class ErrorCode(StrEnum):
     DIRTY_WORKSPACE = "dirty_workspace"
     AUTH_FAILED = "auth_failed"
     REMOTE_NOT_FOUND = "remote_not_found"
+    REMOTE_BROKEN = "remote_broken"
     NETWORK_ERROR = "network_error"
     TIMEOUT = "timeout"
     ORIGIN_MISMATCH = "origin_mismatch"

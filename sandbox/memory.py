@@ -86,5 +86,5 @@ class MemoryBudget:
 PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
 """Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
 
-TRANSFER_BUDGET = MemoryBudget(2 * 1024**3)
-"""The same for git commands that receive objects. Apart, so that only fetches wait for a slow remote."""
+TRANSFER_BUDGET = MemoryBudget(572 * 1024**2)  # 600 MB
+"""The same for git commands that receive or send objects. Apart, so that only transfers wait for a slow remote."""

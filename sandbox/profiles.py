@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, PackageName
+from sandbox.models.definitions import DefinitionRule
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
@@ -38,7 +39,14 @@ _HINT = "docs/profiles.md lists every key."
 
 MAX_SERVICES = 8
 
-_NOT_IN_FILES = {"problem": "", "source": "", "repository_image": ""}
+_NOT_IN_FILES: Mapping[str, object] = {
+    "problem": "",
+    "source": "",
+    "repository_image": "",
+    "project_name": "",
+    "project_parts": (),
+    "submodules": False,
+}
 
 ReadBaseFile = Callable[[str], bytes | None]
 """Reads a regular file of the base commit; None if there is none."""
@@ -103,8 +111,18 @@ class Profile(_ProfileModel):
     `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
     `[image]` with `name` and `packages` (docs/adr/0058).
 
+    `git_facts`: its checks get facts of the commit as variables, and their verdicts hold for this commit only.
+
+    `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
+
+    `definitions`: patterns for the repository map, of languages that ctags does not know.
+
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
+
+    `project_parts`: the projects of a repository with several; their checks are in `checks`, named `PROJECT.CHECK`, and
+    all else of them is in the part. `project_name`: of such a part.
+    `submodules`: its checkouts hold their files.
     """
 
     name: str
@@ -117,9 +135,15 @@ class Profile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
+    git_facts: bool = False
+    image_help: str = Field(default="", max_length=1000)
+    definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
+    project_name: str = Field(default="", exclude=True)
+    project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
+    submodules: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -133,6 +157,7 @@ class Profile(_ProfileModel):
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
+        _require_plain_ids(self.checks)
         self.order_checks([c.id for c in self.checks])
         return self
 
@@ -162,6 +187,32 @@ class Profile(_ProfileModel):
         """Files that detection looks at."""
         return self.detect.markers
 
+    @property
+    def parts(self) -> tuple[Profile, ...]:
+        """What needs an image, packages and services of its own: the top and each project, with its own checks. A part
+        without checks is left out. Only the profile itself for a repository without projects.
+        """
+        if not self.project_parts:
+            return (self,)
+        top = self.model_copy(update={"project_parts": ()})
+        parts = (part.model_copy(update={"checks": self._checks_of(part)}) for part in (top, *self.project_parts))
+        return tuple(part for part in parts if part.checks)
+
+    @property
+    def full_name(self) -> str:
+        """The profiles of all parts, for people: `python (api), node (web)`; else the name."""
+        if not self.project_parts:
+            return self.name
+        return ", ".join(f"{p.name} ({p.project_name})" if p.project_name else p.name for p in self.parts)
+
+    def parts_of(self, checks: Iterable[Check]) -> tuple[Profile, ...]:
+        """The parts that these checks belong to."""
+        needed = {project_of(check.id) for check in checks}
+        return tuple(part for part in self.parts if part.project_name in needed)
+
+    def _checks_of(self, part: Profile) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if project_of(check.id) == part.project_name)
+
     def order_checks(self, check_ids: Iterable[str]) -> tuple[Check, ...]:
         """The checks with these ids and those they require, required ones first, else in file order.
 
@@ -185,6 +236,17 @@ class Profile(_ProfileModel):
         except CycleError as error:
             raise ValueError("checks require each other in a cycle") from error
         return tuple(by_id[name] for name in order)
+
+
+def project_of(check_id: str) -> str:
+    """The name of the project that a check belongs to; '' for the top."""
+    return check_id.rpartition(".")[0]
+
+
+def _require_plain_ids(checks: Iterable[Check]) -> None:
+    """Raises: ValueError for an id that looks like that of a project's check."""
+    if named := sorted(check.id for check in checks if project_of(check.id)):
+        raise ValueError(f"the check id '{named[0]}' has a dot, which names a project")
 
 
 def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str, Profile]:
@@ -217,6 +279,8 @@ _INHERITED = {
     "check": "checks",
     "layer": "layers",
     "service": "services",
+    "git_facts": "git_facts",
+    "definition": "definitions",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
@@ -232,6 +296,8 @@ def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, P
             raise ValueError(f"extends: there is no usable shipped profile {str(document['extends'])[:_SHOWN_CHARS]!r}")
         keys = _INHERITED | _RECOGNITION if origin.name == name else _INHERITED
         inherited = {key: getattr(origin, field) for key, field in keys.items()}
+        if "image" not in written:
+            inherited["image_help"] = origin.image_help
         if isinstance(written.get("image"), dict):  # the table says both; without a name it adds to the same image
             del inherited["packages"]
             written["image"] = {"name": origin.image} | written["image"]
@@ -333,6 +399,7 @@ def _extend(
     """Raises: ValueError for a check id or service that the profile has already, and for checks that cannot be
     ordered.
     """
+    _require_plain_ids(checks)
     ids = [c.id for c in (*profile.checks, *checks)]
     if taken := sorted({name for name in ids if ids.count(name) > 1}):
         raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")

@@ -16,7 +16,7 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -253,6 +253,39 @@ def _parse_path(text: str, *, allow_file: bool) -> Remote:
     digest = hashlib.sha256(str(resolved).encode()).hexdigest()[:8]
     name = resolved.name.removesuffix(".git") or "root"
     return Remote("file", "local", None, None, digest, name, f"file://{quote(str(resolved))}", Host.UNKNOWN)
+
+
+def swap_protocol(remote: Remote) -> Remote | None:
+    """The same repository over ssh instead of https, or the reverse; None unless a forge serves both. Pure."""
+    if remote.host is Host.UNKNOWN or remote.port is not None or remote.user not in {None, "git"}:
+        return None
+    path = f"{remote.owner}/{remote.name}.git"
+    if remote.protocol == "https":
+        return replace(remote, protocol="ssh", user="git", url=f"ssh://git@{remote.hostname}/{path}")
+    if remote.protocol == "ssh":
+        return replace(remote, protocol="https", user=None, url=f"https://{remote.hostname}/{path}")
+    return None
+
+
+def resolve_relative_url(parent: Remote, text: str) -> str:
+    """The URL of a submodule: one that begins with `./` or `../` is relative to its parent's (gitsubmodules(7)). Pure.
+
+    Raises: `invalid_input` for one that leaves the parent's host.
+    """
+    if not text.startswith(("./", "../")):
+        return text
+    match = re.match(r"[a-z]+://[^/]*/|[^/:]+:/?", parent.url)
+    start = match[0] if match else ""
+    path = parent.url[len(start) :].strip("/")
+    segments = (path.removesuffix(".git") if parent.protocol.startswith("http") else path).split("/")  # `.git` is ours
+    for step in text.split("/"):
+        if step == ".." and not segments:
+            raise _invalid_url("This relative repository URL leaves the host of its parent")
+        if step == "..":
+            segments.pop()
+        elif step not in {"", "."}:
+            segments.append(step)
+    return start + "/".join(segments)
 
 
 def _resolve_dots(parts: tuple[str, ...]) -> list[str]:

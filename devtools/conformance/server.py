@@ -10,6 +10,7 @@ import anyio
 import uvicorn
 
 from sandbox.agent.agent import Agent
+from sandbox.agent.tools import Preset
 from sandbox.agent.transports.http import make_app
 from sandbox.workbench import Workbench
 
@@ -18,7 +19,7 @@ def main(home: str) -> None:
     """Serve on a free port of the loopback interface, and print the address."""
     with Workbench(Path(home)) as workbench, socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
-        app = make_app(Agent(workbench, workbench.home, "auto", every_tool=True), "127.0.0.1", port)
+        app = make_app(Agent(workbench, workbench.home, "auto", presets=frozenset(Preset)), "127.0.0.1", port)
         sys.stdout.write(f"http://127.0.0.1:{port}/mcp\n")
         sys.stdout.flush()
         anyio.run(uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve, [listener])

@@ -57,7 +57,7 @@ class Chooser:
             if not self.offer({canonicalize_name(name) for name in lacking}, lines, options):
                 return error
         with ThreadPoolExecutor(8) as pool:  # pages of all chosen packages, at once
-            list(pool.map(self.index.releases, [name for name, _ in read_resolved()]))
+            list(pool.map(self.index.page, [name for name, _ in read_resolved()]))
         newer = {name for name, version in read_resolved() if self.find_newer_source(name, version, lines, options)}
         before = Path("resolved.txt").read_bytes()
         if self.offer(newer, lines, options) and self.compile(lines, options):
@@ -79,9 +79,8 @@ class Chooser:
         wanted = [r.specifier for r in read_requirements(lines) if canonicalize_name(r.name) == name]
         found = [
             release
-            for release in self.index.releases(name)
-            if not release.is_wheel
-            and release.is_usable
+            for release in self.index.page(name).sources()
+            if release.is_usable
             and not release.version.is_prerelease
             and all(specifier.contains(release.version) for specifier in wanted)
             and ("--exclude-newer" not in options or "" < release.uploaded <= self.date[:19])
@@ -93,8 +92,7 @@ class Chooser:
         found = self.find_source(name, lines, options)
         if found is None or found.version <= version:
             return None
-        has_wheel = any(r.is_wheel and r.version == found.version for r in self.index.releases(name))
-        return None if has_wheel else found
+        return None if self.index.page(name).wheels(found.version) else found
 
     def offer(self, names: Iterable[str], lines: list[str], options: list[str]) -> bool:
         """Whether at least one more source distribution is offered."""
@@ -218,8 +216,8 @@ def find_wheel(index: Index, block: str, ranks: dict[Tag, int]) -> Release | Non
         return None
     fitting = {
         min(fit): release
-        for release in index.releases(canonicalize_name(found[1]))
-        if release.is_wheel and release.version == Version(found[2]) and release.sha256 in hashes
+        for release in index.page(canonicalize_name(found[1])).wheels(Version(found[2]))
+        if release.sha256 in hashes
         if (fit := [ranks[tag] for tag in parse_wheel_filename(release.file)[3] if tag in ranks])
     }
     return fitting[min(fitting)] if fitting else None

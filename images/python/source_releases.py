@@ -4,14 +4,16 @@
 
 import json
 import re
+import ssl
 import sys
 import tarfile
 import tomllib
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import Parser
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import IO, Any
@@ -37,8 +39,27 @@ class Release:
     sha256: str
     uploaded: str
     version: Version
-    is_wheel: bool
     is_usable: bool
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a registry says of a package. A page may have thousands of rows: what is asked for is parsed."""
+
+    name: str
+    url: str
+    rows: list[dict[str, Any]]
+
+    def sources(self) -> list[Release]:
+        """The source distributions."""
+        return self._parse(row for row in self.rows if not str(row["filename"]).endswith(".whl"))
+
+    def wheels(self, version: Version) -> list[Release]:
+        """The wheels of one version."""
+        return self._parse(row for row in self.rows if read_wheel_version(str(row["filename"])) == version)
+
+    def _parse(self, rows: Iterable[Mapping[str, Any]]) -> list[Release]:
+        return [found for row in rows if (found := read_release(row, self.url, self.name))]
 
 
 class Index:
@@ -46,23 +67,46 @@ class Index:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.urls = [environ["UV_DEFAULT_INDEX"], *environ.get("UV_INDEX", "").split()]
-        self.pages: dict[str, list[Release]] = {}
+        self.pages: dict[str, Page] = {}
+        make_opener()  # before several threads need it
 
-    def releases(self, name: str) -> list[Release]:
-        """The files of a package in the first registry that has it."""
+    def page(self, name: str) -> Page:
+        """The page of the first registry that has files of the package; else one without rows."""
         if name not in self.pages:
-            self.pages[name] = next(filter(None, (self._read(url, name) for url in self.urls)), [])
+            found = (self._read(url, name) for url in self.urls)
+            self.pages[name] = next((page for page in found if page.rows), Page(name, "", []))
         return self.pages[name]
 
-    def _read(self, url: str, name: str) -> list[Release]:
+    def _read(self, url: str, name: str) -> Page:
         page = f"{url.rstrip('/')}/{name}/"
         try:
             with open_url(page, f"{JSON_PAGE}, text/html;q=0.1") as answer:
                 text = answer.read(PAGE_BYTES).decode("utf-8", "replace")
         except (OSError, ValueError):
-            return []
-        rows = json.loads(text)["files"] if text.lstrip().startswith("{") else list(read_html(text))
-        return [found for row in rows if (found := read_release(row, page, name))]
+            return Page(name, page, [])
+        return Page(name, page, json.loads(text)["files"] if text.lstrip().startswith("{") else list(read_html(text)))
+
+
+@cache
+def read_wheel_version(file: str) -> Version | None:
+    """The version in the name of a wheel; None for another file."""
+    parts = file.split("-", 2)
+    try:
+        return Version(parts[1]) if file.endswith(".whl") and len(parts) > 2 else None
+    except InvalidVersion:
+        return None
+
+
+@cache
+def make_opener() -> urllib.request.OpenerDirector:
+    """With one TLS context for all connections: to load the certificates takes longer than most answers."""
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=ssl.create_default_context()))
+
+
+@cache
+def allows_this_python(specifier: str) -> bool:
+    """Whether a `requires-python` holds here. Raises: InvalidSpecifier."""
+    return SpecifierSet(specifier).contains(".".join(map(str, sys.version_info[:3])))
 
 
 def open_url(url: str, accept: str = "*/*") -> IO[bytes]:
@@ -70,7 +114,7 @@ def open_url(url: str, accept: str = "*/*") -> IO[bytes]:
     if not url.startswith(("http://", "https://")):
         raise ValueError(url)
     request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 -- its scheme was looked at
-    return urllib.request.urlopen(request, timeout=60)  # type: ignore[no-any-return]  # noqa: S310 -- as above
+    return make_opener().open(request, timeout=60)  # type: ignore[no-any-return]
 
 
 def read_html(text: str) -> Iterator[dict[str, Any]]:
@@ -101,17 +145,15 @@ def read_release(row: Mapping[str, Any], page: str, name: str) -> Release | None
     """A file that is an archive of this package."""
     file = str(row["filename"])
     try:
-        is_wheel = file.endswith(".whl")
-        found, version = parse_wheel_filename(file)[:2] if is_wheel else parse_sdist_filename(file)
-        python = SpecifierSet(row.get("requires-python") or "")
+        found, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+        usable = not row.get("yanked") and allows_this_python(row.get("requires-python") or "")
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion, InvalidSpecifier):
         return None
     if found != name:
         return None
-    usable = not row.get("yanked") and python.contains(".".join(map(str, sys.version_info[:3])))
     sha256 = str(row.get("hashes", {}).get("sha256", ""))
     uploaded = str(row.get("upload-time") or "")[:19]
-    return Release(file, urljoin(page, str(row["url"])), sha256, uploaded, version, is_wheel, usable)
+    return Release(file, urljoin(page, str(row["url"])), sha256, uploaded, version, usable)
 
 
 def read_metadata(path: Path) -> list[str] | None:

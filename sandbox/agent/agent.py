@@ -30,7 +30,8 @@ _Context = ServerRequestContext[Any, Any]
 class Agent:
     """What one server uses. `approvals`: `policy`, or `auto` for trusted automation.
 
-    `every_tool`: list all tools even while there is no repository.
+    `presets`: the groups of tools that this server has, beside those that are always there; None: all of them, and
+    until there is a repository only the latter are listed.
     `max_sessions`: for the older protocol over HTTP; above it the session that was idle longest is ended.
     `on_disconnect`: what to do with a check when the client cancels its call or disconnects.
     `session`: identifies this server in the journal, for clients without a session id.
@@ -39,7 +40,7 @@ class Agent:
     workbench: Workbench
     home: Path
     approvals: Literal["policy", "auto"] = "policy"
-    every_tool: bool = False
+    presets: frozenset[Preset] | None = None
     budget_bytes: int = BUDGET_BYTES
     max_sessions: int = 500
     on_disconnect: Literal["keep", "stop"] = "keep"
@@ -61,5 +62,11 @@ class Agent:
         return caller_of(context, self.workbench.caller, self.session)
 
     def offers(self, preset: Preset) -> bool:
-        """Whether the tools of a preset are listed now. Reads at most one small file."""
-        return preset is Preset.BOOTSTRAP or self.every_tool or bool(self.workbench.repositories())
+        """Whether the tools of a preset are listed now, and can be called. Reads at most one small file."""
+        if preset is Preset.BOOTSTRAP:
+            return True
+        return preset in self.presets if self.presets is not None else bool(self.workbench.repositories())
+
+    def lists_all(self) -> bool:
+        """Whether this server lists all tools that it will ever list."""
+        return self.presets is not None or self.offers(Preset.DISCOVER)

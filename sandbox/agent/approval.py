@@ -58,6 +58,8 @@ async def require_approval(
     if not _must_ask(agent, tool):
         return PermittedCall(_permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
+    if how := await _run_in_thread(agent, partial(_find_exemption, agent, call)):
+        return PermittedCall(Permission(how=how), call.state or None)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(_permission_by_approval(taken), call.state or None)
     asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
@@ -71,6 +73,13 @@ async def require_approval(
     if taken is None:
         raise _approval_denied_error(tool.name, "The person denied it")
     return PermittedCall(_permission_by_approval(taken), call.state or None)
+
+
+def _find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
+    """Why a person need not be asked about this call, though the policy says `ask` for its tool."""
+    if agent.workbench.needs_no_question(call):
+        return "known"
+    return "diff" if agent.workbench.is_allowed_by_diff(call) else None
 
 
 def permit_without_asking(agent: Agent, tool: Tool) -> Permission:
@@ -101,7 +110,10 @@ def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult
     """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
     if not _must_ask(agent, tool):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(_build_call(agent, tool, arguments))
+    call = _build_call(agent, tool, arguments)
+    if _find_exemption(agent, call):
+        return ApprovalResult(id="", state=ApprovalState.APPROVED)
+    asked = agent.workbench.request_approval(call)
     return ApprovalResult(id=asked.id, state=asked.state)
 
 

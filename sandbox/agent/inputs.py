@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.models import RepoId, Sha256, TaskId
+from sandbox.models import ObjectId, RepoId, Sha256, TaskId
 
 MAX_TEXT = 8 * 1024**2
 """Maximum characters of a patch or a file; larger changes need several calls."""
@@ -14,7 +14,8 @@ MAX_TEXT = 8 * 1024**2
 Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
-Path = Annotated[str, Field(max_length=4096, description="Relative to the repository's root, with / between names.")]
+ReadSha256 = Annotated[Sha256, Field(description="As you read it, or sha256_after of your last edit.")]
+Path = Annotated[str, Field(max_length=4096)]
 
 
 class Input(BaseModel):
@@ -28,11 +29,11 @@ class NoInput(Input):
 
 
 class CloneInput(Input):
-    url: Line = Field(description="https or ssh address of the repository.")
+    url: Line = Field(description="https or ssh address.")
 
 
 class FetchInput(Input):
-    url: Line = Field(description="https or ssh address of the repository.")
+    url: Line
     ref: Line = Field("HEAD", description="Branch, tag, commit id or pr/NUMBER.")
     subpath: Path | None = Field(None, description="Only this directory of it.")
 
@@ -44,7 +45,7 @@ class UpdateInput(Input):
 class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
-    token_budget: int = Field(1500, ge=1, le=100_000, description="Maximum tokens of the map, 4 characters each.")
+    token_budget: int = Field(1500, ge=1, le=100_000, description="4 characters each.")
     include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
 
@@ -54,9 +55,9 @@ class CreateTaskInput(Input):
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
     from_snapshot: Line | None = Field(
-        None, description="Instead of base_branch: start from this snapshot, of any task of the repository."
+        None, description="Instead of base_branch: a snapshot of any task of the repository."
     )
-    offline: bool = Field(False, description="Start from the last fetch: do not ask the remote for new commits.")
+    offline: bool = Field(False, description="Do not fetch first.")
 
 
 class ListTasksInput(Input):
@@ -65,8 +66,8 @@ class ListTasksInput(Input):
 
 class CloseTaskInput(Input):
     task_id: TaskId
-    delete_worktree: bool = Field(False, description="Delete its files too; refused if they have changes.")
-    discard: bool = Field(False, description="With delete_worktree: lose uncommitted changes.")
+    delete_worktree: bool = Field(False, description="Refused if its files have changes.")
+    discard: bool = Field(False, description="Lose uncommitted changes.")
 
 
 class TaskInput(Input):
@@ -75,38 +76,38 @@ class TaskInput(Input):
 
 class DiffInput(Input):
     task_id: TaskId
-    against: Literal["base", "head"] = Field("base", description="The task's base commit or its last commit.")
+    against: Literal["base", "head"] = Field("base")
 
 
 class ReadFileInput(Input):
-    task_id: TaskId
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = Field(None, description="In place of task_id: read a fetched commit.")
+    ref: Line = Field("HEAD", description="With repo_id: branch, tag or commit id.")
     path: Path
-    start_line: int | None = Field(None, ge=1, description="From 1.")
+    start_line: int | None = Field(None, ge=1)
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
 class SearchInput(Input):
     task_id: TaskId
-    pattern: Line | None = Field(None, description="Text, or a regular expression with regex=true.")
-    glob: Line | None = Field(None, description="Only these paths; without pattern: list them.")
+    pattern: Line | None = Field(None, description="Text in one line.")
+    glob: Line | None = Field(None, description="Only these paths; alone: list them.")
     regex: bool = False
     max_results: int = Field(200, ge=1, le=2000)
 
 
 class ApplyPatchInput(Input):
     task_id: TaskId
-    patch: Text = Field(description="A unified diff, one or several files, with a/ and b/ prefixes.")
-    expected_hashes: dict[Path, Sha256 | None] = Field(
-        description="For each file in the patch: the sha256 from reading it, null for a new file."
-    )
+    patch: Text = Field(description="With a/ and b/ prefixes.")
+    expected_hashes: dict[Path, Sha256 | None] = Field(description="By path: the sha256 you read, null for a new file.")
 
 
 class EditFileInput(Input):
     task_id: TaskId
     path: Path
-    old: Text = Field(description="Exact text, with white space, that occurs exactly once in the file.")
+    old: Text = Field(description="Exact text that occurs once.")
     new: Text
-    expected_sha256: Sha256 = Field(description="The sha256 from reading it, or sha256_after of your last edit.")
+    expected_sha256: ReadSha256
 
 
 class WriteFileInput(Input):
@@ -114,8 +115,21 @@ class WriteFileInput(Input):
     path: Path
     content: Text
     expected_sha256: Sha256 | None = Field(
-        description="The sha256 from reading the file, or sha256_after of your last edit; null for a new file."
+        description="As you read it, or sha256_after of your last edit; null: a new file."
     )
+
+
+class DeleteFileInput(Input):
+    task_id: TaskId
+    path: Path
+    expected_sha256: ReadSha256
+
+
+class RenameFileInput(Input):
+    task_id: TaskId
+    path: Path
+    new_path: Path
+    expected_sha256: ReadSha256
 
 
 class ListChecksInput(Input):
@@ -123,17 +137,16 @@ class ListChecksInput(Input):
     task_id: TaskId | None = Field(None, description="Either this or repo_id.")
 
 
-WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds to wait for the result; the run continues after.")]
-RunId = Annotated[
-    Line, Field(description="run_id of a run, from space_repo_run_check, space_repo_verify or space_repo_prepare.")
-]
+LogName = Annotated[str, Field(pattern=r"^(stdout|stderr|service-[a-z][a-z0-9-]{0,23})$")]
+WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds; the run continues after.")]
+RunId = Line
 
 
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
     arguments: tuple[Line, ...] = Field(
-        (), max_length=100, description="To run a part, e.g. one test: as the check's parameters allow."
+        (), max_length=100, description="To run a part, as the check's parameters allow."
     )
     wait_s: WaitS = 45.0
 
@@ -158,27 +171,28 @@ class StopRunInput(Input):
 
 
 class ReadLogInput(Input):
-    run_id: Line = Field(description="From space_repo_run_check or space_repo_verify.")
-    stream: Literal["stdout", "stderr"] = "stdout"
-    pattern: Line | None = Field(None, description="Perl-compatible regular expression: return matching lines.")
-    start_line: int | None = Field(None, ge=1, description="From 1. Without it: the last lines.")
+    run_id: RunId
+    stream: LogName = Field("stdout", description="stdout, stderr or service-NAME.")
+    pattern: Line | None = Field(None, description="Regular expression (PCRE).")
+    start_line: int | None = Field(None, ge=1, description="Default: the last lines.")
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
 class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]
+    allow: tuple[Path, ...] = Field(
+        (), max_length=100, strict=False, description="New files to commit although they look built."
+    )
 
 
 class OpenPullRequestInput(Input):
     task_id: TaskId
-    title: Annotated[str, Field(max_length=1000)] = Field(
-        description="At most 200 characters; empty: first line of the first commit. For a draft use `draft`."
-    )
+    title: Annotated[str, Field(max_length=1000)] = Field(description="Empty: first line of the first commit.")
     body: Annotated[str, Field(max_length=64 * 1024)] | None = Field(
-        None, description="Text before the record of the task, which is added: prompt, commits, files, verdicts."
+        None, description="The record of the task is added."
     )
-    draft: bool = Field(True, description="False: ready for review; needs a verified tree.")
+    draft: bool = Field(True, description="false needs a verified tree.")
 
 
 class SnapshotInput(Input):
@@ -188,20 +202,46 @@ class SnapshotInput(Input):
 
 class CleanInput(Input):
     task_id: TaskId
-    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New files and folders to delete.")
+    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New paths to delete too.")
 
 
 class RestoreInput(Input):
     task_id: TaskId
-    snapshot: Line = Field(description="The id of a snapshot, or 'head' or 'base'.")
+    snapshot: Line = Field(description="Its id, 'head' or 'base'.")
+
+
+ConflictBlob = Annotated[ObjectId | None, Field(description="Its blob in the conflict, or null.")]
+
+
+class ResolutionInput(Input):
+    path: Annotated[str, Field(max_length=4096)]
+    ours: ConflictBlob
+    theirs: ConflictBlob
+    take: Literal["ours", "theirs"] | None = Field(None, description="Either this or content.")
+    content: Text | None = Field(None, description="The whole merged file.")
+
+
+class SyncInput(Input):
+    task_id: TaskId
+    onto: Line | None = Field(None, description="A branch, or a commit of the base branch. Default: the base branch.")
+    resolutions: tuple[ResolutionInput, ...] = Field(
+        (), max_length=1000, strict=False, description="An answer to each conflict of the call before."
+    )
+    offline: bool = Field(False, description="Use the last fetch.")
+
+
+class CheckoutInput(Input):
+    task_id: TaskId
+    ref: Line = Field(description="Branch, tag, commit id or pr/NUMBER.")
+    offline: bool = Field(False, description="Use the last fetch.")
 
 
 class ForkInput(Input):
     task_id: TaskId
-    snapshot: Line | None = Field(None, description="Default: the current working state.")
+    snapshot: Line | None = Field(None, description="Default: the files as they are.")
     prompt: Prompt | None = None
 
 
 class RequestApprovalInput(Input):
-    tool: Line = Field(description="The name of the tool.")
-    arguments: dict[str, Any] = Field(description="Exactly the arguments it will be called with.")
+    tool: Line
+    arguments: dict[str, Any] = Field(description="Exactly those of the call.")

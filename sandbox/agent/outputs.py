@@ -15,6 +15,7 @@ from sandbox.models import (
     Pressure,
     Remark,
     Repository,
+    Snapshot,
     SparseModel,
     Task,
     Verdict,
@@ -43,6 +44,12 @@ class Checks(Model):
 
     checks: tuple[Check, ...]
     advice: tuple[Remark, ...] = ()
+
+
+class Snapshots(Model):
+    """Oldest first."""
+
+    snapshots: tuple[Snapshot, ...]
 
 
 class FileResult(FileContent):
@@ -89,7 +96,8 @@ class TestCounts(Model):
 class RunResult(SparseModel):
     """A run as shown to an agent: the most important fields first, only fields that an agent uses.
 
-    Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output. While `state` is
+    Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output, also that of the
+    `services` that ran beside it, as `service-NAME`. While `state` is
     `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict.
     """
 
@@ -111,6 +119,7 @@ class RunResult(SparseModel):
     stdout_bytes: int | None = None
     stderr_bytes: int | None = None
     report: TestCounts | None = None
+    services: tuple[str, ...] | None = None
     run_id: str
     check_id: str | None = None
     task_id: str | None = None

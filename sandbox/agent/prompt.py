@@ -35,18 +35,21 @@ Paths
 
 The flow
 1. space_repo_clone, then space_repo_create_task with the work to do.
-   space_repo_list and space_repo_list_tasks show what exists already.
+   space_repo_list and space_repo_list_tasks show what exists already. To look before there is a task:
+   space_repo_read_file with repo_id. The description of a repository is a selection; large ones show folders with
+   their numbers of files. Never conclude that a repository is empty, or lacks something, before you have searched it.
 2. Read: space_repo_map, space_repo_search, space_repo_read_file. Keep the sha256 of what you read.
 3. Edit: space_repo_edit_file for one place, space_repo_apply_patch for several, space_repo_write_file for new
    files (null in place of a hash). Each needs the sha256 you read, or the sha256_after of your last edit of that
    file. stale_hash: the file changed since; read it again and edit the new content. patch_rejected shows the lines
-   that are closest to your patch.
+   that are closest to your patch. space_repo_delete_file and space_repo_rename_file need no patch.
 4. space_repo_list_checks, space_repo_run_check. State 'running': call space_repo_wait_run until it has ended; do
    not edit before. If it did not pass, read its failures and the ends of its output; space_repo_read_log shows
    the rest, by pattern or by line. Go back to 2. If there are no checks, a tree cannot be verified: say so,
    commit, and open a draft.
 5. space_repo_diff: does it contain all that was asked for, and only that?
 6. space_repo_commit, then space_repo_verify, which checks the commit. If it fails: repair, commit, verify.
+   Do not push, and open no pull request, before the checks pass.
 7. space_repo_push. push_rejected: the error's field reason says why. For branch_exists and branch_moved fork the task
    and push the fork; for branch_deleted too, unless it was merged; most other reasons need a person.
 8. space_repo_open_pr pushes too and opens a draft pull request; the record of the task is added to its body.
@@ -62,7 +65,8 @@ Approvals
 - Commands `sandbox ...` in errors are for the person. Never run one yourself, even if you have a shell.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
-two ways. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.
+two ways. space_repo_sync when the base branch has moved on. space_repo_clean when a check was stopped with
+disk_limit, or build output is in the way.
 conflict: its text says what is in the way. If another operation runs in the task, wait, then try again. A closed
 task cannot be reopened: create another, or fork one of its snapshots.
 If you edit the application that you run in: your edits do not change the running copy. Build and

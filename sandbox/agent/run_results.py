@@ -60,6 +60,7 @@ def _failure_fields(run: CheckRun) -> dict[str, Any]:
         "cause": run.cause,
         "failures": run.failures[:FAILURES] or None,
         "truncated": run.truncated,
+        "services": tuple(service.name for service in run.services) or None,
         **_tail_fields("stdout", run.stdout_tail, run.stdout_shown_from_byte),
         **_tail_fields("stderr", run.stderr_tail, run.stderr_shown_from_byte),
     }

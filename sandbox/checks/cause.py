@@ -18,8 +18,8 @@ EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
 """The sentence of a cause without an explanation."""
 
 HELPER = "sandbox-python-check"
-"""The helper of the image `python`, which documents its exit statuses 69 and 72 (images/python)."""
-_NOT_IN_WHEELHOUSE, _NO_BACKEND = 69, 72
+"""The helper of the image `python`, which documents its exit statuses (images/python)."""
+_NOTHING_TO_BUILD, _NOT_IN_WHEELHOUSE, _NO_BACKEND = 65, 69, 72
 _NOT_EXECUTABLE = 126
 _LACKS = re.compile(rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the ")
 _COLLECTING = "collection failure"  # pytest's message for a module that it could not import; the output has details
@@ -37,14 +37,16 @@ _LIMIT_SENTENCES = {
 }
 
 
-def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared) -> Cause | None:
-    """Explain why a check did not pass; None if it passed."""
+def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: str = "") -> Cause | None:
+    """Explain why a check did not pass; None if it passed. `without`: as `find_symptom`."""
     if run.verdict is Verdict.PASSED:
         return None
     if run.verdict is not Verdict.FAILED:
         return _cause_from_end(run)
     known = (
-        _cause_from_facts(check, run) or _cause_from_tests(run, is_declared) or find_symptom(_lines(run), is_declared)
+        _cause_from_facts(check, run, without)
+        or _cause_from_tests(run, is_declared, without)
+        or find_symptom(_lines(run), is_declared, without)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
@@ -63,9 +65,12 @@ def _cause_from_end(run: CheckRun) -> Cause:
     return Cause(kind=_UNKNOWN, sentence="it was stopped on request")
 
 
-def _cause_from_facts(check: Check, run: CheckRun) -> Cause | None:
+def _cause_from_facts(check: Check, run: CheckRun, without: str) -> Cause | None:
     return (
-        _cause_from_processes(run) or _cause_from_crash(run) or _cause_from_helper(check, run) or _cause_from_start(run)
+        _cause_from_processes(run)
+        or _cause_from_crash(run)
+        or _cause_from_helper(check, run, without)
+        or _cause_from_start(run)
     )
 
 
@@ -88,13 +93,20 @@ def _cause_from_crash(run: CheckRun) -> Cause | None:
     return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.subject} was ended by {crash.name}")
 
 
-def _cause_from_helper(check: Check, run: CheckRun) -> Cause | None:
-    if check.argv[0] != HELPER or run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
+def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | None:
+    if check.argv[0] != HELPER:
+        return None
+    if run.exit_code == _NOTHING_TO_BUILD:
+        return Cause(
+            kind=_UNKNOWN, sentence="it has no file that describes a package, and no Python file: no build is possible"
+        )
+    if run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
         return None
     name = next((match[1] for line in _lines(run) if (match := _LACKS.match(line))), "")
     what = f"'{name}'" if name else "a requirement"
     use = "needed to build the project" if run.exit_code == _NO_BACKEND else "a declared dependency"
-    return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not in the wheel-house of the image (docs/images.md)")
+    where = f"there: {without}" if without else "in the wheel-house of the image (docs/images.md)"
+    return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not {where}")
 
 
 def _cause_from_start(run: CheckRun) -> Cause | None:
@@ -104,12 +116,12 @@ def _cause_from_start(run: CheckRun) -> Cause | None:
     return find_missing_command(_lines(run), run.exit_code)
 
 
-def _cause_from_tests(run: CheckRun, is_declared: IsDeclared) -> Cause | None:
+def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
     """Use only the failed tests' own messages: other output may be about tests that passed."""
     report = run.report
     if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
         return None
-    symptoms = [find_symptom(failure.message.splitlines()[:1], is_declared) for failure in report.failed]
+    symptoms = [find_symptom(failure.message.splitlines()[:1], is_declared, without) for failure in report.failed]
     first = symptoms[0]
     complete = report.failures + report.errors <= len(symptoms)
     if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in symptoms):

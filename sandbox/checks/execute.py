@@ -19,6 +19,7 @@ from sandbox.checks.declared import DeclaredPackages
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
+from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
@@ -63,7 +64,7 @@ class GuestLayer:
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """The settings of a guest: the same for every check of a profile."""
+    """The settings of a guest: the same for every check of a profile. `without_layers`: as `GuestSetup`."""
 
     image_digest: str
     runtime: str
@@ -75,6 +76,13 @@ class GuestSettings:
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
+    without_layers: str = ""
+    tenant: str = ""  # "": none
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every guest: the home, and the tenant if there is one."""
+        return {INSTANCE_LABEL: self.instance, **({TENANT_LABEL: self.tenant} if self.tenant else {})}
 
 
 Heartbeat = Callable[[], None]
@@ -190,7 +198,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = read_report(directories.report)
+        report = read_report(directories.report, check.cwd)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -217,10 +225,12 @@ class Recorder:
             runtime=self.guest.runtime,
             layers=tuple(layer.key for layer in self.guest.layers),
             services=directories.companions.runs if directories.companions else (),
+            tenant=self.guest.tenant or None,
             report=report,
             failures=list_failures(report),
         )
-        return run.model_copy(update={"cause": find_cause(check, run, DeclaredPackages(directories.workspace))})
+        declared = DeclaredPackages(directories.workspace)
+        return run.model_copy(update={"cause": find_cause(check, run, declared, self.guest.without_layers)})
 
 
 def list_failures(report: Report | None) -> tuple[FailedTest, ...]:

@@ -15,7 +15,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings
-from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL, task_container_name
+from sandbox.engine.container_labels import (
+    CHECK_LABEL,
+    FETCH_LABEL,
+    RUN_LABEL,
+    TASK_LABEL,
+    task_container_name,
+)
 from sandbox.engine.container_types import (
     ContainerExit,
     StopCondition,
@@ -75,7 +81,7 @@ class TaskContainer:
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = self.engine.choose_free_name(task_container_name(self.guest.instance, self.task_id))
-        labels = {INSTANCE_LABEL: self.guest.instance, TASK_LABEL: self.task_id}
+        labels = {**self.guest.labels, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _stable_number(self.task_id) % count)
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
@@ -100,7 +106,7 @@ class FreshContainer:
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.check": check.id}
+        labels = {**self.guest.labels, RUN_LABEL: run_id, CHECK_LABEL: check.id}
         if directories.task_id:
             labels[TASK_LABEL] = directories.task_id
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
@@ -128,7 +134,7 @@ class FetchContainer:
     ) -> ContainerExit:
         """Raises: the errors of the engine adapter."""
         name = f"sandbox-{run_id}"
-        labels = {INSTANCE_LABEL: self.guest.instance, RUN_LABEL: run_id, "space.sandbox.fetch": check.id}
+        labels = {**self.guest.labels, RUN_LABEL: run_id, FETCH_LABEL: check.id}
         identity = _ContainerIdentity(name, labels, choose_cpus(check.limits.cpus, self.guest.cpus))
         spec = _build_spec(self.policy, self.guest, check, directories, identity)
         options = create_options(replace(spec, git_mask=None, egress=self.egress), self.policy)
@@ -161,6 +167,7 @@ def _build_spec(
         env={},
         limits=check.limits,
         workspace=directories.workspace,
+        workspace_read_only=check.workspace == "read-only",
         git_mask=guest.git_mask,
         report=directories.report,
         user=directories.account.user,

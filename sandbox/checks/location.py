@@ -6,6 +6,7 @@ raised at the last such place. JavaScript's traces have the opposite order.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -21,13 +22,13 @@ _FILE = re.compile(r"\.[A-Za-z]\w{0,7}\Z")
 _INSTALLED = ("node_modules/", "site-packages/")
 
 
-def find_location(text: str, file: str = "", line: str = "") -> tuple[str | None, int | None]:
+def find_location(text: str, file: str = "", line: str = "", folder: str = ".") -> tuple[str | None, int | None]:
     """Return the path, relative to the repository's root, and the line; None for an unknown value. Pure.
 
-    `file`, `line`: the attributes of the test case, which say where the test begins.
+    `file`, `line`: the attributes of the test case, which say where the test begins. `folder`: where the check ran.
     """
-    named = _relative(one_line(file[: 4 * _LENGTH]))
-    places = list(_places(text[-TEXT:]))
+    named = _relative(one_line(file[: 4 * _LENGTH]), folder)
+    places = list(_places(text[-TEXT:], folder))
     own = [place for place in places if place[0] == named] or places
     if own:
         return own[0 if "\n    at " in text else -1]
@@ -35,14 +36,16 @@ def find_location(text: str, file: str = "", line: str = "") -> tuple[str | None
     return named or None, number or None
 
 
-def _places(text: str) -> Iterator[tuple[str, int]]:
+def _places(text: str, folder: str) -> Iterator[tuple[str, int]]:
     for match in _PLACE.finditer(text):
-        path, line = _relative(match[1]), int(match[2])
+        path, line = _relative(match[1], folder), int(match[2])
         if line and _FILE.search(path) and not any(part in path for part in _INSTALLED):
             yield path, line
 
 
-def _relative(path: str) -> str:
+def _relative(path: str, folder: str) -> str:
     """Return the path relative to the repository; empty for a file outside of it, in the guest's system."""
     inside = path.removeprefix(_GUEST_ROOT).removeprefix("./")
-    return "" if inside.startswith("/") or len(inside) > _LENGTH else inside
+    if inside and folder != "." and not path.startswith("/"):
+        inside = posixpath.normpath(f"{folder}/{inside}")
+    return "" if inside.startswith(("/", "../")) or len(inside) > _LENGTH else inside

@@ -36,14 +36,14 @@ _FAILURES = 50
 _TEXT = 500
 
 
-def read_report(folder: Path) -> Report | None:
-    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable."""
+def read_report(folder: Path, cwd: str = ".") -> Report | None:
+    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable. `cwd`: where the check ran."""
     counts: Counter[str] = Counter()
     failed: list[TestFailure] = []
     usable = False
     with WorktreeFiles(folder) as files:
         for entry in _xml_files(files):
-            parsed = _parse(files, entry)
+            parsed = _parse(files, entry, cwd)
             if parsed is not None and parsed.suites:
                 usable = True
                 counts += parsed.counts
@@ -67,8 +67,8 @@ def _xml_files(files: WorktreeFiles) -> list[WalkEntry]:
     return chosen
 
 
-def _parse(files: WorktreeFiles, entry: WalkEntry) -> _JUnitCollector | None:
-    collector = _JUnitCollector()
+def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _JUnitCollector | None:
+    collector = _JUnitCollector(cwd)
     try:
         parser = XMLParser(target=collector, forbid_dtd=True)
         with closing(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES)) as chunks:
@@ -101,7 +101,8 @@ class _JUnitCollector:
     `node --test` writes cases there too, without a suite around them: they are counted one by one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
         self.suites = 0
         self.counts: Counter[str] = Counter()
         self.failed: list[TestFailure] = []
@@ -159,16 +160,16 @@ class _JUnitCollector:
             self._case = None
         elif tag in {"failure", "error"} and self._case is not None:
             if self._collecting:
-                self.failed.append(_failure(self._case, self._message, "".join(self._pieces)))
+                self.failed.append(_failure(self._case, self._message, "".join(self._pieces), self._cwd))
             self._case, self._collecting = None, False  # one failure per case
 
     def close(self) -> None:
         """Required by the parser; there is no resource to close."""
 
 
-def _failure(case: dict[str, str], message: str, text: str) -> TestFailure:
+def _failure(case: dict[str, str], message: str, text: str, cwd: str) -> TestFailure:
     name = f"{case.get('classname', '')}::{case.get('name', '')}".removeprefix("::")
-    path, line = find_location(text or message, case.get("file", ""), case.get("line", ""))
+    path, line = find_location(text or message, case.get("file", ""), case.get("line", ""), cwd)
     return TestFailure(name=_clip(name), message=_clip(message or text), path=path, line=line)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from sandbox.checks.execute import GuestSettings
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import Spool
-from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, SERVICE_LABEL
+from sandbox.engine.container_labels import RUN_LABEL, SERVICE_LABEL
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
 from sandbox.engine.create_options import SERVICE_DIRECTORY, ContainerSpec, GuestAccount, create_options
 from sandbox.engine.guest_commands import build_service_command
@@ -95,7 +95,7 @@ class RunServices:
         """Run one service until it is stopped. In a thread of its own."""
         setup, guest, run_id = service.setup, self.runner.guest, self.run_id
         name = f"sandbox-{run_id}-{setup.rule.name}"
-        labels = {INSTANCE_LABEL: guest.instance, RUN_LABEL: run_id, SERVICE_LABEL: setup.rule.name}
+        labels = {**guest.labels, RUN_LABEL: run_id, SERVICE_LABEL: setup.rule.name}
         spec = ContainerSpec(
             name=name,
             image=setup.image_digest,

@@ -26,8 +26,11 @@ _IMAGE = "add a Debian package that has it (docs/images.md)"
 _EITHER = "the tree or the image lacks it"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
+_NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
-_READ_ONLY = "a check may write to its worktree, /tmp, its home directory and /report only"
+_READ_ONLY = (
+    "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
+)
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
@@ -39,11 +42,14 @@ IsDeclared = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class _Symptom:
-    """`pattern` matches a line; its group, if any, is the name for the placeholder in `sentence`."""
+    """`pattern` matches a line; its group, if any, is the name for the placeholder in `sentence`. `without_layer`: the
+    sentence when a layer of packages is absent, which says why; '' if the symptom is about something else.
+    """
 
     kind: CauseKind
     pattern: re.Pattern[str]
     sentence: str
+    without_layer: str = ""
 
 
 _LACKED = (
@@ -72,14 +78,16 @@ _LACKED = (
     (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^(?:-- +)?No package '{_NAME}' found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
-    (_ENVIRONMENT, rf"^ERROR: No matching distribution found for {_NAME}", f"'{{}}' {_NO_WHEEL}"),
-    (_ENVIRONMENT, r"^As a reminder, you're using offline mode \(--offline\)", "cargo lacks crates of the project"),
-    (_ENVIRONMENT, r"^note: offline mode \(via `--offline`\) can sometimes cause", "cargo lacks crates of the project"),
-    (_ENVIRONMENT, r"^.{0,200}: module lookup disabled by GOPROXY=off$", "go lacks modules of the project"),
-    (_ENVIRONMENT, r"^npm (?:ERR!|error) code ENOTCACHED$", "npm lacks packages of the project"),
     (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
+)
+_LACKED_PACKAGES = (
+    (rf"^ERROR: No matching distribution found for {_NAME}", f"'{{}}' {_NO_WHEEL}", "'{}' is not there"),
+    (r"^As a reminder, you're using offline mode \(--offline\)", _NO_CRATES, _NO_CRATES),
+    (r"^note: offline mode \(via `--offline`\) can sometimes cause", _NO_CRATES, _NO_CRATES),
+    (r"^.{0,200}: module lookup disabled by GOPROXY=off$", _NO_MODULES, _NO_MODULES),
+    (r"^npm (?:ERR!|error) code ENOTCACHED$", "npm lacks packages of the project", "npm lacks packages of the project"),
 )
 _TOO_OLD = (
     (r"^error: rustc \S{1,40} is not supported by the following package", "Rust"),
@@ -132,7 +140,8 @@ _COMPILED = (
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
 )
-_SYMPTOMS = tuple(
+_PACKAGE_SYMPTOMS = tuple(_Symptom(_ENVIRONMENT, re.compile(where), *words) for where, *words in _LACKED_PACKAGES)
+_SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
     _Symptom(kind, re.compile(pattern), sentence)
     for kind, pattern, sentence in (
         *_LACKED,
@@ -163,10 +172,13 @@ _CAPTURED = re.compile(r"^-+ Captured \w+ \w+ -+$")
 _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 
 
-def find_symptom(lines: Iterable[str], is_declared: IsDeclared) -> Cause | None:
-    """Return the cause of the first symptom in the output: later ones are usually its consequences."""
+def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "") -> Cause | None:
+    """Return the cause of the first symptom in the output: later ones are usually its consequences.
+
+    `without`: why the check had no layer of the packages that the project asks for; '' if it had one or needs none.
+    """
     for line in mark_headers(skip_captured(lines)):
-        symptom = _match_symptom(line) or _match_import(line, is_declared)
+        symptom = _match_symptom(line, without) or _match_import(line, is_declared, without)
         if symptom is not None:
             return symptom
     return None
@@ -210,18 +222,22 @@ def mark_headers(lines: Iterable[str]) -> Iterable[str]:
         yield f'{waiting[1]}"{waiting[2]}"{waiting[3]}'
 
 
-def _match_symptom(line: str) -> Cause | None:
+def _match_symptom(line: str, without: str) -> Cause | None:
     for symptom in _SYMPTOMS:
         if match := symptom.pattern.match(line):
             name = next((group for group in match.groups() if group), "")
+            if without and symptom.without_layer:
+                return Cause(kind=symptom.kind, sentence=f"{symptom.without_layer.format(name)}: {without}")
             return Cause(kind=symptom.kind, sentence=symptom.sentence.format(name))
     return None
 
 
-def _match_import(line: str, is_declared: IsDeclared) -> Cause | None:
+def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | None:
     module = next((match[1] for pattern in _IMPORTS if (match := pattern.match(line))), None)
     if module is None:
         return None
+    if without:  # also one that the project does not declare: its packages need others
+        return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
     if is_declared(module):
         return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not in the image")
     return Cause(kind=_UNKNOWN, sentence=f"there is no module '{module}', and the project does not declare it")

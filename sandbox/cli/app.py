@@ -51,6 +51,9 @@ _COMMANDS = {
     "use": ("sandbox.cli.task:use", "Let `-` stand for a task in this terminal."),
     "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
     "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
+    "logs": ("sandbox.cli.history:log", "Print the output of a task's last check run, or of one run."),
+    "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
+    "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
@@ -178,6 +181,12 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
 
 def _describe_unexpected(error: Exception) -> SandboxError:
     lacking = translate_shortage(error) if isinstance(error, OSError) else None
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
+        lacking = SandboxError(
+            ErrorCode.INTERNAL,
+            f"The Python module '{error.name}' is missing: this installation is not complete",
+            hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
+        )
     return lacking or _bug_error(error)
 
 

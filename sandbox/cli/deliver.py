@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
 
 _FORCED = "yes: it replaced an earlier commit of this task that is not its ancestor"
 
@@ -56,9 +61,20 @@ def push(invocation: Invocation, task_id: str) -> None:
         result = workbench.push(task_id)
         task = workbench.task(task_id)
         host = workbench.repository(task.repo_id).host
+        warning = _find_warning(workbench, task_id)
     invocation.emit(result, lambda: _show_push(result))
+    if warning:
+        note(warning)
     if host is not Host.UNKNOWN:
         note(add_home(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}"))
+
+
+def _find_warning(workbench: Workbench, task_id: str) -> str:
+    """That the tree which was sent did not pass its last verification, as the journal has it; else empty."""
+    newest = workbench.log(task_id, limit=1)
+    if not newest or newest[0].sent is None or newest[0].sent.gate.verified is not False:
+        return ""
+    return add_home(f"note: this tree is not verified: a check did not pass; see `sandbox verify {task_id}`")
 
 
 def _show_push(result: PushResult) -> None:

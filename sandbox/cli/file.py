@@ -100,12 +100,39 @@ def write(
 @click.pass_obj
 def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **texts: Any) -> None:
     """Replace a text that occurs exactly once in PATH of TASK."""
-    known = _parse_hash(expected, expected)
-    if known is None:
-        raise _invalid_hash(expected)
+    known = _parse_existing(expected)
     old, new = (_read_text(name, texts[name], texts[f"{name}_file"]) for name in ("old", "new"))
     with invocation.workbench() as workbench:
         result = workbench.edit_file(task_id, path, old, new, known)
+    invocation.emit(result, lambda: _show_result(result))
+
+
+@file.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("path")
+@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
+@global_options
+@click.pass_obj
+def delete(invocation: Invocation, task_id: str, path: str, expected: str) -> None:
+    """Delete PATH in TASK."""
+    known = _parse_existing(expected)
+    with invocation.workbench() as workbench:
+        result = workbench.delete_file(task_id, path, known)
+    invocation.emit(result, lambda: _show_result(result))
+
+
+@file.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("path")
+@click.argument("new_path")
+@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
+@global_options
+@click.pass_obj
+def rename(invocation: Invocation, task_id: str, path: str, new_path: str, expected: str) -> None:
+    """Rename PATH in TASK to NEW_PATH, which must be free."""
+    known = _parse_existing(expected)
+    with invocation.workbench() as workbench:
+        result = workbench.rename_file(task_id, path, new_path, known)
     invocation.emit(result, lambda: _show_result(result))
 
 
@@ -129,6 +156,14 @@ def _parse_hash(value: str, item: str) -> str | None:
     if value != ABSENT and not whole:
         raise _invalid_hash(item)
     return None if value == ABSENT else value
+
+
+def _parse_existing(value: str) -> str:
+    """The hash of a file that exists."""
+    known = _parse_hash(value, value)
+    if known is None:
+        raise _invalid_hash(value)
+    return known
 
 
 def _invalid_hash(item: str) -> SandboxError:

@@ -12,6 +12,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
+from sandbox.text import one_line
 
 
 @click.command()
@@ -31,7 +32,7 @@ def runs(invocation: Invocation, owner_id: str, limit: int) -> None:
 def _row(run: CheckRun) -> list[str]:
     return [
         run.run_id,
-        run.check_id,
+        " ".join([run.check_id, *(["--", one_line(" ".join(run.arguments))] if run.arguments else [])]),
         run.verdict.value,
         format_for_listing(run.started_at),
         f"{run.wall_time_s:.1f} s",

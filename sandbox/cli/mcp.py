@@ -16,6 +16,24 @@ from sandbox.cli.serve import ServerOptions, serve_http_address, serve_standard_
 _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 
 
+_PRESETS = ("discover", "edit", "check", "pr")
+
+
+class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
+    """`presets` is None; `all` or a list of presets is their names."""
+
+    name = "presets"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...] | None:
+        """Raises: `click.UsageError` for an unknown word."""
+        if value in {"presets", "all"}:
+            return None if value == "presets" else _PRESETS
+        words = tuple(word.strip() for word in value.split(","))
+        if unknown := [word for word in words if word not in _PRESETS]:
+            self.fail(f"{unknown[0]!r} is none of presets, all, {', '.join(_PRESETS)}", param, ctx)
+        return words
+
+
 @click.group(invoke_without_command=True)
 @click.option(
     "--http", "address", metavar="HOST:PORT", help="Serve over streamable HTTP. Default: standard input and output."
@@ -25,7 +43,11 @@ _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
     type=click.Path(dir_okay=False, path_type=Path),
     help="File with the bearer token for --http. Default: a generated token in the home.",
 )
-@click.option("--tools", type=click.Choice(["presets", "all"]), default="presets", help="all: list every tool at once.")
+@click.option(
+    "--tools", type=_ToolPresets(), default="presets", metavar="presets|all|PRESET,...",
+    help="all: list every tool at once. PRESET (discover, edit, check, pr): list only these, and those that clone. "
+    "Default: those that clone, then all when there is a repository.",
+)  # fmt: skip
 @click.option(
     "--approvals",
     type=click.Choice(["policy", "auto"]),
@@ -35,7 +57,11 @@ _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 @global_options
 @click.pass_context
 def mcp(
-    ctx: click.Context, address: str | None, token_file: Path | None, tools: str, approvals: Literal["policy", "auto"]
+    ctx: click.Context,
+    address: str | None,
+    token_file: Path | None,
+    tools: tuple[str, ...] | None,
+    approvals: Literal["policy", "auto"],
 ) -> int:
     """Serve agents over the Model Context Protocol until the client disconnects.
 
@@ -43,7 +69,7 @@ def mcp(
     """
     if ctx.invoked_subcommand is not None:
         return 0
-    invocation, options = ctx.ensure_object(Invocation), ServerOptions(approvals, tools == "all")
+    invocation, options = ctx.ensure_object(Invocation), ServerOptions(approvals, tools)
     if address is None:
         return serve_standard_streams(invocation, options)
     return serve_http_address(invocation, options, address, token_file)

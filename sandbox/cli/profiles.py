@@ -9,7 +9,7 @@ from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_checks, show_notes, show_packages, show_parts
-from sandbox.models import ProfileCandidate, ProfileCandidates, RemarkKind
+from sandbox.models import ProfileCandidate, ProfileCandidates, ProjectCandidate, RemarkKind
 from sandbox.profiles import Profile
 from sandbox.text import one_line
 
@@ -82,15 +82,37 @@ def _show_candidates(found: ProfileCandidates) -> None:
         show_packages(used.packages)
         show_checks(used.checks)
         show_services(used.services)
-    if not used.checks and not used.problem:
-        note("No checks would run. docs/profiles.md shows how to write a profile; --profile of `run` chooses one.")
+    for project in found.projects:
+        _show_project(project)
+    if not used.checks and not used.problem and not any(project.used for project in found.projects):
+        note("No checks would run. docs/profiles.md shows how to write a profile.")
     show_advice(remark for remark in found.advice if remark.kind in _SHOWN)
     for candidate in others:
         _show_candidate(candidate, "also matches")
+    _explain_unused(found)
     show_parts(found.suggested)
     show_notes(found.notes)
     if any(not part.trusted for part in found.suggested):
         note(f"Suggestions are not used before you trust them: sandbox trust {found.repo_id}")
+
+
+def _show_project(project: ProjectCandidate) -> None:
+    """Declared ones with their checks, seen ones in a line."""
+    if project.used:
+        click.echo(f"{project.name}: used, {project.profile} in {one_line(project.subpath) or '.'}/")
+        click.echo(f"  image  {project.image}")
+        show_checks(project.checks)
+    else:
+        checks = ", ".join(check.id for check in project.checks)
+        click.echo(f"{one_line(project.subpath)}/: not used, {project.profile} ({checks})")
+
+
+def _explain_unused(found: ProfileCandidates) -> None:
+    """The command that adds seen projects, unless the advice has it."""
+    unused = {project.name: project.subpath for project in found.projects if project.name and not project.used}
+    if unused and not any(remark.kind is RemarkKind.BELOW for remark in found.advice):
+        options = " ".join(f"--project {name}={folder}" for name, folder in unused.items())
+        note(f"To run the checks of projects that are not used: sandbox repo set {found.repo_id} {options}")
 
 
 def _show_candidate(candidate: ProfileCandidate, role: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
 from sandbox.models import CloneResult, RemoveResult, Repository, RepositoryUpdate
+from sandbox.profiles import GENERIC
 from sandbox.text import neutralise, one_line
 
 
@@ -36,6 +39,8 @@ def clone(invocation: Invocation, url: str, partial: bool) -> None:
 
 def _show_clone(result: CloneResult) -> None:
     _show(result.repository)
+    if result.protocol:
+        click.echo(f"  over     {result.protocol}, which there is a credential for")
     context = result.context
     click.echo(f"  files    {context.tree_total}")
     if context.entrypoints:
@@ -47,10 +52,19 @@ def _show(repository: Repository) -> None:
     click.echo(f"  remote   {repository.remote_url}")
     click.echo(f"  branch   {repository.default_branch}")
     chosen = repository.settings
-    click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
+    if not chosen.projects or repository.profile != GENERIC:
+        click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
     for name, value in (("subpath", chosen.subpath), ("image", chosen.image)):
         if value:
             click.echo(f"  {name:<8} {one_line(value)}")
+    for name, project in chosen.projects.items():
+        click.echo(
+            f"  project  {name}: {one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
+        )
+    if chosen.git_facts != "auto":
+        click.echo(f"  git      facts of the commit: {chosen.git_facts}")
+    for url in chosen.submodules:
+        click.echo(f"  submodule {one_line(url)}")
     for name, limit in chosen.limits.items():
         click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
     for name, value in chosen.env.items():
@@ -107,8 +121,14 @@ def list_(invocation: Invocation) -> None:
     """List registered repositories."""
     with invocation.workbench() as workbench:
         found = workbench.repositories()
-    rows = [[r.id, r.profile, r.default_branch, r.remote_url] for r in found]
+    rows = [[r.id, _describe_profiles(r), r.default_branch, r.remote_url] for r in found]
     invocation.emit({"repositories": found}, lambda: show_table(["REPOSITORY", "PROFILE", "BRANCH", "REMOTE"], rows))
+
+
+def _describe_profiles(repository: Repository) -> str:
+    """The profile, and the names of projects; `generic` only if there is no project."""
+    names = list(repository.settings.projects)
+    return ", ".join(names if names and repository.profile == GENERIC else [repository.profile, *names])
 
 
 @repo.command()
@@ -154,14 +174,28 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
 @click.option("--image", help="Run checks in this image instead of the profile's.")
 @click.option("--subpath", help="Folder of the project: detection looks there, and checks run there.")
 @click.option(
+    "--project",
+    "projects",
+    multiple=True,
+    metavar=PROJECT_METAVAR,
+    help="Add a project: its checks run in FOLDER and are named NAME.CHECK. Repeatable.",
+)
+@click.option("--no-project", "dropped", multiple=True, metavar="NAME", help="Take a project back. Repeatable.")
+@click.option(
     "--limit", "limits", multiple=True, metavar="NAME=N", help="Limit of every check, such as tmp_bytes=2G. Repeatable."
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
+@click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option(
+    "--git-facts",
+    type=click.Choice(["auto", "always", "never"]),
+    help="Give checks the commit's id, description and time. auto: if the project asks for them.",
+)
 @click.option(
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, limits, env, limits.NAME or env.NAME. Repeatable.",
+    help="Take back profile, image, subpath, submodules, git_facts, limits, env, projects, limits.NAME or env.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -169,24 +203,27 @@ def set_(
     invocation: Invocation,
     /,
     repo_id: str,
-    limits: tuple[str, ...],
-    env: tuple[str, ...],
     unset: tuple[str, ...],
-    **fields: str | None,
+    dropped: tuple[str, ...],
+    submodules: bool,
+    **fields: Any,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
 
     A verdict counts only for the settings that it was given under.
     """
-    values: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
-    if limits:
-        values["limits"] = {name: _parse_amount(text) for name, text in map(_split_pair, limits)}
-    if env:
-        values["env"] = dict(map(_split_pair, env))
-    if not values and not unset:
+    values: dict[str, object] = {name: value for name, value in fields.items() if value not in {None, ()}}
+    for name, parse in _TABLES.items():
+        if name in values:
+            values[name] = parse(fields[name])
+    if submodules:
+        note("Cloning the submodules")
+        values["submodules"] = True
+    taken_back = (*unset, *(f"projects.{name}" for name in dropped))
+    if not values and not taken_back:
         raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")
     with invocation.workbench() as workbench:
-        found = workbench.set_repository(repo_id, values, unset=unset)
+        found = workbench.set_repository(repo_id, values, unset=taken_back)
     invocation.emit({"repository": found}, lambda: _show(found))
 
 
@@ -204,6 +241,14 @@ def _parse_amount(text: str) -> int | float:
         raise click.UsageError(f"'{text[:80]}' is not a number such as 512M, 2G or 1.5.")
     amount = float(match[1]) * 1024 ** " KMGT".index(match[2] or " ")
     return int(amount) if amount == int(amount) else amount
+
+
+_TABLES: dict[str, Callable[[Sequence[str]], object]] = {
+    "limits": lambda texts: {name: _parse_amount(text) for name, text in map(_split_pair, texts)},
+    "env": lambda texts: dict(map(_split_pair, texts)),
+    "projects": parse_projects,
+}
+"""Options that may be repeated: how their values are read."""
 
 
 @repo.command()

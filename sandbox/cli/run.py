@@ -13,6 +13,7 @@ import click
 
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.verdicts import format_elapsed, show_runs
@@ -31,6 +32,14 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
 @click.option(
+    "--project",
+    "projects",
+    multiple=True,
+    metavar=PROJECT_METAVAR,
+    help="Also run the checks of the project in FOLDER, named NAME.CHECK. Repeatable. Instead of the projects that "
+    "`repo set` keeps.",
+)
+@click.option(
     "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
 )
 @add_clean_room_options
@@ -45,7 +54,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     """
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
-    options = replace(rooms.options, include_changes=what["include_changes"])
+    projects = parse_projects(what["projects"]) or None
+    options = replace(rooms.options, include_changes=what["include_changes"], projects=projects)
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
@@ -83,6 +93,8 @@ def _show(summary: RunSummary, took: str) -> None:
     folder = summary.repository.settings.subpath
     place = f"  only in {one_line(folder)}/" if folder else ""
     included = summary.uncommitted.count if summary.uncommitted and summary.uncommitted.included else 0
+    if summary.protocol:
+        click.echo(f"  over   {summary.protocol}, which there is a credential for")
     changed = f" and {_count_changes(included)}" if included else ""
     click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)

@@ -209,7 +209,8 @@ def _output_hints(run: CheckRun) -> Iterator[str]:
         "No space left on device": f"it may write {format_bytes(limits.tmp_bytes)} to /tmp (limits.tmp_bytes) and "
         f"{format_bytes(limits.home_bytes)} to its home directory (limits.home_bytes)",
         "Too many open files": f"each process may have {limits.open_files:,} open files (limits.open_files)",
-        "Read-only file system": "a check may write to its worktree, /tmp, its home directory and /report",
+        "Read-only file system": "a check may write to /tmp, its home directory, /report and its worktree, unless "
+        "that is read-only for it",
         "Temporary failure in name resolution": "a check has no network",
         "Network is unreachable": "a check has no network",
     }

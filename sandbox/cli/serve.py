@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Options of `sandbox mcp` for both transports."""
+    """Options of `sandbox mcp` for both transports. `presets`: words of `--tools`; None: all of them, as needed."""
 
     approvals: Literal["policy", "auto"]
-    every_tool: bool
+    presets: tuple[str, ...] | None
 
 
 def serve_standard_streams(invocation: Invocation, options: ServerOptions) -> int:
@@ -55,13 +55,14 @@ def serve_http_address(invocation: Invocation, options: ServerOptions, address: 
 
 def _make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
     from sandbox.agent.agent import Agent  # noqa: PLC0415 - as above
+    from sandbox.agent.tools import Preset  # noqa: PLC0415 - as above
 
     settings = workbench.settings.agent
     return Agent(
         workbench,
         workbench.home,
         options.approvals,
-        options.every_tool,
+        None if options.presets is None else frozenset(map(Preset.from_word, options.presets)),
         settings.result_bytes,
         settings.sessions,
         settings.on_disconnect,

@@ -23,6 +23,11 @@ _DEFAULT_COLORS = {"VERDICT": "yellow", "STATE": "yellow"}
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print one line per row. Cells that do not fit are cut, except the first column, which users copy."""
+    make_console().print(build_table(headers, rows))
+
+
+def build_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The table that `print_table` prints."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, header in enumerate(headers):
         kept = number == 0 or header in _COLORED_COLUMNS
@@ -31,9 +36,13 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         first, *others = map(_cell, headers, row)
         first.no_wrap, first.overflow = False, "fold"
         shown.add_row(first, *others)
+    return shown
+
+
+def make_console() -> Console:
+    """The terminal at stdout."""
     color_system: Literal["auto"] | None = "auto" if uses_color() else None
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=color_system)
-    console.print(shown)
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, color_system=color_system)
 
 
 def _cell(header: str, text: str) -> Text:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative
@@ -102,7 +103,10 @@ def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> 
     """Close TASK and unmount its worktree. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
+        kept = workbench.find_local_branch(closed.id) if delete else None
     invocation.emit({"task": closed}, lambda: show_task(closed))
+    if kept:
+        note(f"note: the local branch {kept} was kept: commits or snapshots of this task exist only there")
 
 
 @click.command()
@@ -153,5 +157,5 @@ def _show_diff(found: Diff) -> None:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log):
+for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log, sync, checkout, apply_):
     task.add_command(_command)

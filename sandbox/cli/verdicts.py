@@ -117,8 +117,11 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
 
     `owner_id`: the repository, for runs that belong to no task.
     """
+    width = max((len(run.check_id) for run in runs), default=0)
     for run in runs:
-        click.echo(f"  {run.check_id:<10} {verdict_text(run)}  {run.wall_time_s:.1f} s{_facts(run)}")
+        click.echo(
+            f"  {run.check_id:<{max(10, width)}} {verdict_text(run)}  {run.wall_time_s:.1f} s{describe_run(run)}"
+        )
         for line in explain(run):
             click.echo(add_home(f"      {line}"))
         if run.verdict is not Verdict.PASSED:
@@ -126,12 +129,14 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
             _show_log_command(run, run.task_id or owner_id)
 
 
-def _facts(run: CheckRun) -> str:
+def describe_run(run: CheckRun) -> str:
+    """Figures of a run in parentheses, after two spaces; empty without any."""
     facts = [f"only {one_line(' '.join(run.arguments))}"] if run.arguments else []
     facts += ["cached"] if run.cached else []
     if run.report is not None:
         bad = run.report.failures + run.report.errors
-        counted = f"{run.report.tests} tests, {bad} failed" if bad else f"{run.report.tests} tests"
+        total = f"{run.report.tests} test{'' if run.report.tests == 1 else 's'}"
+        counted = f"{total}, {bad} failed" if bad else total
         facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")

@@ -7,8 +7,10 @@ cannot run. Names of files are text of the repository; no content of a file is r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.remarks import Remark, RemarkKind
@@ -16,20 +18,25 @@ from sandbox.profiles import GENERIC
 
 _SHOWN = 8
 _VERSION_FROM_GIT = re.compile(
-    rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning)\b"
+    rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning|pbr|dunamai"
+    rb"|poetry[-_]dynamic[-_]versioning|uv[-_]dynamic[-_]versioning)\b|\bsource *= *[\"']scm[\"']"
 )
+_NOT_IN_NAMES = re.compile("[^a-z0-9_-]+")
+_DEAF = re.compile(rb"\b(?:versioneer|versioningit|setuptools-git-versioning|dunamai)\b")  # read no variable
+_OUR_VARIABLES = re.compile(r"\b(?:SANDBOX_COMMIT|SANDBOX_DESCRIBE|SOURCE_DATE_EPOCH)\b")
 _PLAIN = re.compile(r"\w[\w./-]{0,100}", re.ASCII)
 _VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 @dataclass(frozen=True)
 class SeenFacts:
-    """What is known of a commit. `repo_id`: for the commands. `profile`: the one in use; `has_checks`: of it.
+    """What is known of a commit. `repo_id`, `remote_url`: for the commands. `profile`: the one in use; `has_checks`:
+    of it.
 
     `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
     `below`: the profile that each folder matches by itself. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
-    directory has and the commit has not.
+    directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
     """
 
     repo_id: str
@@ -38,11 +45,12 @@ class SeenFacts:
     manifests: Sequence[str] = ()
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
+    remote_url: str = ""
     suggestion: str = ""
     packages: Mapping[str, Sequence[str]] | None = None
     submodules: Sequence[str] = ()
     uses_lfs: bool = False
-    asks_git_for_version: bool = False
+    lacks_version: bool = False
     local_changes: int = 0
 
 
@@ -58,6 +66,16 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
 def asks_git_for_version(read: Callable[[str], bytes | None]) -> bool:
     """Whether a Python project's files name a tool that reads the version from git tags. `read`: marker files."""
     return any(_VERSION_FROM_GIT.search(read(name) or b"") for name in _VERSION_FILES)
+
+
+def reads_no_variable(read: Callable[[str], bytes | None]) -> bool:
+    """Whether that tool cannot be given a version in a variable."""
+    return any(_DEAF.search(read(name) or b"") for name in _VERSION_FILES)
+
+
+def asks_for_commit(markers: Iterable[str | None]) -> bool:
+    """Whether the build files name a variable that holds a fact of the commit. `markers`: their texts."""
+    return any(_OUR_VARIABLES.search(text or "") for text in markers)
 
 
 def no_checks_error(profile: str, remarks: Sequence[Remark]) -> SandboxError:
@@ -108,15 +126,37 @@ def _below(facts: SeenFacts) -> Iterator[Remark]:
     """Only when no check would run at the top: a library with examples in folders is not several projects."""
     if facts.has_checks or not facts.below:
         return
-    plain = (folder for folder in facts.below if _PLAIN.fullmatch(folder))
-    folder = next(
-        plain, "FOLDER"
-    )  # a remedy is text of ours, made to be copied: no name that could be more than a name
+    which = "Projects in folders" if len(facts.below) > 1 else "A project in a folder"
+    chosen = choose_projects(facts.below)
+    options = " ".join(f"--project {name}={folder}" for name, folder in chosen.items()) or "--project NAME=FOLDER"
+    always = f"--subpath {next(iter(facts.below))}" if len(chosen) == 1 == len(facts.below) else options
+    now = f"To check {'it' if len(facts.below) == 1 else 'them'} now"
     yield Remark(
         kind=RemarkKind.BELOW,
-        seen=f"Projects in folders: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",
-        remedy=f"To check one: `sandbox repo set {facts.repo_id} --subpath {folder}`",
+        seen=f"{which}: {_join([f'{path} ({name})' for path, name in facts.below.items()])}",
+        remedy=f"{now}: `sandbox run {_show_remote(facts.remote_url)} {options}`; the operator keeps that with "
+        f"`sandbox repo set {facts.repo_id} {always}`",
     )
+
+
+def _show_remote(url: str) -> str:
+    """The remote as an argument of a command: a directory of this host as a path, if that needs no escapes."""
+    path = url.removeprefix("file://")
+    return shlex.quote(url if "%" in path else path)
+
+
+def choose_projects(folders: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
+    """A name for each folder, its last part if that is free; not one of `taken`. Commands are made to be copied:
+    folders with names that could be more than names are left out, and so are those past the shown ones. Pure.
+    """
+    found: dict[str, str] = {}
+    for folder in islice((folder for folder in folders if _PLAIN.fullmatch(folder)), _SHOWN):
+        for text in (folder.rpartition("/")[2], folder.replace("/", "-")):
+            name = _NOT_IN_NAMES.sub("-", text.lower()).strip("-_")[:40]
+            if name and name not in found and name not in taken:
+                found[name] = folder
+                break
+    return found
 
 
 def _submodules(facts: SeenFacts) -> Iterator[Remark]:
@@ -124,7 +164,7 @@ def _submodules(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.SUBMODULES,
             seen=f"Submodules are left out, their folders are empty: {_join(facts.submodules)}",
-            remedy="A check that needs their files fails",
+            remedy=f"If checks need their files: `sandbox repo set {facts.repo_id} --submodules`",
         )
 
 
@@ -137,11 +177,11 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
 
 
 def _git_data(facts: SeenFacts) -> Iterator[Remark]:
-    if facts.asks_git_for_version:
+    if facts.lacks_version:
         yield Remark(
             kind=RemarkKind.GIT_DATA,
             seen="The build reads its version from git, and a check sees no git data (no .git, no tags)",
-            remedy="Set it, for example: "
+            remedy="Set it in the variable that its tool reads, for example: "
             f"`sandbox repo set {facts.repo_id} --env SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0`",
         )
 

@@ -1,20 +1,25 @@
 """The repository map: the most important symbols, within a token budget.
 
-The score of a definition grows with the number of other files that mention its name. Types and functions score higher
-than variables; tests and deep directories score lower. Tokens are estimated at four characters each.
+The score of a definition grows with the number of files that mention its name. Types and functions score higher than
+variables; tests and deep directories score lower. Code of others is no part of it. Tokens are estimated at four
+characters each.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
+import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from sandbox.context.ctags import Symbol
 from sandbox.models import RepoMap
+from sandbox.store.symbol_index import RankedSymbols, Symbol
 
 CHARACTERS_PER_TOKEN = 4
+MAX_TOKENS = 100_000
+_MOST_RANKED = MAX_TOKENS * CHARACTERS_PER_TOKEN // 20  # a line of the map has more characters
 _KINDS = {
     **dict.fromkeys(("class", "struct", "interface", "trait", "enum", "module", "namespace", "package"), 3.0),
     **dict.fromkeys(("function", "method", "func", "macro", "prototype", "member", "subroutine"), 2.0),
@@ -22,47 +27,76 @@ _KINDS = {
 }
 _OTHER_KIND = 0.5
 _DISTINCTIVE_LENGTH = 8  # shorter names, like `run` or `file`, are common words and score lower
+_DATA_SUFFIXES = (
+    *(".json", ".csv", ".tsv", ".svg", ".lock", ".map", ".min.js", ".min.css", ".xml", ".yaml", ".yml", ".po", ".pot"),
+    *(".txt", ".log", ".png", ".jpg", ".jpeg", ".gif", ".ico", ".pdf", ".zip", ".gz", ".xz", ".bin", ".dat", ".wasm"),
+    *(".ttf", ".woff", ".woff2", ".mp3", ".mp4", ".wav", ".ogg", ".jar", ".so", ".a", ".o", ".exe", ".dll", ".ipynb"),
+)
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
-_TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?|vendor|third_party)(/|$)|(^|/)test_[^/]*$")
+_TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?)(/|$)|(^|/)test_[^/]*$")
 
 
 def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
     """Count in how many files each word occurs."""
-    counts: Counter[str] = Counter()
+    counts: Counter[bytes] = Counter()
     for content in contents:
-        counts.update(word.decode() for word in set(_WORD.findall(content)))
-    return counts
+        counts.update(set(_WORD.findall(content)))
+    return Counter({word.decode(): count for word, count in counts.items()})
 
 
-def build_map(symbols: Sequence[Symbol], counts: Counter[str], token_budget: int, files_total: int) -> RepoMap:
+def rank_symbols(
+    files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping[str, int]
+) -> list[tuple[str, int, str]]:
+    """Path, line and text of the most important symbols, the best first, as many as the largest map can show."""
+    scored: list[tuple[float, str, int, Symbol]] = []
+    factors = [1 + math.log2(max(1, mentions)) for mentions in range(max(counts.values(), default=0) + 1)]
+    for path, symbols in files:
+        weight = -_weight(path)
+        for symbol in symbols:  # a large tree has 300,000
+            name, line, kind = symbol[:3]
+            score = weight * _KINDS.get(kind, _OTHER_KIND) * factors[counts.get(name, 0)]
+            score *= min(1.0, len(name) / _DISTINCTIVE_LENGTH) * (0.3 if name[0] == "_" else 1.0)
+            scored.append((score, path, line, symbol))
+    ranked, left = [], MAX_TOKENS * CHARACTERS_PER_TOKEN
+    for _, path, line, symbol in heapq.nsmallest(_MOST_RANKED, scored):
+        text = _describe(symbol)
+        ranked.append((path, line, text))
+        left -= len(_line(line, text))
+        if left < 0:
+            break
+    return ranked
+
+
+def build_map(found: RankedSymbols, token_budget: int) -> RepoMap:
     """Build the map, never longer than the budget."""
-    weights = {path: _weight(path) for path in {s.path for s in symbols}}
-    ranked = sorted(symbols, key=lambda s: (-_score(s, counts) * weights[s.path], s.path, s.line))
     left = token_budget * CHARACTERS_PER_TOKEN
-    chosen: dict[str, list[Symbol]] = defaultdict(list)
-    for symbol in ranked:
-        cost = len(_line(symbol)) + (0 if symbol.path in chosen else len(_header(symbol.path)))
+    chosen: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for path, line, symbol in found.ranked:
+        cost = len(_line(line, symbol)) + (0 if path in chosen else len(_header(path)))
         if cost <= left:
-            chosen[symbol.path].append(symbol)
+            chosen[path].append((line, symbol))
             left -= cost
     text = "".join(
-        _header(path) + "".join(_line(s) for s in sorted(found, key=lambda s: s.line)) for path, found in chosen.items()
+        _header(path) + "".join(_line(line, symbol) for line, symbol in sorted(lines)) for path, lines in chosen.items()
     )
     return RepoMap(
         map=text,
         tokens_estimated=math.ceil(len(text) / CHARACTERS_PER_TOKEN),
         files_covered=len(chosen),
-        files_total=files_total,
+        files_total=found.files_total,
+        vendored=found.vendored,
     )
 
 
-def _score(symbol: Symbol, counts: Counter[str]) -> float:
-    elsewhere = max(0, counts[symbol.name] - 1)
-    score = _KINDS.get(symbol.kind, _OTHER_KIND) * (1 + math.log2(1 + elsewhere))
-    score *= min(1.0, len(symbol.name) / _DISTINCTIVE_LENGTH)
-    if symbol.name.startswith("_"):
-        score *= 0.3
-    return score
+def is_code(path: str) -> bool:
+    """Whether ctags is asked about a file: not about data, of which it would list each key as a definition."""
+    name = posixpath.basename(path).lower()
+    return name == "cmakelists.txt" or not name.endswith(_DATA_SUFFIXES)
+
+
+def _describe(symbol: Symbol) -> str:
+    name, _, kind, scope, signature = symbol
+    return f"{kind} {scope}.{name}{signature}" if scope else f"{kind} {name}{signature}"
 
 
 def _weight(path: str) -> float:
@@ -73,6 +107,5 @@ def _header(path: str) -> str:
     return f"{path}\n"
 
 
-def _line(symbol: Symbol) -> str:
-    scope = f"{symbol.scope}." if symbol.scope else ""
-    return f"  {symbol.line}: {symbol.kind} {scope}{symbol.name}{symbol.signature}\n"
+def _line(line: int, text: str) -> str:
+    return f"  {line}: {text}\n"

@@ -26,7 +26,7 @@ ReadFile = Callable[[str], bytes | None]
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
     by normalized name. `wanted_extras`: those that some file selects. `unnamed`: lists, with their origins, that hold a
-    test tool and whose names do not say what they are for.
+    test tool and have names that do not say what they are for.
     """
 
     read: ReadFile

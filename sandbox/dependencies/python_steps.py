@@ -34,7 +34,7 @@ _INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
 install() {
-    uv pip install -q --offline --no-index --no-deps --no-build --link-mode copy --compile-bytecode \\
+    uv pip install -q --offline --no-index --no-deps --no-build --link-mode hardlink --compile-bytecode \\
         --python layer/bin/python "$@"
 }
 sources=
@@ -58,6 +58,7 @@ while [ -n "$sources" ] && [ -n "$more" ]; do
         fi
     done
 done
+rm -rf uv-cache # the files of the layer have no other name then
 for archive in $sources; do echo "${archive#wheels/}"; done >left-out.txt
 [ -z "$sources" ] || tail -n 50 build.log >&2
 """
@@ -70,7 +71,7 @@ _FETCH_ENV = {
     "UV_HTTP_TIMEOUT": "20",
     "UV_HTTP_RETRIES": "2",
 }
-_INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+_INSTALL_ENV = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": "uv-cache", "UV_PYTHON_DOWNLOADS": "never"}
 
 # No git history is visible to a guest: tools that ask it for a version are given one.
 _DESCRIBE_ENV = dict.fromkeys(("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION", "PBR_VERSION"), "0.0.0")

@@ -40,7 +40,7 @@ def _read_deps(collection: Collection, lines: Iterable[str], origin: str) -> Non
 
 
 def _select_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Those without factors, and those whose factors mean tests: `test: pytest`, `!py37: x`, but not `py37: y`."""
+    """Those without factors, and those with factors that mean tests: `test: pytest`, `!py37: x`, but not `py37: y`."""
     for line in lines:
         found = _FACTORS.fullmatch(line)
         if found is None:

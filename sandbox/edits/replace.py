@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from sandbox.edits.binary_patches import too_large_error
-from sandbox.edits.hash_gate import Edit, EditOutcome, FileState, HashGate, rejection
+from sandbox.edits.hash_gate import ABSENT, Edit, EditOutcome, FileState, HashGate, rejection
 from sandbox.edits.near_miss import NearMiss, find_near
+from sandbox.edits.patch_paths import require_no_overlap
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP
 from sandbox.policy.paths import RepoPath
@@ -39,6 +40,24 @@ def replace_file(
     checked, before = gate.check_state(path, expected)
     after = _state(content, executable=before.executable if executable is None else executable)
     return EditOutcome(() if after == before else (Edit(checked, before, after),))
+
+
+def remove_file(gate: HashGate, path: str, expected: str) -> EditOutcome:
+    """Delete a file. Raises: `stale_hash`, `not_found`."""
+    checked, before = gate.check_state(path, expected)
+    return EditOutcome((Edit(checked, before, ABSENT),))
+
+
+def rename_file(gate: HashGate, path: str, new_path: str, expected: str) -> EditOutcome:
+    """Move a file to a path that is free; its content and mode stay.
+
+    Raises: `stale_hash` (also if the new path has a file), `not_found`, `invalid_input`, `unsafe_path`.
+    """
+    if gate.writable(path) == gate.writable(new_path):
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The new path is the path that the file has")
+    (old, before), (new, _) = gate.check_states({path: expected, new_path: None}).items()
+    require_no_overlap({old: ABSENT, new: before})
+    return EditOutcome((Edit(old, before, ABSENT), Edit(new, ABSENT, before, old)))
 
 
 def _state(content: bytes, *, executable: bool) -> FileState:

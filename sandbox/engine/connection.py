@@ -27,6 +27,7 @@ from sandbox.engine.container_types import (
 from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_answer_timeout
 from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
+from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -37,6 +38,10 @@ _PERMISSION_HINT = (
     "You have no permission for the engine's socket: join the group that owns it (often `docker`) and log in again, or "
     "run this command as root."
 )
+
+
+class _UnsupportedProductError(Exception):
+    """Its text is the name of the product that answered."""
 
 
 @dataclass(frozen=True)
@@ -122,23 +127,29 @@ def connect(
 ) -> DockerEngine:
     """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
-    Raises: `engine_unavailable`, with the endpoints that were tried. Without a listener this takes two seconds at most.
+    Raises: `engine_unavailable`, with the endpoints that were tried, also when only products answer that are not
+    supported; they are named. Without a listener this takes two seconds at most.
     An engine that listens and does not answer takes `timeout_s`, and no other endpoint is tried: the next command would
     find the same engine again.
     """
     tried = []
+    unsupported = ""
     endpoints = candidate_endpoints(configured, environ)
     for endpoint in endpoints:
         try:
             engine = _connect(endpoint, timeout_s, CONNECT_TIMEOUT_S / len(endpoints))
             return replace(engine, quarantine=quarantine_store)
+        except _UnsupportedProductError as error:
+            unsupported = unsupported or str(error)
+            tried.append(f"{endpoint.url} ({endpoint.source}): {error} is not supported")
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError, KeyError) as error:
             if is_answer_timeout(error):
                 raise _slow_engine_error(endpoint, timeout_s, error) from error
             tried.append(f"{endpoint.url} ({endpoint.source}): {_short_reason(error)}")
-    raise SandboxError(
-        ErrorCode.ENGINE_UNAVAILABLE, "No container engine answers", details="\n".join(tried), hint=_choose_hint(tried)
-    )
+    brief, hint = "No container engine answers", _choose_hint(tried)
+    if unsupported:
+        brief, hint = f"The container engine is {unsupported}, which is not supported", UNSUPPORTED_HINT
+    raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, brief, details="\n".join(tried), hint=hint)
 
 
 def _choose_hint(tried: Iterable[str]) -> str:
@@ -184,7 +195,10 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEn
     # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
     api.trust_env = not endpoint.url.startswith(UNIX)
     try:
-        version = str(api.version(api_version=False)["Version"])
+        found = api.version(api_version=False)
+        if product := find_unsupported_product(found):
+            raise _UnsupportedProductError(product)
+        version = str(found["Version"])
     except BaseException:
         api.close()
         raise

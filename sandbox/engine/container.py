@@ -169,6 +169,7 @@ def list_containers(engine: DockerApi, labels: Mapping[str, str]) -> list[Contai
             labels=dict(c["Labels"]),
             running=c["State"] == "running",
             mount_sources=tuple(m.get("Source") or "" for m in c.get("Mounts") or ()),
+            created_at=datetime.fromtimestamp(c["Created"], UTC) if c.get("Created") else None,
         )
         for c in found
     ]

@@ -88,13 +88,16 @@ class SupervisedCheck:
 
 @dataclass(frozen=True)
 class ContainerSummary:
-    """A container as the engine lists it. `mount_sources`: the host paths that are mounted in it."""
+    """A container as the engine lists it. `mount_sources`: the host paths that are mounted in it. `created_at`: None if
+    the engine does not say it.
+    """
 
     id: str
     name: str
     labels: Mapping[str, str]
     running: bool
     mount_sources: tuple[str, ...]
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True)

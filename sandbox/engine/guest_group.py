@@ -26,7 +26,7 @@ from sandbox.errors import ErrorCode, SandboxError
 
 SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0
-_JOINT = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu")}
+_JOINT = {name: (name, "cpu,cpuacct", "cpuacct,cpu") for name in ("cpu", "cpuacct")}
 _UNLIMITED = 1 << 60
 """Version 1 shows the largest number of whole pages where there is no limit."""
 _MAX_SHARES = 262_144
@@ -99,9 +99,10 @@ class GroupHost:
     def find_directory(self, name: str, controller: str) -> Path:
         """The directory of the group `name` in the hierarchy of a controller; it may not exist."""
         path = _slice_path(name) if self.driver == "systemd" else name
-        return self._find_hierarchy(controller) / path
+        return self.find_hierarchy(controller) / path
 
-    def _find_hierarchy(self, controller: str) -> Path:
+    def find_hierarchy(self, controller: str) -> Path:
+        """The directory of all groups of a controller."""
         if self.version > 1:
             return self.root
         names = _JOINT.get(controller, (controller,))

@@ -41,5 +41,15 @@ def list_mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) 
     return [point for point in reversed(points) if point.is_relative_to(real)]
 
 
+def find_file_system_type(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
+    """The type of the file system that holds an existing directory, such as 'ext4'. Source: proc_pid_mountinfo(5)."""
+    real = folder.resolve()
+    kinds = {}
+    for line in table.read_bytes().splitlines():  # of several mounts at one point the last counts
+        mount, _, source = line.partition(b" - ")
+        kinds[Path(_unescape(mount.split(b" ")[4]))] = source.split(b" ")[0].decode(errors="replace")
+    return next((kinds[point] for point in (real, *real.parents) if point in kinds), "")
+
+
 def _unescape(name: bytes) -> str:
     return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name).decode(errors="surrogateescape")

@@ -46,10 +46,13 @@ UNREADABLE_REASONS = frozenset({"regular", "link", "length", "mode"})
 class WorktreeFiles:
     """Safe access to the files below one root. Use it as a context manager: it opens the root's handle once."""
 
-    def __init__(self, root: Path, time_ns: int | None = None) -> None:
-        """`time_ns`: modification time of the files that are written, instead of now."""
+    def __init__(self, root: Path, time_ns: int | None = None, umask: int = 0o022) -> None:
+        """`time_ns`: modification time of the files that are written, instead of now. `umask`: permissions that they,
+        and new directories, do not get.
+        """
         self._root = root
         self._time_ns = time_ns
+        self._umask = umask
         self._fd = -1
         self._owner = -1
 
@@ -159,7 +162,7 @@ class WorktreeFiles:
         the way is refused (`unsafe_path`). A hard link is replaced, never written through. A hard link of another
         owner's file is refused.
         """
-        mode = 0o755 if executable else 0o644
+        mode = (0o777 if executable else 0o666) & ~self._umask
         chunks = [content] if isinstance(content, bytes) else content
         self._publish(
             path, lambda folder, name: _create_file(folder, name, chunks, mode, owner), owner, links=replace_link
@@ -315,7 +318,7 @@ class WorktreeFiles:
             try:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=parent)
-                    _set_directory_mode(parent, name)
+                    _set_directory_mode(parent, name, 0o777 & ~self._umask)
                     if owner is not None:
                         os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
             finally:
@@ -333,11 +336,11 @@ class WorktreeFiles:
             folder = above
 
 
-def _set_directory_mode(parent: int, name: bytes) -> None:
-    """0755, whatever the umask. Through a handle: a guest may have put a link there since."""
+def _set_directory_mode(parent: int, name: bytes, mode: int) -> None:
+    """Whatever the umask of the process. Through a handle: a guest may have put a link there since."""
     fd = openat2(parent, name, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fchmod(fd, 0o755)
+        os.fchmod(fd, mode)
     finally:
         os.close(fd)
 

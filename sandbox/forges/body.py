@@ -42,16 +42,24 @@ _FOOTER = (
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """What the verdicts on a tree are bound to, and the command to reproduce them. Empty: not known.
+class RoomProvenance:
+    """What the checks of one project ran in. `project`: its name, '' for the top. Empty: not known.
 
     `image`: its name in the profile; `wheelhouse`: sha256 of the requirements that the image was built with.
     """
 
+    project: str
     image: str
     image_digest: str
     wheelhouse: str
     runtime: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the verdicts on a tree are bound to, and the command to reproduce them. No `rooms`: not known."""
+
+    rooms: tuple[RoomProvenance, ...]
     version: str
     command: tuple[str, ...]
 
@@ -205,17 +213,24 @@ def _tests(run: CheckRun) -> str:
 def _provenance(facts: BodyFacts) -> str:
     """A list, not a table: operators choose the names of images and profiles, which may contain `|`."""
     found = facts.provenance
-    digest = f" {as_code(found.image_digest)}" if found.image_digest else ""
     lines = (
         ("profile", as_code(facts.profile)),
-        ("image", f"{as_code(found.image)}{digest}" if found.image else ""),
-        ("wheel-house of the image", as_code(f"sha256:{found.wheelhouse}") if found.wheelhouse else ""),
-        ("runtime", as_code(found.runtime) if found.runtime else ""),
+        *(line for room in found.rooms for line in _describe_room(room)),
         ("product", f"Space Sandbox {as_code(found.version)}"),
     )
     bound = _list([f"{name}: {value}" for name, value in lines if value])
     again = f"To run the checks again on exactly this commit:\n\n{as_code(shlex.join(found.command))}"
     return f"A verdict is bound to:\n\n{bound}\n\n{again}"
+
+
+def _describe_room(room: RoomProvenance) -> tuple[tuple[str, str], ...]:
+    of = f" of {as_code(room.project)}" if room.project else ""
+    digest = f" {as_code(room.image_digest)}" if room.image_digest else ""
+    return (
+        (f"image{of}", f"{as_code(room.image)}{digest}" if room.image else ""),
+        (f"wheel-house of the image{of}", as_code(f"sha256:{room.wheelhouse}") if room.wheelhouse else ""),
+        (f"runtime{of}", as_code(room.runtime) if room.runtime else ""),
+    )
 
 
 def _tree_cell(run: CheckRun) -> str:

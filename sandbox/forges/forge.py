@@ -43,13 +43,16 @@ def web_url(text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Project:
-    """A repository on a forge. `path`: `owner/name`, with all groups; `api_url`: without a slash at the end."""
+    """A repository on a forge. `path`: `owner/name`, with all groups; `api_url`: without a slash at the end. `proxy`:
+    see `build_session`.
+    """
 
     hostname: str
     path: str
     api_url: str
     web_url: str
     credential: Credential
+    proxy: str | None = None
 
 
 @dataclass(frozen=True)

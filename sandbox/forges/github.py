@@ -152,7 +152,7 @@ class GitHub:
         """The log of a job of GitHub Actions. It is on another host: fetched without our token, from known hosts."""
         url, ca_file = self._url(f"/actions/jobs/{job}/logs"), self._project.credential.ca_file
         try:
-            with closing(build_session(ca_file)) as session, translate_errors(self._project):
+            with closing(build_session(ca_file, proxy=self._project.proxy)) as session, translate_errors(self._project):
                 return fetch_redirected(session, url, _authorization(self._project), self._is_log_host)
         except SandboxError:
             return ""
@@ -202,7 +202,9 @@ def _authorization(project: Project) -> dict[str, str]:
 
 def _build_api_session(project: Project) -> requests.Session:
     """Its conditional requests matter: an unchanged answer does not count against the rate limit."""
-    session = build_session(project.credential.ca_file, only_origin=project.api_url, conditional=True)
+    session = build_session(
+        project.credential.ca_file, only_origin=project.api_url, conditional=True, proxy=project.proxy
+    )
     session.headers.update(_authorization(project))
     session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _API_VERSION})
     return session

@@ -187,7 +187,9 @@ class GitLab:
 
 def _build_client(project: Project) -> gitlab.Gitlab:
     """git's user name selects the kind of token. `oauth2` is sent as `Bearer`, which works for any access token."""
-    session = build_session(project.credential.ca_file, only_origin=project.api_url, conditional=True)
+    session = build_session(
+        project.credential.ca_file, only_origin=project.api_url, conditional=True, proxy=project.proxy
+    )
     secret, user = project.credential.secret.get_secret_value() or None, project.credential.username
     return gitlab.Gitlab(
         project.api_url.removesuffix("/api/v4"),

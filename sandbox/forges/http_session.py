@@ -65,10 +65,13 @@ def _split(url: str) -> SplitResult:
         return urlsplit("")
 
 
-def build_session(ca_file: Path | None, *, only_origin: str = "", conditional: bool = False) -> requests.Session:
+def build_session(
+    ca_file: Path | None, *, only_origin: str = "", conditional: bool = False, proxy: str | None = None
+) -> requests.Session:
     """A session that follows no redirect and reads no ~/.netrc; it raises `RefusedError` for any answer but success.
 
-    `ca_file`: trusted instead of the system's and the environment's CA files. Proxies of the environment count.
+    `ca_file`: trusted instead of the system's and the environment's CA files. `proxy`: its URL, '' for none, None for
+    that of the environment.
     `only_origin`: a URL; requests to any other origin fail (`requests` raises `InvalidSchema`).
     `conditional`: cache answers that have an ETag and send conditional requests for them.
     """
@@ -76,6 +79,9 @@ def build_session(ca_file: Path | None, *, only_origin: str = "", conditional: b
     session.headers["User-Agent"] = USER_AGENT
     session.auth = _leave_unchanged  # any other value than None keeps `requests` from looking into ~/.netrc
     session.hooks["response"].append(_require_success)
+    if proxy is not None:
+        session.trust_env = False  # the environment's proxies would go first
+        session.proxies = {"https": proxy, "http": proxy} if proxy else {}
     session.adapters.clear()
     for prefix in (_origin(only_origin),) if only_origin else ("https://", "http://"):
         session.mount(prefix, _CachingAdapter(ca_file) if conditional else _BoundedAdapter(ca_file))

@@ -31,7 +31,12 @@ _log = logging.getLogger(__name__)
 
 _MARKER = "sandbox-fetched.json"
 _OWN_REFS = ("refs/heads/space-agent/", "refs/sandbox/")
-_CORRUPTION_CODES = {ErrorCode.INTERNAL, ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND}
+_CORRUPTION_CODES = {
+    ErrorCode.INTERNAL,
+    ErrorCode.UNSAFE_REPOSITORY,
+    ErrorCode.REMOTE_BROKEN,
+    ErrorCode.NOT_FOUND,
+}
 _LOOSE_REFS = 1000
 _MAX_NAMES_SHOWN = 12
 _SHA1, _SHA256 = 40, 64  # digits of an object id
@@ -322,7 +327,7 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
 
 
 def _find_by_short_id(git: Git, prefix: str) -> str | None:
-    """The only commit whose id begins with these digits. Raises: `invalid_input` if there are several."""
+    """The only commit with an id that begins with these digits. Raises: `invalid_input` if there are several."""
     listed = git.attempt("rev-parse", f"--disambiguate={prefix}").stdout.decode().split()
     commits = [oid for oid in listed if peel(git, oid, "commit") == oid]
     if len(commits) > 1:

@@ -7,14 +7,21 @@ import re
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 
 _PERMANENT = re.compile(
-    r"certificate|unexpected tls packet|wrong version number|\bredirect|returned error: (3|4(?!29))", re.IGNORECASE
+    r"certificate|unexpected tls packet|wrong version number|\bredirect"
+    r"|(returned error:|tunnel failed, response) (3|4(?!29))",
+    re.IGNORECASE,
 )
 _QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
 _FETCH_NEEDS_MORE = re.compile(
-    rf"{_NO_MEMORY}|^remote: fatal: out of memory|pack-objects died of signal|unable to create thread",
+    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal|unable to create thread",
     re.IGNORECASE | re.MULTILINE,
+)
+_FETCH_NEEDED_MORE = "The remote's answer needs more memory than git may use"
+_FETCH_MEMORY_HINT = (
+    "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
+    "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
@@ -39,9 +46,8 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
         (
             _NO_MEMORY,
             ErrorCode.QUOTA_EXCEEDED,
-            "The remote's answer needs more memory than git may use",
-            "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that "
-            "you trust, raise `remotes.max_fetch_memory_bytes` in config.toml.",
+            _FETCH_NEEDED_MORE,
+            _FETCH_MEMORY_HINT,
         ),
         (
             r"^fatal: mismatched algorithms: client",
@@ -62,7 +68,7 @@ _RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
             r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
             r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
             r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
-            ErrorCode.UNSAFE_REPOSITORY,
+            ErrorCode.REMOTE_BROKEN,
             _DAMAGED,
             _DAMAGED_HINT,
         ),
@@ -184,6 +190,12 @@ def may_need_more_memory(stderr: str) -> bool:
     return _FETCH_NEEDS_MORE.search(_QUOTED.sub("''", stderr)) is not None
 
 
+def fetch_memory_error(stderr: str) -> GitFailure:
+    """The error for a fetch, or a server of it on this host, that was refused memory. Pure."""
+    details = scrub(stderr)[:4000]
+    return GitFailure(ErrorCode.QUOTA_EXCEEDED, _FETCH_NEEDED_MORE, details=details, hint=_FETCH_MEMORY_HINT)
+
+
 def memory_error(command: str, stderr: str) -> OutOfMemory | None:
     """`quota_exceeded` if a local git command was refused memory, else None. Pure."""
     if not re.search(_NO_MEMORY, stderr, re.IGNORECASE | re.MULTILINE):
@@ -203,8 +215,8 @@ def out_of_memory_error(command: str, details: str) -> OutOfMemory:
 
 
 def damaged_remote_error(details: str) -> SandboxError:
-    """`unsafe_repository` for a local repository in which we found the damage ourselves."""
-    return SandboxError(ErrorCode.UNSAFE_REPOSITORY, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
+    """`remote_broken` for a local repository in which we found the damage ourselves."""
+    return SandboxError(ErrorCode.REMOTE_BROKEN, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
 
 
 def is_transient(error: BaseException) -> bool:

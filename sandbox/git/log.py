@@ -57,12 +57,22 @@ def read_author_and_subject(git: Git, commit: str) -> tuple[str, str]:
 def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     """Every path changed by any commit on `head` that `base` does not have; empty for a single commit.
 
-    The difference of the trees already shows the paths of a single commit.
+    The difference of the trees already shows the paths of a single commit. Of a merge only the paths count that differ
+    from all its parents: the others were changed by a parent, which is looked at itself, or is not new to the remote.
     """
     commits = git.run("rev-list", head, f"^{base}")
     if commits.count(b"\n") < 2:
         return frozenset()
-    options = ("-r", "-z", "-m", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")
+    return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
+
+
+def list_unpublished_paths(git: Git, head: str) -> frozenset[bytes]:
+    """Every path changed by a commit on `head` that no branch or tag of the remote had at the last fetch; of a merge
+    those that differ from all parents. A rename counts with both names.
+    """
+    commits = git.run("rev-list", head, "--not", "--remotes", "--tags")
+    options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")
     return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
 
 

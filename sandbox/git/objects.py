@@ -211,11 +211,16 @@ def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[Tree
 
 def commit_time(git: Git, commit: str) -> int:
     """When a commit was made, in seconds since 1970, as its committer says: at most now. Raises: `not_found`."""
+    return min(stated_time(git, commit), int(time.time()))
+
+
+def stated_time(git: Git, commit: str) -> int:
+    """The time that a commit's committer states, in seconds since 1970; it may lie ahead. Raises: `not_found`."""
     result = git.attempt("cat-file", "commit", commit) if is_object_id(commit) else None
     found = _COMMITTER.search(result.stdout.partition(b"\n\n")[0]) if result and result.code == 0 else None
     if found is None:
         raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
-    return min(int(found[1]), int(time.time()))
+    return int(found[1])
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:
@@ -309,7 +314,7 @@ def _feed_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: 
 
 @contextmanager
 def _closing_pipe(fd: int) -> Iterator[IO[bytes]]:
-    """The end of a pipe to write to. Unlike a plain `with`, without an error for text that nobody reads any more."""
+    """The end of a pipe to write to. Unlike a plain `with`, without an error for text that is not read any more."""
     pipe = os.fdopen(fd, "wb")
     try:
         yield pipe
@@ -334,17 +339,18 @@ def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS), **_STREAMING}
     if most < _LOOSE_OBJECTS:
         config["core.fsync"] = "-pack"
-    return _as_environment(config)
+    return as_environment(config)
 
 
-def _as_environment(config: Mapping[str, str]) -> dict[str, str]:
+def as_environment(config: Mapping[str, str]) -> dict[str, str]:
+    """Variables that give git more configuration (git-config(1), GIT_CONFIG_COUNT)."""
     settings = {"GIT_CONFIG_COUNT": str(len(config))}
     for number, (key, value) in enumerate(config.items()):
         settings |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return settings
 
 
-_SCRATCH_SETTINGS = _as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none", **_STREAMING})
+_SCRATCH_SETTINGS = as_environment({"fastimport.unpackLimit": "0", "core.fsync": "none", **_STREAMING})
 """For objects that are deleted soon (`scratch_objects`): leave them in their pack, which saves a process, unsynced."""
 
 
@@ -396,10 +402,11 @@ def _unintended_error(path: bytes) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, "git stored a different tree than requested", details=ascii(path))
 
 
-def commit_tree(git: Git, tree: str, parent: str, message: str, identity: dict[str, str]) -> str:
+def commit_tree(git: Git, tree: str, parents: str | Sequence[str], message: str, identity: Mapping[str, str]) -> str:
     """Write a commit: no hook, no signature, unchanged message. `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*."""
-    out = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.encode(), env=identity)
-    return out.decode().strip()
+    named = (parents,) if isinstance(parents, str) else parents
+    options = [word for parent in named for word in ("-p", parent)]
+    return git.run("commit-tree", tree, *options, "-F", "-", stdin=message.encode(), env=identity).decode().strip()
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
@@ -420,6 +427,11 @@ def _require_free_space(git: Git, stderr: str) -> None:
     room = os.statvfs(git.git_dir)
     if not room.f_bavail or (room.f_files and not room.f_favail):
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, DISK_FULL, details=stderr[:1000], hint=DISK_FULL_HINT)
+
+
+def is_ancestor(git: Git, before: str, after: str) -> bool:
+    """Whether `after` has the commit `before` in its history. Both are full ids of commits."""
+    return git.attempt("merge-base", "--is-ancestor", before, after).code == 0
 
 
 def count_commits(git: Git, base: str, head: str) -> int:

@@ -102,12 +102,18 @@ _HARDENING = (
     "fetch.fsckObjects=true",
     "transfer.bundleURI=false",
     "fetch.writeCommitGraph=false",
-    "pack.windowMemory=256m",
+    "pack.windowMemory=32m",
 )
 # Of a local command. Bases of differences are cached up to 96 MiB by default, more than most commands may use.
 _LOCAL = ("core.deltaBaseCacheLimit=8m",)
 # Of a network command. Each thread holds deltas of its own, and its stack counts for the limit on memory.
-_NETWORK = ("core.deltaBaseCacheLimit=16m", "pack.threads=2")
+# Larger files are streamed, and no differences of them are made: else index-pack and pack-objects hold them whole.
+_NETWORK = (
+    "core.bigFileThreshold=16m",
+    "core.deltaBaseCacheLimit=16m",
+    "pack.deltaCacheSize=16m",
+    "pack.threads=2",
+)
 
 
 @dataclass(frozen=True)

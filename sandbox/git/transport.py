@@ -20,7 +20,7 @@ import tenacity
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient, may_need_more_memory
+from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
@@ -37,15 +37,17 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MAX_MEMORY_BYTES = 1024**3
-FIRST_MEMORY_BYTES = 256 * 1024**2
-"""Memory of the first attempt of a fetch: enough for 1.5 million objects. Reached: it is repeated with the maximum."""
+MAX_MEMORY_BYTES = 572 * 1024**2
+FIRST_MEMORY_BYTES = 128 * 1024**2
+"""Memory of the first attempt of a fetch: enough for 700,000 objects. Reached: it is repeated with the maximum, alone
+if that is as much as all fetches may use."""
 _REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
 MAX_REFS = 250_000
 _ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
 _TAG_REFSPEC = "+refs/tags/*:refs/tags/*"
+_READ_AGAIN = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.REMOTE_BROKEN}
 PROMISOR_REMOTE = "sandbox"
 PROMISOR_CONFIG = {
     f"remote.{PROMISOR_REMOTE}.promisor": "true",
@@ -76,6 +78,7 @@ class RemoteAccess:
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured
+    proxy: str = ""  # for https and http
     max_fetch_bytes: int = MAX_FETCH_BYTES
     max_memory_bytes: int = MAX_MEMORY_BYTES
     shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
@@ -140,9 +143,9 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
 @contextmanager
 def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
     credential, remote = access.credential, access.remote
-    config: tuple[str, ...] = ()
+    config: tuple[str, ...] = (f"http.proxy={access.proxy}",) if access.proxy else ()
     if credential is not None and credential.ca_file is not None:
-        config = (f"http.sslCAInfo={credential.ca_file}",)
+        config += (f"http.sslCAInfo={credential.ca_file}",)
     if credential is None or not credential.secret.get_secret_value():
         yield NetworkAccess(remote.protocol, config=config)
         return
@@ -302,7 +305,7 @@ def _fetch(
     try:
         return fetch()
     except SandboxError as error:
-        if local_path_of(access.remote) is None or error.code is not ErrorCode.UNSAFE_REPOSITORY:
+        if local_path_of(access.remote) is None or error.code not in _READ_AGAIN:
             raise
     return fetch()
 
@@ -337,6 +340,8 @@ def _fetch_readable(
             result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes))
             if result.code != 0 and may_need_more_memory(result.stderr):
                 result = attempt(network, access.max_memory_bytes)
+                if result.code != 0 and access.remote.protocol == "file" and may_need_more_memory(result.stderr):
+                    raise fetch_memory_error(result.stderr)  # the server is a process of ours, with our limit
             return result.raise_for_status("fetch")
 
     return _read_remote(access, once).stderr

@@ -51,26 +51,30 @@ class SupervisorExtractor:
 
 
 def ensure_supervisor(
-    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, image: str = SUPERVISOR
+    site: ImageBuildContext,
+    policy: EffectiveContainerPolicy,
+    extractor: SupervisorExtractor,
+    image: str = SUPERVISOR,
+    digest: str = "",
 ) -> Path:
-    """Return the host path of PID 1's binary from the engine's current image `image`. Costs one request to the engine.
+    """Return the host path of PID 1's binary from the engine's current image `image`. Costs one request to the engine,
+    none with the image's `digest`.
 
     The first call for an image runs the extractor; it is safe in several processes at once. Raises: `image_missing`,
     with the command that builds it, `internal` for an image that prints anything else, `invalid_input` for a home on a
     noexec file system, and the errors of the engine adapter.
     """
-    return _ensure_program(site, policy, extractor, image, "init")
+    return _ensure_program(site, policy, extractor, digest or resolve_image(site, image), "init")
 
 
 def ensure_relay(site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor) -> Path:
     """Return the host path of the relay's binary (images/init/relay.c), as `ensure_supervisor` does for PID 1."""
-    return _ensure_program(site, policy, extractor, SUPERVISOR, "relay")
+    return _ensure_program(site, policy, extractor, resolve_image(site, SUPERVISOR), "relay")
 
 
 def _ensure_program(
-    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, image: str, program: str
+    site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, program: str
 ) -> Path:
-    digest = resolve_image(site, image)
     path = site.home.supervisors / digest.removeprefix("sha256:") / program
     if not is_usable_binary(path):
         with site.home.locked("supervisor"):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
+    from sandbox.models.guest_table import Guest, GuestKind, GuestTable
     from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
@@ -44,11 +45,29 @@ if TYPE_CHECKING:
     from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
     from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
     from sandbox.models.model import Model, SparseModel
+    from sandbox.models.moves import (
+        AppliedFile,
+        ApplyResult,
+        CheckoutResult,
+        ConflictKind,
+        ConflictResolution,
+        ConflictSide,
+        MergeConflict,
+        SyncResult,
+        SyncState,
+    )
     from sandbox.models.policies import PolicyRule
-    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
+    from sandbox.models.repositories import (
+        ChosenProject,
+        ChosenSettings,
+        CloneResult,
+        RemoveResult,
+        Repository,
+        RepositoryUpdate,
+    )
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -71,6 +90,7 @@ if TYPE_CHECKING:
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
+    from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, WorkspaceKind
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -86,6 +106,8 @@ __all__ = [
     "SLUG_PATTERN",
     "TASK_ID_PATTERN",
     "Actor",
+    "AppliedFile",
+    "ApplyResult",
     "Approval",
     "ApprovalScope",
     "ApprovalState",
@@ -106,6 +128,8 @@ __all__ = [
     "CheckId",
     "CheckParameter",
     "CheckRun",
+    "CheckoutResult",
+    "ChosenProject",
     "ChosenSettings",
     "CiCheck",
     "CiState",
@@ -113,6 +137,9 @@ __all__ = [
     "CleanResult",
     "CloneResult",
     "CommitResult",
+    "ConflictKind",
+    "ConflictResolution",
+    "ConflictSide",
     "Context",
     "CredentialInfo",
     "Delivery",
@@ -125,6 +152,9 @@ __all__ = [
     "FetchResult",
     "FileContent",
     "GateState",
+    "Guest",
+    "GuestKind",
+    "GuestTable",
     "Host",
     "ImageInfo",
     "JournalDamage",
@@ -144,6 +174,7 @@ __all__ = [
     "LogName",
     "LogQuery",
     "Manifest",
+    "MergeConflict",
     "Model",
     "ObjectId",
     "PackageName",
@@ -157,6 +188,7 @@ __all__ = [
     "ProbeLevel",
     "ProfileCandidate",
     "ProfileCandidates",
+    "ProjectCandidate",
     "PullRequest",
     "PullRequestCommit",
     "PullRequestStatus",
@@ -203,7 +235,11 @@ __all__ = [
     "Suggestion",
     "SuggestionKind",
     "SuggestionNote",
+    "SyncResult",
+    "SyncState",
     "Task",
+    "TaskEvent",
+    "TaskEventKind",
     "TaskId",
     "TaskStatus",
     "TestFailure",
@@ -229,6 +265,7 @@ _MODULES = {
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
+    "guest_table": "Guest GuestKind GuestTable",
     "host": "CredentialInfo ImageInfo Probe ProbeLevel",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
@@ -236,17 +273,20 @@ _MODULES = {
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",
+    "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
+    "SyncResult SyncState",
     "policies": "PolicyRule",
-    "profile_candidates": "ProfileCandidate ProfileCandidates",
+    "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "remarks": "Remark RemarkKind",
-    "repositories": "ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
+    "repositories": "ChosenProject ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task WorkspaceKind",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }

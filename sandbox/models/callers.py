@@ -29,11 +29,12 @@ class Caller(Model):
 class Permission(Model):
     """Why an agent's call was allowed.
 
-    `how`: the policy allows the tool (`policy`); the server runs with `--approvals auto`, which does not ask (`auto`);
-    an approval of the tool for a task or repository (`standing`), or of exactly this call (`person`).
+    `how`: the policy allows the tool (`policy`), or allows it for what is sent (`diff`); the server runs with
+    `--approvals auto`, which does not ask (`auto`); no question was needed, as the packages that it asks for are there
+    (`known`); an approval of the tool for a task or repository (`standing`), or of exactly this call (`person`).
     `decided_by`: as in the approval.
     """
 
-    how: Literal["policy", "auto", "standing", "person"]
+    how: Literal["policy", "diff", "auto", "known", "standing", "person"]
     approval_id: str = ""
     decided_by: str = ""

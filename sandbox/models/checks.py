@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from sandbox.models.ids import CheckId
+from sandbox.models.ids import CheckId, SimpleName
 from sandbox.models.model import Model
 
 
@@ -45,6 +45,10 @@ Jobs = Literal["auto"] | PositiveInt
 """How many parallel jobs build tools run; `auto`: as many as the limits on CPUs and memory allow."""
 
 
+WorkspaceAccess = Literal["read-write", "read-only"]
+"""How a check gets the files."""
+
+
 class CheckParameter(Model):
     """`[[check.parameter]]`: what a caller may add to a check in a task, to run a part of it.
 
@@ -53,7 +57,7 @@ class CheckParameter(Model):
     them.
     """
 
-    name: CheckId
+    name: SimpleName
     pattern: str = Field(min_length=1, max_length=500)
     many: bool = False
     default: tuple[str, ...] = ()
@@ -74,6 +78,7 @@ class Check(Model):
 
     `jobs`: passed to make, cmake, ctest and cargo in variables that `env` does not set. None: the tools decide.
     `deterministic`: the same files always give the same verdict, as with a compiler, so one failure is enough.
+    `workspace`: `read-only` for a check that must not change the files; other directories stay writable.
     `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
     added; such a run is of a part of the check.
     """
@@ -88,6 +93,7 @@ class Check(Model):
     jobs: Jobs | None = None
     requires: tuple[CheckId, ...] = ()
     deterministic: bool = False
+    workspace: WorkspaceAccess = "read-write"
     risk: Risk = Risk.SHELL
     parameters: tuple[CheckParameter, ...] = Field(
         default=(), max_length=4, validation_alias=AliasChoices("parameter", "parameters")

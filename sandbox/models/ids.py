@@ -20,4 +20,10 @@ SnapshotId = Annotated[str, StringConstraints(pattern=r"^snap-[0-9a-f]{13}-[0-9a
 PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]{0,98}[a-z0-9+.]$")]
 """A Debian package (Debian policy 5.6.1). Never an option; apt would remove a package for a name that ends in `-`."""
 
-CheckId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+_NAME = "[a-z0-9][a-z0-9_-]{0,39}"
+
+SimpleName = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
+"""The name of a project or a parameter, and the id that a profile gives a check."""
+
+CheckId = Annotated[str, StringConstraints(pattern=rf"^({_NAME}\.)?{_NAME}$")]
+"""`test`, or `api.test` for the check `test` of the project `api`."""

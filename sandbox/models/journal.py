@@ -46,7 +46,8 @@ class JournalEntry(Model):
     `by`: the user, program or agent; None in entries of older versions. `arguments`: digest of the canonical JSON of
     all arguments. `names`: the first paths, checks or ids of the operation. `before`, `after`: working trees, if the
     operation had them; an edit has its `files` instead. `allowed`: why an agent's call was allowed. `sent`: what left
-    this host. `facts`: other facts, by name. `result`: `ok`, or the code of the error.
+    this host. `tenant`: the setting `container.tenant`, if there is one. `facts`: other facts, by name. `result`: `ok`,
+    or the code of the error.
     `seq`, `prev`: place in the chain of its file (docs/audit.md); None in entries of older versions.
     """
 
@@ -63,6 +64,7 @@ class JournalEntry(Model):
     files: tuple[PatchedFile, ...] = ()
     allowed: Permission | None = None
     sent: Delivery | None = None
+    tenant: str | None = None
     facts: dict[str, str] = Field(default_factory=dict)
     result: str
     duration_s: float

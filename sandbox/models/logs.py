@@ -31,14 +31,14 @@ class RunLog(Model):
 
 
 class LogQuery(Model):
-    """What to read of one stream of a run: the lines that match `pattern`, else the lines themselves.
+    """What to read of one stream of a run, or of a service: the lines that match `pattern`, else the lines themselves.
 
     `pattern`: a Perl-compatible regular expression. `start_line`, `end_line`: from 1, inclusive; only these lines are
     read or searched. Without a start the last lines are read; without an end the lines from the start on; at most
     `max_bytes` of them as JSON. `max_results`, `timeout_s`: limits of a search.
     """
 
-    stream: StreamName = "stdout"
+    stream: LogName = "stdout"
     pattern: str | None = None
     start_line: int | None = None
     end_line: int | None = None
@@ -65,7 +65,7 @@ class LogLines(SparseModel):
     """
 
     run_id: str
-    stream: StreamName
+    stream: LogName
     finished: bool
     matches: tuple[LogMatch, ...] | None = None
     content: str | None = None

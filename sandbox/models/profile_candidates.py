@@ -30,11 +30,25 @@ class ProfileCandidate(Model):
     problem: str = ""
 
 
+class ProjectCandidate(Model):
+    """A folder that holds a project. `used`: its checks run, since the operator declared it; else `name` is a proposal,
+    '' if the folder's name gives none.
+    """
+
+    name: str
+    subpath: str
+    profile: str
+    image: str
+    checks: tuple[Check, ...]
+    used: bool
+
+
 class ProfileCandidates(Model):
     """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none.
 
     `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
-    `advice`: what decides whether checks can run, such as projects in folders.
+    `advice`: what decides whether checks can run, such as projects in folders. `projects`: all that are declared or
+    were seen in folders.
     """
 
     repo_id: RepoId
@@ -44,3 +58,4 @@ class ProfileCandidates(Model):
     suggested: tuple[SuggestedPart, ...] = ()
     notes: tuple[SuggestionNote, ...] = ()
     advice: tuple[Remark, ...] = ()
+    projects: tuple[ProjectCandidate, ...] = ()

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
 from sandbox.models.context import Context
-from sandbox.models.ids import ObjectId, RepoId
+from sandbox.models.ids import ObjectId, RepoId, SimpleName
 from sandbox.models.model import Model
 from sandbox.models.remarks import Remark
 from sandbox.models.words import Host
 
 
+class ChosenProject(Model):
+    """One of several projects of a repository. `subpath`: its folder, '' for the top; its checks run there.
+
+    `profile`: '' as the folder matches.
+    """
+
+    subpath: str = ""
+    profile: str = ""
+
+
 class ChosenSettings(Model):
     """What the operator chose for one repository. '' and missing names: as detected, and as the profile says.
 
-    `subpath`: the folder that holds the project; its checks run there. `limits`, `env`: of all checks of the
-    repository. Values of `env` are not secret.
+    `subpath`: the folder that holds the project; its checks run there. `limits`, `env`, `image`: of all checks of the
+    repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
+    check `test` of the project `api` is named `api.test`. `git_facts`: whether checks get facts of the commit; `auto`:
+    if the tree or the profile asks for them. `submodules`: URLs of remotes; their commits are laid out where a tree has
+    them as submodules; none: their folders stay empty.
     """
 
     profile: str = ""
     image: str = ""
     subpath: str = ""
+    submodules: tuple[str, ...] = Field(default=(), max_length=200)
+    git_facts: Literal["auto", "always", "never"] = "auto"
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
+    projects: dict[SimpleName, ChosenProject] = Field(default_factory=dict, max_length=32)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that hold projects, each once, without the top."""
+        named = (self.subpath, *(project.subpath for project in self.projects.values()))
+        return tuple(dict.fromkeys(folder for folder in named if folder))
 
 
 class Repository(Model):
@@ -43,10 +66,13 @@ class Repository(Model):
 
 
 class CloneResult(Model):
-    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run."""
+    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run. `protocol`: what the
+    remote was reached over, if that is not the protocol of its URL.
+    """
 
     repository: Repository
     context: Context
+    protocol: str = ""
     advice: tuple[Remark, ...] = ()
 
 

@@ -118,7 +118,9 @@ class CheckRun(Model):
     `truncated`: the tails are not the whole output. `..._shown_from_byte`: offset of each tail in its stream, None in
     records of older versions. `guest_user`: `own` if no other guest and no program of the host had its uid, `shared`
     if the controller was not root, None in records of older versions. `layers`: keys of the dependency layers it had.
-    `services`: what ran beside it. `arguments`: what the caller added: then only a part of the check ran.
+    `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
+    `arguments`: what the caller added: then only a part of the check ran.
+    `session`: that of the agent that asked for it, as in the journal; empty for a person.
     """
 
     run_id: str
@@ -147,6 +149,8 @@ class CheckRun(Model):
     runtime: str
     layers: tuple[str, ...] = ()
     services: tuple[ServiceRun, ...] = ()
+    tenant: str | None = None
+    session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
 
@@ -223,7 +227,8 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
-    `advice`: what was seen that may keep checks from passing.
+    `advice`: what was seen that may keep checks from passing. `protocol`: what the remote was reached over, if that is
+    not the protocol of its URL.
     """
 
     repository: Repository
@@ -236,3 +241,4 @@ class RunSummary(Model):
     uncommitted: UncommittedChanges | None = None
     pull_request: PullRequestCommit | None = None
     advice: tuple[Remark, ...] = ()
+    protocol: str = ""

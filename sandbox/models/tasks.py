@@ -20,7 +20,9 @@ class WorkspaceKind(StrEnum):
 
 
 class Task(Model):
-    """One piece of work on one repository. `profile`: chosen for it; None: that of the repository."""
+    """One piece of work on one repository. `profile`: chosen for it; None: that of the repository. `session`: that of
+    the agent that created it, as in the journal; empty for a person.
+    """
 
     id: TaskId
     repo_id: RepoId
@@ -39,3 +41,4 @@ class Task(Model):
     committed_at: datetime | None = None
     pushed_at: datetime | None = None
     closed_at: datetime | None = None
+    session: str = ""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk
+
+SendingTool = Literal["space_repo_push", "space_repo_open_pr"]
 
 
 class Decision(StrEnum):
@@ -22,10 +26,36 @@ class Decision(StrEnum):
     DENY = "deny"
 
 
+FLAG_GROUPS = {"policy": frozenset({"git-control", "review", "agents", "sandbox"})}
+"""Names that stand for several rules of `paths.toml` in `[when] flags`. `policy`: what decides about git, review, the
+agents of the project's developers, and checks."""
+
+
+class DiffRule(BaseModel):
+    """Decides about tools that send a commit by what the commit changes: a person is asked about a change to a path
+    with one of these flags, any other is allowed.
+
+    `flags`: names of rules of `paths.toml`, or of `FLAG_GROUPS`. `verified`: a person is also asked about a tree that
+    did not pass every check in clean rooms. `tools`: which tools it decides about.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    flags: tuple[str, ...] = Field(min_length=1)
+    verified: bool = True
+    tools: tuple[SendingTool, ...] = ("space_repo_push", "space_repo_open_pr")
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """The names of the rules that `flags` stand for."""
+        return frozenset(name for flag in self.flags for name in FLAG_GROUPS.get(flag, {flag}))
+
+
 class ApprovalPolicy(BaseModel):
     """`tools` takes precedence over `risk`. `expires_s`: lifetime of a request, and of an approval for one call.
 
-    `always_expires_s`: lifetime of an approval for a tool within a task or repository.
+    `always_expires_s`: lifetime of an approval for a tool within a task or repository. `when`: takes precedence over
+    both, except over `deny`; None: no call is decided by its diff.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -34,15 +64,21 @@ class ApprovalPolicy(BaseModel):
     always_expires_s: float = Field(default=604_800.0, gt=0, le=365 * 86_400)
     risk: dict[Risk, Decision] = Field(default_factory=dict)
     tools: dict[str, Decision] = Field(default_factory=dict)
+    when: DiffRule | None = None
 
     def decide(self, tool: str, risk: Risk) -> Decision:
-        """Decide about a call of one tool. Pure."""
-        return self.tools.get(tool, self.risk.get(risk, Decision.DENY))
+        """Decide about a call of one tool, without its diff: `ask` if that decides. Pure."""
+        found = self.tools.get(tool, self.risk.get(risk, Decision.DENY))
+        return Decision.ASK if found is Decision.ALLOW and self.find_diff_rule(tool) else found
+
+    def find_diff_rule(self, tool: str) -> DiffRule | None:
+        """The rule that decides about this tool by what it sends. Pure."""
+        return self.when if self.when is not None and tool in self.when.tools else None
 
     @property
     def version(self) -> str:
         """A hash of the whole policy: an approval under another version is not valid."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(self.model_dump_json(exclude_none=True).encode()).hexdigest()[:16]
 
 
 def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
@@ -56,6 +92,19 @@ def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
         return ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
         raise _unusable(operator_file if operator_file.exists() else shipped, error) from error
+
+
+def require_known_flags(rule: DiffRule, known: Iterable[str], path: Path) -> None:
+    """Raises: `policy_violation` for a flag that no rule has: a path would never get it."""
+    names = {*known, *FLAG_GROUPS}
+    unknown = sorted(set(rule.flags) - names)
+    if unknown:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The approval policy {path} cannot be used",
+            details=f"when.flags: {', '.join(unknown)} is no rule of paths.toml; known: {', '.join(sorted(names))}",
+            hint="docs/agents.md lists its keys.",
+        )
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:

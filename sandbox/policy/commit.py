@@ -148,6 +148,6 @@ def require_sources(added: Iterable[AddedFile], allow: Sequence[str], policy: Co
             ErrorCode.POLICY_VIOLATION,
             f"{len(refused)} new file(s) look like build products; no commit was made",
             details="\n".join(refused[:_NAMED] + more),
-            hint="`sandbox task clean TASK --without PATH` removes one. On the command line --allow PATH commits one, "
-            "--allow . all. A .gitignore applies to tasks with a base commit that contains it.",
+            hint="`sandbox task clean TASK --without PATH` removes one. `allow` (--allow PATH on the command line) "
+            "commits one, with `.` all. A .gitignore applies to tasks with a base commit that contains it.",
         )

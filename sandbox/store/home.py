@@ -376,11 +376,20 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises: `internal` with the name of the file if it is damaged or of another version. The file is not changed.
     """
     try:
-        document = json.loads(path.read_bytes())
-        version = document.pop("schema_version")
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise damaged_file_error(path, str(error)) from error
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """As `read_json`, for content that was read. `path`: of the file, for errors."""
+    try:
+        document = json.loads(content)
+        version = document.pop("schema_version")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise damaged_file_error(path, str(error)) from error
     if version != SCHEMA_VERSION:
         raise damaged_file_error(path, f"schema_version is {version!r}, this program supports {SCHEMA_VERSION}")

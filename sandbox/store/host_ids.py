@@ -1,4 +1,4 @@
-"""The user and group ids that this host has given to somebody: accounts, groups, and ranges of subordinate ids.
+"""The user and group ids that this host has given out: accounts, groups, and ranges of subordinate ids.
 
 Files are read, not the name service: it may answer from a network, and slowly. Ids of a directory service should be
 kept out of the range by configuration.

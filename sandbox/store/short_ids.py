@@ -18,7 +18,7 @@ _MOST_SHOWN = 5
 
 
 def complete_task_id(home: Home, name: str) -> str:
-    """The id of the only task whose id begins so, for `-` of the one that this terminal uses; any other name unchanged.
+    """The id of the only task that begins so, for `-` of the one that this terminal uses; any other name unchanged.
 
     Raises: `invalid_input` when several tasks begin so; `not_found` for `-` when this terminal uses none.
     """
@@ -31,7 +31,7 @@ def complete_task_id(home: Home, name: str) -> str:
 
 
 def complete_run_id(home: Home, name: str) -> str:
-    """The id of the only check run whose id begins so, with `run-`; any other name unchanged.
+    """The id of the only check run that begins so, with `run-`; any other name unchanged.
 
     Raises: `invalid_input` when several runs begin so.
     """

@@ -32,6 +32,10 @@ class ActiveRequest:
         """Whether another process asked this request to stop."""
         return _stop_path(self.path).exists()
 
+    def note_run(self, run_id: str, check_id: CheckId) -> None:
+        """Note the id of the run of a check that begins."""
+        self._append_line(f"{run_id} {check_id}")  # other versions skip it: the second word is no verdict
+
     def note_begin(self, check_id: CheckId) -> None:
         """Note that a check begins, before its guest is created."""
         self._append_line(check_id)
@@ -84,6 +88,11 @@ class ObservedRequest:
         began = [name for name, *verdict in words if not verdict]
         ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
         return [(name, ended.get(name)) for name in began]
+
+    def read_runs(self) -> dict[str, CheckId]:
+        """The checks that began, by the ids of their runs."""
+        words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
+        return {line[0]: line[1] for line in words if len(line) == 2 and line[0].startswith("run-")}
 
     def clean_up(self) -> bool:
         """Remove the stop file, and the request file if its process died. Returns whether it had died."""

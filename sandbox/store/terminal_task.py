@@ -13,8 +13,9 @@ from sandbox.store.home import Home, write_atomically
 NAME = "-"
 
 UNSEEN_LEADER_S = 24 * 60 * 60
-"""How long a task is kept for a session whose leader `/proc` does not show: it ended, belongs to another user where
-`/proc` hides those, or lives outside of our PID namespace (session 0, as in many CI jobs). Its end cannot be seen."""
+"""How long a task is kept for a session with a leader that `/proc` does not show: it ended, belongs to another user
+where `/proc` hides those, or lives outside of our PID namespace (session 0, as in many CI jobs). The end of such a
+session cannot be seen."""
 
 
 def remember_task(home: Home, task_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -24,6 +24,9 @@ from sandbox.suggestions.shell_lines import (
 
 MAX_PACKAGES, MAX_CHECKS, MAX_VARIABLES, MAX_NOTES = 100, 40, 50, 60
 MAX_LINES = 500  # of a script
+MAX_SHOWN_LINES = 60
+"""Maximum lines of scripts of one file that are kept to be shown."""
+
 TIMEOUT_S = 900.0
 """Of a suggested check: a CI gives its jobs hours; the operator's settings can give more."""
 _SHOWN_CHARS = 160
@@ -46,7 +49,9 @@ class JobStep:
 
 @dataclass
 class SuggestionDraft:
-    """What was found in one file so far. `prefix`: what the ids of its checks begin with."""
+    """What was found in one file so far. `prefix`: what the ids of its checks begin with. `lines`: of its scripts, to
+    be shown.
+    """
 
     path: str
     prefix: str
@@ -55,6 +60,7 @@ class SuggestionDraft:
     env: dict[str, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     notes: list[SuggestionNote] = field(default_factory=list)
+    lines: dict[str, None] = field(default_factory=dict)
 
     def note(self, text: str, reason: str) -> None:
         """Record what cannot be used. The last place says that there is more."""
@@ -62,6 +68,13 @@ class SuggestionDraft:
             self.notes.append(SuggestionNote(path=self.path, text=text[:_SHOWN_CHARS], reason=reason))
         elif len(self.notes) == MAX_NOTES - 1:
             self.notes.append(SuggestionNote(path=self.path, text="...", reason="there is more of this kind"))
+
+    def note_guests(self, place: str, image: object, job: Mapping[str, object]) -> None:
+        """Record which image and services a job names."""
+        if isinstance(image, str):
+            self.note(f"{place}: image {image}", "the image is yours to choose")
+        if job.get("services"):
+            self.note(f"{place}: services", "services are declared in a profile")
 
     def add_package(self, name: str) -> None:
         """Add a Debian package, or note why not."""
@@ -104,9 +117,7 @@ class SuggestionDraft:
         if script.count("\n") > MAX_LINES:
             return self.note(step.job, f"its script has more than {MAX_LINES} lines")
         lines = list(join_lines(script))
-        for line in lines:
-            for name in find_installed_packages(line):
-                self.add_package(name)
+        self._read_lines(lines)
         cwd = _parse_directory(step.cwd)
         if cwd is None:
             return self.note(step.cwd, "this is no directory of the repository")
@@ -119,6 +130,13 @@ class SuggestionDraft:
                 break
             self._add_command(line, JobStep(step.job, cwd, step.env))
         return None
+
+    def _read_lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if len(self.lines) < MAX_SHOWN_LINES and line.isprintable():
+                self.lines[line[:_SHOWN_CHARS]] = None
+            for name in find_installed_packages(line):
+                self.add_package(name)
 
     def _add_command(self, line: str, step: JobStep) -> None:
         try:

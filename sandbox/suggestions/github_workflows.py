@@ -31,11 +31,7 @@ def _read_job(draft: SuggestionDraft, name: str, job: Mapping[str, object], env:
     if "uses" in job:
         return draft.note(f"job {name}: {job['uses']}", "a workflow of another file is not read")
     container = job.get("container")
-    image = container.get("image") if isinstance(container, dict) else container
-    if isinstance(image, str):
-        draft.note(f"job {name}: image {image}", "the image is yours to choose")
-    if job.get("services"):
-        draft.note(f"job {name}: services", "services are declared in a profile")
+    draft.note_guests(f"job {name}", container.get("image") if isinstance(container, dict) else container, job)
     step = JobStep(name, _working_directory(job, cwd), {**env, **draft.read_variables(job.get("env"))})
     steps = job.get("steps")
     for each in steps[:_MAX_STEPS] if isinstance(steps, list) else ():

@@ -75,10 +75,7 @@ def _flatten(script: object, depth: int = 0) -> Iterator[object]:
 def _note_image(draft: SuggestionDraft, place: str, document: Mapping[str, object]) -> None:
     image = document.get("image")
     name = image.get("name") if isinstance(image, dict) else image
-    if isinstance(name, str):
-        draft.note(f"{place}: image {name}", "the image is yours to choose")
-    if document.get("services"):
-        draft.note(f"{place}: services", "services are declared in a profile")
+    draft.note_guests(place, name, document)
 
 
 def _read_variables(draft: SuggestionDraft, document: Mapping[str, object]) -> dict[str, str]:

@@ -30,10 +30,11 @@ _READERS: Mapping[str, tuple[str, Callable[[SuggestionDraft, str], None]]] = {
 
 
 class Suggestions(Model):
-    """What the files of one tree suggest, and what they ask for that cannot be used."""
+    """What the files of one tree suggest, and what they ask for that cannot be used. `lines`: of their scripts."""
 
     parts: tuple[SuggestedPart, ...] = ()
     notes: tuple[SuggestionNote, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> Suggestions:
@@ -46,6 +47,7 @@ def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> S
     return Suggestions(
         parts=tuple(part for each in read for part in each.parts),
         notes=tuple(note for each in read for note in each.notes),
+        lines=tuple(dict.fromkeys(line for each in read for line in each.lines)),
     )
 
 
@@ -61,4 +63,4 @@ def _read_file(path: str, content: bytes | None, is_protected: IsProtected) -> S
     except ValueError as error:  # UnicodeDecodeError is one
         draft = SuggestionDraft(path, prefix, is_protected)
         draft.note(path, f"it cannot be read: {error}" if not isinstance(error, UnicodeError) else "it is not UTF-8")
-    return Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes))
+    return Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes), lines=tuple(draft.lines))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
     from sandbox.config import Settings
     from sandbox.models import (
+        ApplyResult,
         Approval,
         AttackReport,
         AuditRecord,
@@ -36,14 +37,17 @@ if TYPE_CHECKING:
         BackgroundRun,
         Caller,
         Check,
+        CheckoutResult,
         CheckRun,
         CleanResult,
         CloneResult,
         CommitResult,
+        ConflictResolution,
         CredentialInfo,
         Diff,
         FetchResult,
         FileContent,
+        GuestTable,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -76,7 +80,9 @@ if TYPE_CHECKING:
         Status,
         StopResult,
         Suggestion,
+        SyncResult,
         Task,
+        TaskEvent,
         Verification,
     )
     from sandbox.policy.approvals import Decision
@@ -326,7 +332,7 @@ class Workbench:
         ) as done:
             if from_snapshot is None:
                 if fetch:
-                    use.updates.fetch_for_task(self._services, repo_id)
+                    use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
                 return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
             if base_branch is not None:
                 raise SandboxError(
@@ -379,6 +385,22 @@ class Workbench:
         """
         return use.read.read_file(self._services, task_id, path, start_line, end_line, max_bytes)
 
+    def read_committed_file(
+        self,
+        repo_id: str,
+        path: str,
+        start_line: int | None = None,
+        end_line: int | None = None,
+        *,
+        ref: str = "HEAD",
+        max_bytes: int = 10 * 1024**2,
+    ) -> FileContent:
+        """As `read_file`, from a fetched commit: no task is needed. `ref`: a branch, tag or commit id.
+
+        Raises: `not_found`; `unsafe_path`; `invalid_input` for the range or ref; `quota_exceeded`.
+        """
+        return use.read.read_committed_file(self._services, repo_id, ref, path, (start_line, end_line), max_bytes)
+
     def search(self, task_id: str, query: SearchQuery) -> SearchResult:
         """Matching lines of the task's files, or paths for a glob alone. Reaching a limit is not an error.
 
@@ -427,6 +449,25 @@ class Workbench:
         arguments = {"path": path, "content": content, "expected_sha256": expected_sha256, "executable": executable}
         with use.journaling.record_operation(self._services, task_id, "write", arguments, names=[path]) as done:
             return done(use.edit.write_file(self._services, task_id, path, content, expected_sha256, executable))
+
+    def delete_file(self, task_id: str, path: str, expected_sha256: str) -> PatchResult:
+        """Delete a file that has this hash.
+
+        Raises: as `write_file`.
+        """
+        arguments = {"path": path, "expected_sha256": expected_sha256}
+        with use.journaling.record_operation(self._services, task_id, "delete", arguments, names=[path]) as done:
+            return done(use.edit.delete_file(self._services, task_id, path, expected_sha256))
+
+    def rename_file(self, task_id: str, path: str, new_path: str, expected_sha256: str) -> PatchResult:
+        """Give a file that has this hash another path, which must be free.
+
+        Raises: as `apply_patch`.
+        """
+        arguments = {"path": path, "new_path": new_path, "expected_sha256": expected_sha256}
+        names = [path, new_path]
+        with use.journaling.record_operation(self._services, task_id, "rename", arguments, names=names) as done:
+            return done(use.edit.move_file(self._services, task_id, path, new_path, expected_sha256))
 
     def base_hash(self, task_id: str, path: str) -> str | None:
         """Hash of a file in the task's last commit, None if the commit does not have it; the worktree is not read.
@@ -631,6 +672,21 @@ class Workbench:
         """
         return use.log_lines.read_lines(self._services, run_id, query)
 
+    def guests(self, before: GuestTable | None = None) -> GuestTable:
+        """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.
+
+        Raises: `engine_unavailable`; `conflict` when a stopped process blocks the run queue.
+        """
+        return use.guest_list.list_guests(self._services, before)
+
+    def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
+        """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
+        the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
+
+        Raises: `not_found`; `conflict` for a closed task.
+        """
+        return use.task_events.follow_task(self._services.home, task_id, poll_s)
+
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
     ) -> CommitResult:
@@ -685,6 +741,67 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:
             return done(
                 use.clean.clean_task(self._services, task_id, without, discard=discard, expected_commit=expected_commit)
+            )
+
+    def sync_task(
+        self,
+        task_id: str,
+        onto: str | None = None,
+        resolutions: Sequence[ConflictResolution] = (),
+        *,
+        fetch: bool = False,
+        expected_tree: str | None = None,
+    ) -> SyncResult:
+        """Merge a newer base into a task. A merge commit goes on top of its own commits; without any, the branch moves
+        and uncommitted changes are merged, after a snapshot. With open conflicts nothing is changed.
+
+        `onto`: a branch, which becomes the task's base branch, or a commit of its base branch, which is the default.
+        `resolutions`: an answer to each conflict of the sync before. `fetch`: first fetch what is new of the remote.
+        `expected_tree`: refuse if the working state is a different tree.
+        Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for an answer to another
+        conflict; `conflict`, also for a file in the way or histories without a common commit; `not_found`;
+        `invalid_input`; `unsafe_path`; with `fetch`, and in a partial clone, as `create_task`.
+        """
+        arguments = {"onto": onto, "resolutions": [answer.model_dump(mode="json") for answer in resolutions]}
+        names = [onto or "", *(answer.path for answer in resolutions)]
+        with use.journaling.record_operation(self._services, task_id, "sync", arguments, names=names) as done:
+            if fetch:
+                self._fetch_for(task_id, f"sandbox task sync {task_id}")
+            return done(use.sync.sync_task(self._services, task_id, onto, resolutions, expected_tree))
+
+    def checkout_task(
+        self, task_id: str, ref: str, *, fetch: bool = False, expected_tree: str | None = None
+    ) -> CheckoutResult:
+        """Move a task without commits of its own to a branch, tag, commit or pull request (`pr/7`) of its repository.
+        Uncommitted changes are saved as a snapshot and applied there.
+
+        Raises: `conflict`, with the paths in `data`, if they do not apply, and for a task with own commits; otherwise
+        as `sync_task`.
+        """
+        with use.journaling.record_operation(self._services, task_id, "checkout", {"ref": ref}, names=[ref]) as done:
+            if fetch:
+                self._fetch_for(task_id, f"sandbox task checkout {task_id} {ref}")
+            return done(use.sync.checkout_task(self._services, task_id, ref, expected_tree))
+
+    def _fetch_for(self, task_id: str, command: str) -> None:
+        repo_id = records.find_task(self._services.home, task_id).repo_id
+        use.updates.fetch_for_task(self._services, repo_id, command)
+
+    def apply_task(
+        self, task_id: str, directory: Path | str, *, uncommitted: bool = False, dry_run: bool = False
+    ) -> ApplyResult:
+        """Write what a task's commits changed since its base into a person's own checkout: all files or none.
+
+        `uncommitted`: apply the working state instead. `dry_run`: only say what would be written. Raises: `conflict`,
+        with the paths in `data`, if the directory differs there from the task's base; `nothing_to_commit`;
+        `invalid_input` for a directory that is no checkout; `unsafe_path`; `not_found`.
+        """
+        arguments = {"directory": str(directory), "uncommitted": uncommitted, "dry_run": dry_run}
+        with use.journaling.record_operation(
+            self._services, task_id, "apply", arguments, names=[str(directory)]
+        ) as done:
+            return done(
+                use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
             )
 
     def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
@@ -763,6 +880,22 @@ class Workbench:
         Raises: `not_found` for the task or repository; `invalid_input` for a URL; `quota_exceeded`.
         """
         return use.requests.build_call(self._services, tool, arguments)
+
+    def needs_no_question(self, call: AgentCall) -> bool:
+        """Whether a person need not be asked about a call: it asks for packages, and their layers are there.
+
+        Raises: `not_found`; `conflict` for a closed task; `policy_violation` if `layers.fetch` is `never`;
+        `invalid_input` for a registry that cannot be used; `engine_unavailable`.
+        """
+        return use.requests.needs_no_question(self._services, call)
+
+    def is_allowed_by_diff(self, call: AgentCall) -> bool:
+        """Whether the rule `[when]` of the approval policy allows a call for what its commit changes. False without the
+        rule, and for other tools. The call must then send exactly the commit `call.state`.
+
+        Raises: `quota_exceeded` for a tree that is too large to read.
+        """
+        return use.requests.is_allowed_by_diff(self._services, call)
 
     def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.
@@ -865,6 +998,14 @@ class Workbench:
                     self._services, task_id, delete=delete_worktree, discard=discard, expected_tree=expected_tree
                 )
             )
+
+    def find_local_branch(self, task_id: str) -> str | None:
+        """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read.
+
+        Raises: `not_found`.
+        """
+        task = records.find_task(self._services.home, task_id, allow_closed=True)
+        return use.lifecycle.find_local_branch(self._services, task)
 
     def set_credential(
         self,

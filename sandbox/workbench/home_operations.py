@@ -152,6 +152,8 @@ def run(
     arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
     if options.include_changes:
         arguments["include_changes"] = True
+    if options.projects is not None:
+        arguments["projects"] = {name: dict(project) for name, project in options.projects.items()}
     with record_home_operation(
         services, "run", arguments, facts={"remote": remote, "ref": clip_text(ref)}
     ) as operation:

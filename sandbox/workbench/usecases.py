@@ -10,11 +10,13 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background
+    from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
+    from sandbox.workbench.checks import task_events as task_events
     from sandbox.workbench.checks import verify as verify
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.repositories import seen_facts as seen_facts
     from sandbox.workbench.repositories import trust as trust
     from sandbox.workbench.repositories import updates as updates
+    from sandbox.workbench.tasks import apply as apply
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
     from sandbox.workbench.tasks import lifecycle as lifecycle
@@ -41,11 +44,22 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.tasks import search as search
     from sandbox.workbench.tasks import snapshots as snapshots
     from sandbox.workbench.tasks import status as status
+    from sandbox.workbench.tasks import sync as sync
 else:
     _ROOMS = {
         "": ("reconciling",),
         "approvals": ("requests",),
-        "checks": ("background", "history", "layer_list", "log_lines", "stop", "task_checks", "verify"),
+        "checks": (
+            "background",
+            "guest_list",
+            "history",
+            "layer_list",
+            "log_lines",
+            "stop",
+            "task_checks",
+            "task_events",
+            "verify",
+        ),
         "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
@@ -60,7 +74,7 @@ else:
             "trust",
             "updates",
         ),
-        "tasks": ("clean", "edit", "lifecycle", "read", "search", "snapshots", "status"),
+        "tasks": ("apply", "clean", "edit", "lifecycle", "read", "search", "snapshots", "status", "sync"),
     }
     _MODULES = {
         name: f"sandbox.workbench.{room}.{name}".replace("..", ".") for room, names in _ROOMS.items() for name in names

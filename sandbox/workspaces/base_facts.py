@@ -12,7 +12,7 @@ from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.process import Git
 from sandbox.models import Model, ObjectId
 from sandbox.policy.paths import path_bytes, show_path
-from sandbox.workspaces.build_files import find_build_files
+from sandbox.workspaces.build_files import FOLDER_LEVELS, find_build_files
 from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
 
 ReadMarker = Callable[[str], bytes | None]
@@ -28,8 +28,8 @@ class BaseFacts(Model):
 
     `ignore`: text of each `.gitignore` by its directory; None if they are too large. `gitlinks`: paths of submodules.
     `markers`: content of the files that profiles look for (bytes as latin-1), None for those that the tree lacks.
-    `below`: the same for folders, only files that they have. `manifests`: build files by name, at the top and one
-    folder below. `lfs`: whether .gitattributes gives files to Git LFS.
+    `below`: the same for folders, only files that they have; looked for `folder_levels` deep. `manifests`: build files
+    by name, at the top and one folder below. `lfs`: whether .gitattributes gives files to Git LFS.
     """
 
     tree: ObjectId
@@ -39,6 +39,7 @@ class BaseFacts(Model):
     below: dict[str, dict[str, str]]
     manifests: tuple[str, ...]
     lfs: bool
+    folder_levels: int
 
     def rules(self, artifacts: Iterable[str]) -> IgnoreRules:
         """The ignore rules of the tree, plus the build output of a profile. Raises: `quota_exceeded`."""
@@ -86,6 +87,7 @@ def gather_facts(
         },
         manifests=find_build_files(show_path(e.path) for e in entries if e.mode not in {SYMLINK, GITLINK}),
         lfs=_uses_lfs(git, entries),
+        folder_levels=FOLDER_LEVELS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of a tree that say how it is built, by name, at its top and one folder below. Pure.
+"""Files of a tree that say how it is built, by name, at its top and in folders. Pure.
 
 For advice and for the detection of projects in folders: a name here promises no profile.
 """
@@ -6,11 +6,14 @@ For advice and for the detection of projects in folders: a name here promises no
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 MAX_MANIFESTS = 40
 MAX_FOLDERS = 32
 """Maximum numbers of build files and of folders with a project that are kept."""
+
+FOLDER_LEVELS = 2
+"""How deep projects are looked for that are not declared: `web/`, and `services/api/`."""
 
 _NAMES = frozenset(
     {
@@ -41,18 +44,30 @@ def find_build_files(paths: Iterable[str]) -> tuple[str, ...]:
 def find_folder_markers(
     paths: Iterable[str], names: Collection[str], declared: Collection[str]
 ) -> Mapping[str, dict[str, str]]:
-    """By folder: the path of each of these names below it. Folders: those at the top that are the repository's own,
-    and the declared ones, at any depth.
+    """By folder: the path of each of these names below it. Folders: at most `MAX_FOLDERS` of the repository's own, at
+    the top or below a folder at the top that has none of the names itself; and the declared ones, at any depth.
     """
-    found: dict[str, dict[str, str]] = {folder: {} for folder in declared}
+    chosen: dict[str, dict[str, str]] = {folder: {} for folder in declared}
+    seen: dict[str, dict[str, str]] = {}
     for path in paths:
-        top, slash, rest = path.partition("/")
-        if slash and rest in names and _is_own(top) and (top in found or len(found) < MAX_FOLDERS + len(declared)):
-            found.setdefault(top, {})[rest] = path
+        for folder, rest in _split_at_folders(path):
+            if rest in names:
+                seen.setdefault(folder, {})[rest] = path
         for folder in declared:
             if path.startswith(f"{folder}/") and (below := path.removeprefix(f"{folder}/")) in names:
-                found[folder][below] = path
-    return found
+                chosen[folder][below] = path
+    own = sorted((f for f in seen if f.rpartition("/")[0] not in seen), key=lambda f: (f.count("/"), f))
+    return {**{folder: seen[folder] for folder in own[:MAX_FOLDERS]}, **chosen}
+
+
+def _split_at_folders(path: str) -> Iterator[tuple[str, str]]:
+    """The path as a folder and the rest, for its first folders, as long as they are the repository's own."""
+    at = -1
+    for _ in range(FOLDER_LEVELS):
+        before, at = at + 1, path.find("/", at + 1)
+        if at < 0 or not _is_own(path[before:at]):
+            return
+        yield path[:at], path[at + 1 :]
 
 
 def _is_build_file(name: str) -> bool:

@@ -176,7 +176,7 @@ class Comparison:
         try:
             if entry.kind is EntryKind.SYMLINK:
                 target, info = self._files.read_link_with_stat(entry.path)
-                may_be = _stays_inside(entry.path, target) or self._is_unchanged_link(entry, target)
+                may_be = stays_inside(entry.path, target) or self._is_unchanged_link(entry, target)
                 return (content_of(target, self._oid_length), SYMLINK, stamp_of(info)) if may_be else None
             with self._files.open_chunks(RepoPath(show_path(entry.path)), CHANGED_BYTES) as (info, chunks):
                 content = self._spool.add(chunks, info.st_size, self._oid_length)
@@ -206,7 +206,7 @@ def _kind(before: TreeEntry | None, mode: str) -> ChangeKind:
     return ChangeKind.MODIFIED if same_type else ChangeKind.TYPE_CHANGED
 
 
-def _stays_inside(path: bytes, target: bytes) -> bool:
+def stays_inside(path: bytes, target: bytes) -> bool:
     """Whether a link's target is in the tree and not in `.git`. Allows `..` only at the front: after a name, which may
     be a link itself, it would lead to another place than the text shows.
     """

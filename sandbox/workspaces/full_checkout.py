@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
@@ -17,6 +18,7 @@ from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
+from sandbox.workspaces.added_trees import list_added_files
 from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
@@ -31,7 +33,7 @@ class PlainLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`."""
-        check_out(site.root, file_specs(git, list_tree(git, tree)), site.owner)
+        check_out(site.root, chain(file_specs(git, list_tree(git, tree)), list_added_files(site.added)), site.owner)
         try:
             write_mask(site.root, site.mask)
             _save_first_index(git, tree, site)
@@ -58,7 +60,7 @@ class PlainLayout:
         gitlinks = base.facts.gitlink_paths()
         familiar = _known_files(index, gitlinks)
         with WorktreeFiles(site.root) as files:
-            prune = _prune(index.folders, base.rules)
+            prune = _prune(index.folders, base.rules, gitlinks if base.has_submodules else ())
             limits = index.add_to(LOOK_LIMITS, folders=len(prune.tracked_folders))
             entries = list(files.walk(prune, limits, familiar))
             head = index.entries(leave_out=familiar.unchanged_folders)
@@ -102,16 +104,21 @@ def _known_files(index: StatIndex, gitlinks: Collection[bytes]) -> KnownFiles:
     return KnownFiles({folder: index.folders[folder].known for folder in folders})
 
 
-def _prune(tracked: Collection[bytes], rules: IgnoreRules) -> _Prune:
-    return _Prune(frozenset(tracked) | parent_folders(tracked), rules)
+def _prune(tracked: Collection[bytes], rules: IgnoreRules, submodules: Collection[bytes]) -> _Prune:
+    return _Prune(frozenset(tracked) | parent_folders(tracked), rules, frozenset(submodules))
 
 
 @dataclass(frozen=True)
 class _Prune:
-    """Tells a walk which directories to skip: ignored ones without tracked files."""
+    """Tells a walk which directories to skip: ignored ones without tracked files, and submodules: no commit of the task
+    can hold their files, and no index says which of them are as they were.
+    """
 
     tracked_folders: frozenset[bytes]
     rules: IgnoreRules
+    submodules: frozenset[bytes]
 
     def __call__(self, path: bytes) -> bool:
+        if path in self.submodules:
+            return True
         return path not in self.tracked_folders and self.rules.is_ignored(show_path(path), directory=True)

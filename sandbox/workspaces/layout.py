@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from sandbox.files.idmap import IdMapping
 from sandbox.git.contents import ContentSpool
 from sandbox.git.process import Git
+from sandbox.workspaces.added_trees import AddedTrees
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.ignore import IgnoreRules
@@ -28,7 +29,8 @@ class WorktreePaths:
 
     `owner`: uid and gid of its files, None for the controller's. `pristine_owner`: the same for the pristine checkouts,
     which all worktrees share. `mask`: content of its `.git` file. `stat_cache`: files of a plain worktree's stat cache,
-    None for one that is compared only once. `new_disk`: what a new overlay gets; None: no disk of its own.
+    None for one that is compared only once. `new_disk`: what a new overlay gets; None: no disk of its own. `added`: the
+    submodules that a new worktree gets.
     """
 
     root: Path
@@ -39,6 +41,7 @@ class WorktreePaths:
     mask: bytes
     stat_cache: StatCacheFiles | None = None
     new_disk: NewDisk | None = None
+    added: AddedTrees = ()
 
     @property
     def upper(self) -> Path:
@@ -60,10 +63,13 @@ class WorktreePaths:
 
 @dataclass(frozen=True)
 class BaseTree:
-    """Facts of the tree that a worktree started from, and the rules for ignored files."""
+    """Facts of the tree that a worktree started from, and the rules for ignored files. `has_submodules`: their files
+    are in the worktree.
+    """
 
     facts: BaseFacts
     rules: IgnoreRules
+    has_submodules: bool = False
 
 
 class Layout(Protocol):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -37,6 +39,7 @@ from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
+from sandbox.workspaces.added_trees import list_added_files, name_checkout
 from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
@@ -51,7 +54,8 @@ from sandbox.workspaces.own_disk import (
 from sandbox.workspaces.pristine import ensure_pristine, file_specs
 
 _log = logging.getLogger(__name__)
-_BASE = "base"
+_BASE, _CHECKOUT = "base", "checkout"
+_WITH_ADDED = re.compile(r"-with-[0-9a-f]{16}")
 
 
 class OverlayLayout:
@@ -61,9 +65,10 @@ class OverlayLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`. The caller holds the lock of the repository's pristine checkouts."""
-        ensure_pristine(git, tree, site.pristines / tree, site.pristine_owner)
+        name = name_checkout(tree, site.added)
+        ensure_pristine(git, tree, site.pristines / name, site.pristine_owner, site.added)
         try:
-            _make_layers(site, tree)
+            _make_layers(site, tree, name)
             self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:
@@ -75,9 +80,11 @@ class OverlayLayout:
         needed again, on a disk of its own. The caller has made that checkout.
         """
         try:
-            _make_layers(site, EMPTY_TREES[len(tree)])
+            _make_layers(site, EMPTY_TREES[len(tree)], EMPTY_TREES[len(tree)])
             site.upper.rmdir()
-            check_out(site.upper, file_specs(git, list_tree(git, tree)), site.owner)
+            check_out(
+                site.upper, chain(file_specs(git, list_tree(git, tree)), list_added_files(site.added)), site.owner
+            )
             self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:
@@ -221,7 +228,8 @@ def _read_tracked_directories(
         upper.hidden |= more.hidden
 
 
-def _make_layers(site: WorktreePaths, below: str) -> None:
+def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:
+    """`below`: id of the tree; `checkout`: name of its pristine checkout, which may hold submodules too."""
     site.layers.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.layers.mkdir(mode=0o700)
     _make_disk(site)
@@ -234,6 +242,8 @@ def _make_layers(site: WorktreePaths, below: str) -> None:
             if site.owner is not None:
                 os.chown(folder, *site.owner)
     write_atomically(site.layers / _BASE, below.encode())
+    if checkout != below:
+        write_atomically(site.layers / _CHECKOUT, checkout.encode())
     site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.root.mkdir(mode=0o755)
     site.root.chmod(0o755)
@@ -260,7 +270,7 @@ def _make_disk(site: WorktreePaths) -> None:
 
 def _layers(site: WorktreePaths) -> OverlayLayers:
     return OverlayLayers(
-        lower=site.pristines / base_of(site.layers),
+        lower=site.pristines / checkout_of(site.layers),
         upper=site.upper,
         work=find_files(site.layers) / "work",
         merged=site.root,
@@ -274,10 +284,28 @@ def base_of(layers: Path) -> str:
     except (OSError, UnicodeDecodeError):
         below = ""
     if not is_object_id(below):
-        raise SandboxError(
-            ErrorCode.INTERNAL,
-            f"The layers of worktree {layers.name} are damaged",
-            details=str(layers / _BASE),
-            hint="Close the task with --delete --discard. Its commits are kept in the cache clone.",
-        )
+        raise _damaged_error(layers, _BASE)
     return below
+
+
+def checkout_of(layers: Path) -> str:
+    """The name of the pristine checkout below an overlay. Raises: as `base_of`."""
+    below = base_of(layers)
+    try:
+        name = (layers / _CHECKOUT).read_text(encoding="ascii")
+    except FileNotFoundError:
+        return below
+    except (OSError, UnicodeDecodeError):
+        name = ""
+    if not name.startswith(below) or not _WITH_ADDED.fullmatch(name.removeprefix(below)):
+        raise _damaged_error(layers, _CHECKOUT)
+    return name
+
+
+def _damaged_error(layers: Path, file: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The layers of worktree {layers.name} are damaged",
+        details=str(layers / file),
+        hint="Close the task with --delete --discard. Its commits are kept in the cache clone.",
+    )

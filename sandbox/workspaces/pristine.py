@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from sandbox.files.checkout import FileSpec, check_out, make_durable, remove_tree
@@ -13,6 +14,7 @@ from sandbox.git.blobs import stream_blobs
 from sandbox.git.entries import GITLINK, TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.workspaces.added_trees import AddedTrees, list_added_files
 
 
 def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
@@ -23,8 +25,15 @@ def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
         yield entry.path, entry.mode, blob.chunks()
 
 
-def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, owner: tuple[int, int] | None) -> Path:
-    """Return the checkout of a tree, or of some of its entries, at `path`; create it if missing.
+def ensure_pristine(
+    git: Git,
+    source: str | Sequence[TreeEntry],
+    path: Path,
+    owner: tuple[int, int] | None,
+    added: AddedTrees = (),
+) -> Path:
+    """Return the checkout of a tree, or of some of its entries, at `path`; create it if missing. `added`: what it also
+    holds, which its name says.
 
     Created in a temporary directory, then renamed. Never mounted writable. Symlinks are written unchanged: read through
     `files/` only. The caller holds its lock. Raises: `quota_exceeded`, `unsafe_repository`.
@@ -36,7 +45,7 @@ def ensure_pristine(git: Git, source: str | Sequence[TreeEntry], path: Path, own
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        check_out(beside, file_specs(git, entries), owner)
+        check_out(beside, chain(file_specs(git, entries), list_added_files(added)), owner)
         make_durable(beside)  # else a power failure could leave empty files in the base
         beside.rename(path)
     finally:

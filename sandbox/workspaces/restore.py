@@ -30,7 +30,7 @@ Owner = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class _PathState:
+class PathState:
     """One path: its git mode and object id, both empty for no file. `link`: the target of a symlink."""
 
     mode: str = ""
@@ -39,10 +39,10 @@ class _PathState:
 
 
 @dataclass(frozen=True)
-class _RestoreStep:
+class RestoreStep:
     path: RepoPath
-    before: _PathState
-    after: _PathState
+    before: PathState
+    after: PathState
 
 
 def restore_tree(
@@ -57,33 +57,33 @@ def restore_tree(
     links = {path for path in left_out if _is_link(files, RepoPath(path))}
     steps = plan_steps(diff_trees(git, before, after))
     steps += _steps_under_links(git, after, links - {step.path for step in steps})
-    done: list[_RestoreStep] = []
+    done: list[RestoreStep] = []
     try:
         blobs = stream_blobs(git, [s.after.oid for s in steps if s.after.oid])
         for step in steps:
             done += _clear_links(files, step)
             current = _require_expected(files, step, links)
-            done.append(_RestoreStep(step.path, current, step.after))
-            _write_state(files, step.path, step.after, next(blobs) if step.after.oid else None, owner)
+            done.append(RestoreStep(step.path, current, step.after))
+            write_state(files, step.path, step.after, next(blobs) if step.after.oid else None, owner)
     except BaseException:
-        _revert(git, files, done, owner)
+        revert_steps(git, files, done, owner)
         raise
     return len(steps)
 
 
-def plan_steps(changes: Sequence[RawChange]) -> list[_RestoreStep]:
+def plan_steps(changes: Sequence[RawChange]) -> list[RestoreStep]:
     """Plan the steps, removals first: a directory may replace a file, or the reverse. Submodules have no files on disk,
     but a file may be added or removed in their place. Pure.
 
     Raises: `unsafe_path` for a name that may not exist on disk.
     """
     sides = [(c.path, _side(c.old_mode, c.old_oid), _side(c.new_mode, c.new_oid)) for c in changes]
-    steps = [_RestoreStep(_require_safe_path(path), before, after) for path, before, after in sides if before != after]
+    steps = [RestoreStep(_require_safe_path(path), before, after) for path, before, after in sides if before != after]
     return sorted(steps, key=lambda step: bool(step.after.oid))
 
 
-def _side(mode: str, oid: str | None) -> _PathState:
-    return _PathState() if oid is None or mode == GITLINK else _PathState(mode, oid)
+def _side(mode: str, oid: str | None) -> PathState:
+    return PathState() if oid is None or mode == GITLINK else PathState(mode, oid)
 
 
 def _require_safe_path(raw: bytes) -> RepoPath:
@@ -93,7 +93,7 @@ def _require_safe_path(raw: bytes) -> RepoPath:
     return RepoPath(show_path(raw))
 
 
-def _clear_links(files: WorktreeFiles, step: _RestoreStep) -> Iterator[_RestoreStep]:
+def _clear_links(files: WorktreeFiles, step: RestoreStep) -> Iterator[RestoreStep]:
     """Remove symlinks where a new path needs directories. They were left out of `before`, or they would be in it."""
     if step.before.oid or not step.after.oid:
         return
@@ -102,9 +102,9 @@ def _clear_links(files: WorktreeFiles, step: _RestoreStep) -> Iterator[_RestoreS
         folder = RepoPath("/".join(parents[:depth]))
         kind = files.kind(folder)
         if kind is EntryKind.SYMLINK:
-            current = _read_current(files, folder, step)
+            current = read_current(files, folder, step)
             files.remove(folder, link=True)
-            yield _RestoreStep(folder, current, _PathState())
+            yield RestoreStep(folder, current, PathState())
         elif kind is None:
             return
 
@@ -116,16 +116,14 @@ def _is_link(files: WorktreeFiles, path: RepoPath) -> bool:
         return False
 
 
-def _steps_under_links(git: Git, after: str, links: Iterable[str]) -> list[_RestoreStep]:
+def _steps_under_links(git: Git, after: str, links: Iterable[str]) -> list[RestoreStep]:
     """Steps for files that were replaced by a symlink that cannot be in a tree: the trees do not show this change."""
     leaves = find_files(git, after, map(path_bytes, links))
-    return [
-        _RestoreStep(RepoPath(show_path(path)), _PathState(), _PathState(e.mode, e.oid)) for path, e in leaves.items()
-    ]
+    return [RestoreStep(RepoPath(show_path(path)), PathState(), PathState(e.mode, e.oid)) for path, e in leaves.items()]
 
 
-def _require_expected(files: WorktreeFiles, step: _RestoreStep, links: Set[str]) -> _PathState:
-    current = _read_current(files, step.path, step)
+def _require_expected(files: WorktreeFiles, step: RestoreStep, links: Set[str]) -> PathState:
+    current = read_current(files, step.path, step)
     same = (current.mode, current.oid) == (step.before.mode, step.before.oid)
     already = (current.mode, current.oid) == (step.after.mode, step.after.oid)
     left_out = current.link is not None and (not step.before.oid or step.path in links)
@@ -139,18 +137,21 @@ def _require_expected(files: WorktreeFiles, step: _RestoreStep, links: Set[str])
     return current
 
 
-def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _PathState:
+def read_current(files: WorktreeFiles, path: RepoPath, step: RestoreStep) -> PathState:
+    """What a path is now. `step`: the step that is about to change it. Raises: `unsafe_path` for a directory, a special
+    file, or a link on the way.
+    """
     kind = files.kind(path)
     length = len(step.before.oid or step.after.oid)
     if kind is None:
-        return _PathState()
+        return PathState()
     if kind is EntryKind.SYMLINK:
         target = files.read_link(path_bytes(path))
-        return _PathState(SYMLINK, blob_id(target, length), target)
+        return PathState(SYMLINK, blob_id(target, length), target)
     if kind is EntryKind.FILE:
         with files.open_chunks(path, FILE_BYTES) as (info, chunks):
             oid = hash_chunks(chunks, info.st_size, length)
-        return _PathState(EXECUTABLE if info.st_mode & stat.S_IXUSR else REGULAR, oid or _CHANGES)
+        return PathState(EXECUTABLE if info.st_mode & stat.S_IXUSR else REGULAR, oid or _CHANGES)
     raise SandboxError(
         ErrorCode.UNSAFE_PATH,
         f"{path} cannot be replaced: it is a directory or a special file",
@@ -158,8 +159,8 @@ def _read_current(files: WorktreeFiles, path: RepoPath, step: _RestoreStep) -> _
     )
 
 
-def _write_state(
-    files: WorktreeFiles, path: RepoPath, state: _PathState, content: BlobReader | bytes | None, owner: Owner
+def write_state(
+    files: WorktreeFiles, path: RepoPath, state: PathState, content: BlobReader | bytes | None, owner: Owner
 ) -> None:
     """`content`: of the state; bytes for the target of a link."""
     if content is None:
@@ -179,17 +180,17 @@ def _read_target(blob: BlobReader) -> bytes:
     return blob.read()
 
 
-def _revert(git: Git, files: WorktreeFiles, done: Sequence[_RestoreStep], owner: Owner) -> None:
+def revert_steps(git: Git, files: WorktreeFiles, done: Sequence[RestoreStep], owner: Owner) -> None:
     """Revert steps. Paths that fail (e.g. a full disk) are skipped: a snapshot still has their content."""
     blobs = _read_until_error(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
         content = next(blobs, None) if _is_stored(step) else step.before.link
         if content is not None or not step.before.oid:
             with suppress(SandboxError):
-                _write_state(files, step.path, step.before, content, owner)
+                write_state(files, step.path, step.before, content, owner)
 
 
-def _is_stored(step: _RestoreStep) -> bool:
+def _is_stored(step: RestoreStep) -> bool:
     """Whether the old content is in git."""
     return bool(step.before.oid) and step.before.link is None
 

@@ -303,7 +303,7 @@ def test_f16_prompt_cannot_shape_the_branch(arena: Arena) -> None:
         "@{0}",
     ):
         task = arena.workbench.create_task(arena.repo_id, prompt)
-        assert task.branch.startswith(f"space-agent/{task.id}-")
+        assert task.branch.startswith(f"space-agent/{task.id[5:13]}-")
         assert not set(task.branch) - set("abcdefghijklmnopqrstuvwxyz0123456789-/")
         assert len(task.branch) < 120
 

@@ -19,6 +19,7 @@ from sandbox.forges.body import (
     TITLE_CHARS,
     BodyFacts,
     Provenance,
+    RoomProvenance,
     compose,
     compose_title,
     replace_generated,
@@ -131,7 +132,9 @@ def facts(text: str = "words", *, given: str | None = None, trusted: bool = Fals
         risks=((text, ("ci",)),) * times,
         profile=text,
         provenance=Provenance(
-            image=text, image_digest=text, wheelhouse=text, runtime=text, version="1", command=("run", text)
+            rooms=(RoomProvenance(project=text, image=text, image_digest=text, wheelhouse=text, runtime=text),),
+            version="1",
+            command=("run", text),
         ),
     )
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from devtools.delta_bombs import DeltaBomb, make_delta_bomb
 from sandbox.errors import ErrorCode
 from sandbox.files.names import WalkLimits
 from sandbox.git import blobs, process, transport
 from sandbox.git.diff import compare_trees
 from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
+from sandbox.git.push import send
+from sandbox.git.transport import RemoteAccess
+from sandbox.remotes import parse_remote
 from sandbox.workspaces import changes, full_checkout, overlay_layout
 from tests.attack.arena import Arena, refused
 
@@ -27,64 +28,9 @@ SIZE = 32 * MIB
 LIMIT = 50 * MIB  # enough for one object of SIZE, not for two
 
 
-class DeltaBomb:
-    """A pack of 33 KB: one blob of SIZE zero bytes, and blobs that differ from it in the last bytes."""
-
-    def __init__(self, git_dir: Path, count: int) -> None:
-        zeros = bytes(SIZE)
-        endings = [b"", *(b"x%d" % i for i in range(count))]
-        self.oids = [hash_object(b"blob", zeros + ending) for ending in endings]
-        packed = [entry_header(3, SIZE) + zlib.compress(zeros)]
-        for ending in endings[1:]:
-            delta = delta_on_zeros(ending)
-            packed.append(entry_header(7, len(delta)) + bytes.fromhex(self.oids[0]) + zlib.compress(delta))
-        leaves = b"".join(b"100644 f%03d\0%s" % (i, bytes.fromhex(oid)) for i, oid in enumerate(self.oids))
-        self.tree = hash_object(b"tree", leaves)
-        packed.append(entry_header(2, len(leaves)) + zlib.compress(leaves))
-        body = b"PACK" + struct.pack(">II", 2, len(packed)) + b"".join(packed)
-        self.pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
-        subprocess.run(["git", "init", "-q", "--bare", git_dir], check=True)
-        subprocess.run(["git", f"--git-dir={git_dir}", "index-pack", "--stdin"], input=self.pack, check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
-        self.git_dir = git_dir
-
-    def publish(self) -> None:
-        """Make a commit of it the branch `main`, so that it can be fetched."""
-        git = ["git", f"--git-dir={self.git_dir}", "-c", "user.name=a", "-c", "user.email=a@b.c"]
-        commit = subprocess.run([*git, "commit-tree", self.tree, "-m", "x"], check=True, capture_output=True)
-        subprocess.run([*git, "update-ref", "refs/heads/main", commit.stdout.decode().strip()], check=True)
-        subprocess.run([*git, "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
-
-
-def hash_object(kind: bytes, content: bytes) -> str:
-    return hashlib.sha1(b"%s %d\0" % (kind, len(content)) + content, usedforsecurity=False).hexdigest()
-
-
-def entry_header(kind: int, size: int) -> bytes:
-    """gitformat-pack(5): three bits of type, then the size, seven bits to a byte."""
-    first, size = (kind << 4) | (size & 15), size >> 4
-    return bytes([first | 0x80]) + varint(size) if size else bytes([first])
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def delta_on_zeros(ending: bytes) -> bytes:
-    """Copy the whole base, then add the ending."""
-    copies, step = b"", 0xFFFFFF
-    for start in range(0, SIZE, step):
-        copies += b"\xff" + struct.pack("<I", start) + struct.pack("<I", min(step, SIZE - start))[:3]
-    return varint(SIZE) + varint(SIZE + len(ending)) + copies + bytes([len(ending)]) + ending
-
-
 @pytest.fixture
 def bomb(tmp_path: Path) -> DeltaBomb:
-    return DeltaBomb(tmp_path / "bomb.git", 2)
+    return make_delta_bomb(tmp_path / "bomb.git", SIZE, [b"x0", b"x1"])
 
 
 PEAK = """
@@ -132,6 +78,9 @@ from sandbox.git.entries import TreeChange, TreeEntry
 from sandbox.git.gitpython import GitPython
 from sandbox.git.objects import build_tree
 from sandbox.git.process import Git
+from sandbox.git.push import send
+from sandbox.git.transport import RemoteAccess
+from sandbox.remotes import parse_remote
 from sandbox.workspaces.pristine import file_specs
 """
 OUR_CHECKOUT = f"""{BEFORE_READING}
@@ -199,7 +148,6 @@ def test_s09_a_remote_cannot_make_a_fetch_use_more_memory_than_its_limit(
     bomb: DeltaBomb, make_arena: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Control: plain `git fetch` takes twice the object's size; and so may we, once the limit allows it."""
-    bomb.publish()
     assert peak_mib(PLAIN_FETCH, str(bomb.git_dir), str(tmp_path / "plain")) > 2 * SIZE / MIB, "void"
     monkeypatch.setattr(transport, "FIRST_MEMORY_BYTES", LIMIT - MIB)
     strict = make_arena(settings={"remotes": {"max_fetch_memory_bytes": LIMIT}})
@@ -209,6 +157,32 @@ def test_s09_a_remote_cannot_make_a_fetch_use_more_memory_than_its_limit(
     assert not list(strict.home.rglob("tmp_pack_*"))
     spacious = make_arena()
     assert spacious.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main", "void: repeated with more"
+
+
+PLAIN_PUSH = """
+import subprocess, sys
+subprocess.run(["git", "init", "-q", "--bare", sys.argv[2]], check=True)
+subprocess.run(["git", "--git-dir", sys.argv[1], "push", "-q", "file://" + sys.argv[2], "main"], check=True)
+"""
+
+
+@pytest.mark.one_git
+def test_s09_a_push_uses_no_more_memory_than_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Control: plain `git push` takes twice the object's size; and so may we, once the limit allows it."""
+    bomb = make_delta_bomb(tmp_path / "bomb.git", SIZE, [b"x0", b"x1"], has_base=False)
+    assert peak_mib(PLAIN_PUSH, str(bomb.git_dir), str(tmp_path / "plain")) > 2 * SIZE / MIB, "void"
+    remote = tmp_path / "remote.git"
+    subprocess.run(["git", "init", "-q", "--bare", remote], check=True)
+    access = RemoteAccess(parse_remote(str(remote), allow_file=True), None, tmp_path / "known_hosts", {})
+    git = Git(bomb.git_dir)
+    commit = git.run("rev-parse", "main").decode().strip()
+    with monkeypatch.context() as strict:
+        strict.setattr(send, "MEMORY_BYTES", LIMIT)
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            send.push(git, access, commit, "bomb", None)
+    assert list((remote / "refs" / "heads").iterdir()) == []
+    send.push(git, access, commit, "bomb", None)
+    assert (remote / "refs" / "heads" / "bomb").read_text() == f"{commit}\n", "void: refused with enough memory"
 
 
 NEW_NAMES = 300

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devtools.coderegistries import CodeRegistry, make_module, serve_code
-from devtools.guests import remove_guests_of
-from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, RunSummary, Verdict
-from sandbox.workbench import Watch, Workbench
-from tests.unit.conftest import initialised
+from sandbox.models import Verdict
+from tests.attack.layer_bench import LayerBench, open_bench
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -37,45 +34,19 @@ limits = {{ memory_bytes = 1073741824, cpus = 2.0, pids = 256 }}
 SOURCE = 'source = "registry+https://github.com/rust-lang/crates.io-index"\n'
 
 
-class Bench:
-    """A home with profiles that have layers, and a registry that is their only one."""
-
-    def __init__(self, root: Path, registry: CodeRegistry) -> None:
-        self.root, self.home, self.registry = root, root / "home", registry
-        self.lines: list[str] = []
-        (self.home / "profiles").mkdir(parents=True)
-        for ecosystem, manifest, tool in (("rust", "Cargo.toml", "cargo"), ("go", "go.mod", "go")):
-            text = PROFILE.format(ecosystem=ecosystem, manifest=manifest, tool=tool)
-            (self.home / f"profiles/{ecosystem}-layers.toml").write_text(text)
-
-    def run(self, files: Mapping[str, str], name: str) -> RunSummary:
-        repository = initialised(self.root / name)
-        for path, text in files.items():
-            repository.write(path, text.encode())
-        repository.commit()
-        registries = {"rust": [self.registry.crates_url], "go": [self.registry.modules_url]}
-        with Workbench(
-            self.home, settings={"registries": registries}, allow_file=True, actor=Actor.PYTHON
-        ) as workbench:
-            try:
-                return workbench.run(str(self.root / name), watch=Watch(building=self.lines.append))
-            except SandboxError as error:
-                if error.code is ErrorCode.IMAGE_MISSING:
-                    unavailable(f"{error.brief}: {error.hint}")
-                raise
-
-    @property
-    def trees(self) -> list[Path]:
-        return [path for path in (self.home / "repositories/dependencies/trees").glob("*") if path.is_dir()]
+Bench = LayerBench[CodeRegistry]
+PROFILES = {
+    f"{ecosystem}-layers": PROFILE.format(ecosystem=ecosystem, manifest=manifest, tool=tool)
+    for ecosystem, manifest, tool in (("rust", "Cargo.toml", "cargo"), ("go", "go.mod", "go"))
+}
 
 
 @pytest.fixture
 def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
     with serve_code() as registry:
-        made = Bench(tmp_path, registry)
-        yield made
-        remove_guests_of(made.home)
-        assert list((made.home / "repositories/rooms").iterdir()) == []
+        urls = {"rust": [registry.crates_url], "go": [registry.modules_url]}
+        with open_bench(tmp_path, registry, urls, PROFILES) as made:
+            yield made
 
 
 def test_s19_a_build_script_of_a_crate_has_no_network_and_only_locked_crates_are_used(bench: Bench) -> None:

@@ -9,82 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from devtools.guests import remove_guests_of
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
+from sandbox.attack.suites.package_fetches import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, RunSummary, Verdict
-from sandbox.workbench import Watch, Workbench
-from tests.unit.conftest import initialised, refused
+from sandbox.models import Actor, Permission, Verdict
+from sandbox.workbench import Workbench
+from tests.attack.layer_bench import LayerBench, open_bench
+from tests.unit.conftest import refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
-PROFILE = """
-label = "layers"
-image = "python"
-priority = 99
-[[detect.any]]
-file = "pyproject.toml"
-[[layer]]
-ecosystem = "python"
-[[check]]
-id = "use"
-label = "Use the package"
-argv = ["python", "use.py"]
-limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
-"""
-PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
-
-REACH = """
-import os, socket
-def reach(places):
-    found = []
-    for place in places:
-        try:
-            kind = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
-            with socket.socket(kind) as s:
-                s.settimeout(2)
-                s.connect(place)
-            found.append("reached")
-        except OSError:
-            pass
-    return found
-"""
-
-
-class Bench:
-    """A home with a profile that has a layer, and an index that is its only registry."""
-
-    def __init__(self, root: Path, index: PackageIndex) -> None:
-        self.root, self.home, self.index = root, root / "home", index
-        (self.home / "profiles").mkdir(parents=True)
-        (self.home / "profiles/layers.toml").write_text(PROFILE)
-
-    def run(self, files: dict[str, str], name: str = "project", actor: Actor = Actor.PYTHON) -> RunSummary:
-        repository = initialised(self.root / name)
-        for path, text in files.items():
-            repository.write(path, text.encode())
-        repository.commit()
-        settings = {"registries": {"python": [self.index.url]}}
-        with Workbench(self.home, settings=settings, allow_file=True, actor=actor) as workbench:
-            return workbench.run(str(self.root / name), watch=Watch(building=print))
-
-    @property
-    def trees(self) -> list[Path]:
-        return [path for path in (self.home / "repositories/dependencies/trees").glob("*") if path.is_dir()]
-
-    @property
-    def rooms(self) -> list[Path]:
-        return list((self.home / "repositories/rooms").iterdir())
+Bench = LayerBench[PackageIndex]
 
 
 @pytest.fixture
 def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
-    with serve_packages() as index:
-        made = Bench(tmp_path, index)
+    with serve_packages() as index, open_bench(tmp_path, index, {"python": [index.url]}, {"layers": PROFILE}) as made:
         yield made
-        remove_guests_of(made.home)
-        assert made.rooms == []
 
 
 def test_s19_the_build_of_a_source_distribution_has_no_network_and_writes_only_its_layer(bench: Bench) -> None:
@@ -95,7 +37,7 @@ def test_s19_the_build_of_a_source_distribution_has_no_network_and_writes_only_i
 import os, socket, urllib.request
 def reach():
     found = []
-    urls = ["http://localhost:{bench.index.port}/stolen/"]
+    urls = ["http://localhost:{bench.registry.port}/stolen/"]
     for opener in (urllib.request.build_opener(), urllib.request.build_opener(
             urllib.request.ProxyHandler({{"http": "http://127.0.0.1:3128"}}))):
         try:
@@ -110,8 +52,8 @@ def reach():
     control = f"import urllib.error\n{steal}\nprint(reach())"
     done = subprocess.run([sys.executable, "-c", control], capture_output=True, text=True, check=True)
     assert "reached" in done.stdout, "void"
-    assert [path for path in bench.index.asked if "stolen" in path], "void"
-    bench.index.asked.clear()
+    assert [path for path in bench.registry.asked if "stolen" in path], "void"
+    bench.registry.asked.clear()
 
     backend = f"""import urllib.error, zipfile
 {steal}
@@ -131,12 +73,12 @@ def build_wheel(folder, config=None, metadata=None):
         wheel.writestr("evil-1.dist-info/RECORD", "evil.py,,\\n")
     return name
 """
-    bench.index.add_source("evil", "1", {"backend.py": backend}, ("broken",))
-    bench.index.add_source("broken", "1", {"backend.py": "raise SystemExit(1)"})
+    bench.registry.add_source("evil", "1", {"backend.py": backend}, ("broken",))
+    bench.registry.add_source("broken", "1", {"backend.py": "raise SystemExit(1)"})
     use = "import evil\nassert evil.proof == ([], []), evil.proof\n"
     summary = bench.run({"pyproject.toml": PROJECT, "use.py": use})
     assert summary.verified, summary.runs[0].stderr_tail
-    assert [path for path in bench.index.asked if "stolen" in path] == []
+    assert [path for path in bench.registry.asked if "stolen" in path] == []
     (key,) = summary.runs[0].layers
     with Workbench(bench.home) as workbench:
         layer = workbench.layer(key).layer
@@ -145,18 +87,18 @@ def build_wheel(folder, config=None, metadata=None):
 
 def test_s19_a_build_that_is_asked_for_requirements_has_no_network_and_answers_with_data(bench: Bench) -> None:
     """Controls: the requirement that it computes is in the layer; the same code on the host reaches the index."""
-    reach = f"{REACH}\nfound = reach([('127.0.0.1', {bench.index.port}), ('127.0.0.1', 3128), '/sandbox-egress'])\n"
+    reach = f"{REACH}\nfound = reach([('127.0.0.1', {bench.registry.port}), ('127.0.0.1', 3128), '/sandbox-egress'])\n"
     done = subprocess.run([sys.executable, "-c", f"{reach}print(found)"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['reached']", "void"
-    bench.index.add("evil", "1", {"evil.py": ""})
-    bench.index.add("reached", "1", {"reached.py": ""})
+    bench.registry.add("evil", "1", {"evil.py": ""})
+    bench.registry.add("reached", "1", {"reached.py": ""})
     back_end = f"""
 import os, pathlib
 {reach}
 def prepare_metadata_for_build_wheel(folder, config=None):
     info = pathlib.Path(folder, "p-1.dist-info")
     info.mkdir()
-    texts = ["evil", "x @ http://localhost:{bench.index.port}/files/x.whl", "--index-url=http://elsewhere", *found]
+    texts = ["evil", "x @ http://localhost:{bench.registry.port}/files/x.whl", "--index-url=http://elsewhere", *found]
     lines = ["Metadata-Version: 2.1", "Name: p", *("Requires-Dist: " + text for text in texts)]
     (info / "METADATA").write_text("\\n".join([*lines, "", "Requires-Dist: reached"]))
     return info.name
@@ -173,7 +115,7 @@ def prepare_metadata_for_build_wheel(folder, config=None):
 
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
     """Control: with the archive's own hash the layer is built."""
-    digest = bench.index.add("evil", "1", {"evil.py": ""})
+    digest = bench.registry.add("evil", "1", {"evil.py": ""})
     lock = '[[package]]\nname = "evil"\nversion = "1"\nsource = {registry = "https://elsewhere.invalid"}\n'
     files = {"pyproject.toml": PROJECT, "use.py": "import evil\n"}
 
@@ -197,14 +139,14 @@ def test_s19_a_file_of_an_archive_that_leaves_its_folder_is_not_installed(bench:
     (folder / outside).write_text("x")
     assert (tmp_path / "careless/escaped").exists(), "void"
     (tmp_path / "careless/escaped").unlink()
-    bench.index.add("evil", "1", {"evil.py": "", outside: "x"})
+    bench.registry.add("evil", "1", {"evil.py": "", outside: "x"})
     assert bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"}).verified
     assert [str(path) for path in tmp_path.rglob("escaped")] == []
 
 
 def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
     """Control: the fetch of the same archive succeeds, so it is the install that fails."""
-    bench.index.add("evil", "1", {"evil": "a file", "evil/__init__.py": "within that file"})
+    bench.registry.add("evil", "1", {"evil": "a file", "evil/__init__.py": "within that file"})
     with pytest.raises(SandboxError) as raised:
         bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"})
     assert raised.value.code is ErrorCode.INTERNAL, "void: " + raised.value.brief
@@ -213,31 +155,38 @@ def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
 
 def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Bench) -> None:
     """Control: its check without that finds no package, and nothing is fetched."""
-    bench.index.add("evil", "1", {"evil.py": ""})
-    repository = initialised(bench.root / "asked")
-    repository.write(
-        "pyproject.toml", PROJECT.replace('"evil"', '"evil", "x @ https://elsewhere.invalid/x.whl"').encode()
-    )
-    repository.write("use.py", b"import evil\n")
-    repository.commit()
-    settings = {"registries": {"python": [bench.index.url]}}
-    with Workbench(bench.home, settings=settings, allow_file=True, actor=Actor.AGENT) as workbench:
-        task = workbench.create_task(workbench.clone(str(repository.root)).repository.id)
+    bench.registry.add("evil", "1", {"evil.py": ""})
+    refused_url = PROJECT.replace('"evil"', '"evil", "x @ https://elsewhere.invalid/x.whl"')
+    url = str(bench.commit({"pyproject.toml": refused_url, "use.py": "import evil\n"}, "asked"))
+    with bench.open(Actor.AGENT) as workbench:
+        task = workbench.create_task(workbench.clone(url).repository.id)
         without = workbench.run_checks(task.id, ["use"])[0]
-        assert (without.verdict, without.layers, bench.index.asked) == (Verdict.FAILED, (), [])
+        assert (without.verdict, without.layers, bench.registry.asked) == (Verdict.FAILED, (), [])
+        assert without.cause is not None
+        assert "no module 'evil': the packages that the project asks for were not fetched" in without.cause.sentence
 
         call = workbench.approval_call("space_repo_prepare", {"task_id": task.id})
         question = "\n".join(workbench.request_approval(call).question)
-        assert f":{bench.index.port}\nasked for by manifests: 1" in question
+        assert f":{bench.registry.port}\nasked for by manifests: 1" in question
         assert "\n  evil\n" in question
         assert "not used: x @ https://elsewhere.invalid/x.whl (url)" in question
         assert call.state == task.head_commit
+        assert not workbench.needs_no_question(call)
         with refused(ErrorCode.CONFLICT):
             workbench.build_layers(task.id, expected_commit="0" * 40)
 
         prepared = workbench.build_layers(task.id, expected_commit=task.head_commit)
         assert [layer.packages for layer in prepared.layers] == [1]
         assert workbench.run_checks(task.id, ["use"])[0].verdict is Verdict.PASSED
+
+        asked, unasked = len(bench.registry.asked), workbench.acting(None, Permission(how="known"))
+        assert workbench.needs_no_question(call), "a known layer"
+        assert [one.key for one in unasked.build_layers(task.id).layers] == [prepared.layers[0].key]
+        workbench.remove_layer(prepared.layers[0].key)
+        with refused(ErrorCode.APPROVAL_REQUIRED):
+            unasked.build_layers(task.id)
+        assert not workbench.needs_no_question(call)
+        assert len(bench.registry.asked) == asked
         workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
@@ -246,23 +195,23 @@ def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -
 
     An agent's run uses what is there, and fetches no packages. Control: a person's run of the same project does.
     """
-    bench.index.add("evil", "1", {"evil.py": "value = 1\n"})
+    bench.registry.add("evil", "1", {"evil.py": "value = 1\n"})
     files = {"pyproject.toml": PROJECT, "use.py": "import evil\nassert evil.value == 1\n"}
     first = bench.run(files, "one")
-    asked = len(bench.index.asked)
+    asked = len(bench.registry.asked)
     second = bench.run(files | {"more": "x"}, "two")
     assert first.verified
     assert second.verified
     assert first.runs[0].layers == second.runs[0].layers
-    assert len(bench.index.asked) == asked, "a known layer asks no registry"
+    assert len(bench.registry.asked) == asked, "a known layer asks no registry"
 
-    bench.index.add("evil", "1", {"evil.py": "value = 2\n"})
+    bench.registry.add("evil", "1", {"evil.py": "value = 2\n"})
     other = files | {"pyproject.toml": PROJECT.replace('"evil"', '"evil>=1"')}
     by_agent = bench.run(
         other | {"use.py": "try:\n    import evil\nexcept ImportError:\n    pass\n"}, "agent", Actor.AGENT
     )
     assert by_agent.runs[0].layers == ()
-    assert len(bench.index.asked) == asked
+    assert len(bench.registry.asked) == asked
     poisoned = bench.run(other, "three")
     assert poisoned.runs[0].layers not in ((), first.runs[0].layers)
     assert poisoned.runs[0].verdict is Verdict.FAILED

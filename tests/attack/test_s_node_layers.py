@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tarfile
@@ -14,19 +13,16 @@ from typing import Any
 
 import pytest
 
-from devtools.guests import remove_guests_of
 from devtools.npmregistry import NpmRegistry, serve_npm_packages
-from devtools.requirement import unavailable
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.dependencies.node_steps import plan_layer
 from sandbox.dependencies.node_values import require_name, require_range, split_alias
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import RunSummary, Verdict
+from sandbox.models import Verdict
 from sandbox.models.dependencies import RefusalReason
-from sandbox.workbench import Watch, Workbench
-from tests.unit.conftest import initialised
+from tests.attack.layer_bench import LayerBench, open_bench
 
 pytestmark = [pytest.mark.must]
 
@@ -181,40 +177,16 @@ limits = { memory_bytes = 268435456, cpus = 1.0, pids = 64 }
 """
 
 
-class NodeBench:
-    """A home with a profile that has a layer, and a registry that is its only one."""
-
-    def __init__(self, root: Path, registry: NpmRegistry) -> None:
-        self.root, self.home, self.registry = root, root / "home", registry
-        (self.home / "profiles").mkdir(parents=True)
-        (self.home / "profiles/layers.toml").write_text(PROFILE)
-
-    def run(self, files: dict[str, Any], name: str = "project") -> RunSummary:
-        repository = initialised(self.root / name)
-        for path, content in files.items():
-            repository.write(path, (content if isinstance(content, str) else json.dumps(content)).encode())
-        repository.commit()
-        settings = {"registries": {"node": [self.registry.url]}}
-        with Workbench(self.home, settings=settings, allow_file=True, environ=os.environ) as workbench:
-            try:
-                return workbench.run(str(self.root / name), watch=Watch(building=print))
-            except SandboxError as error:
-                if error.code is ErrorCode.IMAGE_MISSING:
-                    unavailable(f"{error.brief}: {error.hint}")
-                raise
-
-    @property
-    def trees(self) -> list[Path]:
-        return [path for path in (self.home / "repositories/dependencies/trees").glob("*") if path.is_dir()]
+Bench = LayerBench[NpmRegistry]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[NodeBench]:
-    with serve_npm_packages() as registry:
-        made = NodeBench(tmp_path, registry)
+def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
+    with (
+        serve_npm_packages() as registry,
+        open_bench(tmp_path, registry, {"node": [registry.url]}, {"layers": PROFILE}) as made,
+    ):
         yield made
-        remove_guests_of(made.home)
-        assert list((made.home / "repositories/rooms").iterdir()) == []
 
 
 def project(**dependencies: str) -> dict[str, Any]:
@@ -228,7 +200,7 @@ def lock(root: dict[str, Any], **entries: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.one_git
 def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_sets_is_not_used(
-    bench: NodeBench, tmp_path: Path
+    bench: Bench, tmp_path: Path
 ) -> None:
     """Controls: the same module on the host reaches the registry; the check uses what the script made.
 
@@ -272,7 +244,7 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
 
 
 @pytest.mark.one_git
-def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: NodeBench) -> None:
+def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
     """Its address elsewhere is never asked. Control: with the archive's own hash the layer is built."""
     integrity = bench.registry.add("evil", "1.0.0", {"index.js": ""})
     root = project(evil="1.0.0")

@@ -182,3 +182,26 @@ def test_s21_a_text_of_a_file_cannot_hide_what_is_trusted() -> None:
 
 def _argvs(found: Suggestions) -> list[tuple[str, ...]]:
     return [check.argv for part in found.parts for check in part.checks]
+
+
+def test_s21_a_suggested_check_cannot_take_the_name_of_a_check_of_a_project(upstream: Upstream, tmp_path: Path) -> None:
+    """`api.test` in a gate would be a command of the repository, not that of the profile."""
+    upstream.write("api/Makefile", b"test:\n\tfalse\n")
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        desk.workbench.set_repository(desk.repo_id, {"projects": {"api": {"subpath": "api"}}})
+
+        def use(check_id: str) -> dict[str, tuple[str, ...]]:
+            text = f'[[check]]\nid = "{check_id}"\nlabel = "x"\nargv = ["true"]\n'
+            upstream.write(".sandbox/checks.toml", text.encode())
+            upstream.commit()
+            desk.workbench.clone(str(upstream.root))
+            sha256 = desk.workbench.suggestion(desk.repo_id).sha256
+            desk.workbench.trust(desk.repo_id, sha256 or "", by="a person")
+            return {check.id: check.argv for check in desk.workbench.checks(desk.repo_id)}
+
+        assert use("api-test")["api-test"] == ("true",), "the control: with another name it is used"
+        for name in ("api.test", "other.test"):
+            with refused(ErrorCode.INVALID_INPUT):
+                use(name)
+        assert "true" not in use("lint")["api.test"]

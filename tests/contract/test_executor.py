@@ -21,32 +21,29 @@ from typing import Any
 import pytest
 
 from devtools.requirement import unavailable
-from sandbox.checks.execute import CheckDirectories, Executor, GuestSettings, Recorder
+from sandbox.checks.execute import CheckDirectories, GuestSettings
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container import remove_container
 from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.engine.container_labels import task_container_name as container_name
-from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
-from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.models import Check, Verdict
 from sandbox.policy.container import EffectiveContainerPolicy
+from sandbox.testing import ExecutorContract, ExecutorRig
+from sandbox.testing.executor_contract import DEADLINE_S
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 
 pytestmark = pytest.mark.xdist_group("executor")
 
-DEADLINE_S = 120.0
 LEASE_S = 600
-GENEROUS = Limits(memory_bytes=512 * 1024**2, cpus=1.0, pids=256, tmp_bytes=16 * 1024**2, home_bytes=1024**2)
-STUBBORN = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & while :; do sleep 1; done"
-"""Ignores what it can, and has a process in another session."""
-
 HOG = "head -c 200000000 /dev/zero | tail"
 """Keeps 200 MB in memory: there is no line to print before the end."""
 
@@ -111,6 +108,7 @@ class ExecReference:
             env={},
             limits=check.limits,
             workspace=place.workspace,
+            workspace_read_only=check.workspace == "read-only",
             git_mask=self.guest.git_mask,
             report=place.report,
             user=place.account.user,
@@ -119,62 +117,6 @@ class ExecReference:
             cpuset="",
             hosts=self.guest.hosts,
         )
-
-
-@dataclass(frozen=True)
-class Rig:
-    """An executor with a workspace. `task_id`: of the container that is kept, if it keeps one."""
-
-    executor: Executor
-    guest: GuestSettings
-    folder: Path
-    account: GuestAccount
-    task_id: str | None
-
-    @property
-    def workspace(self) -> Path:
-        return self.folder / "workspace"
-
-    @property
-    def idle(self) -> int:
-        """Processes beside PID 1 when nothing runs: the reference sleeps."""
-        return 1 if isinstance(self.executor, ExecReference) else 0
-
-    def run(
-        self,
-        *argv: str,
-        why_stop: StopCondition = never_stop,
-        follow: Callable[[str, bytes], None] | None = None,
-        **changes: Any,
-    ) -> CheckRun:
-        limits = GENEROUS.model_copy(update=changes.pop("limits", {}))
-        check = Check(id="c", label="c", argv=argv, limits=limits, **{"timeout_s": DEADLINE_S, **changes})
-        place = CheckDirectories(
-            self.workspace, self.folder / "report", self.account, "0" * 40, clean_room=False, task_id=self.task_id
-        )
-        recorder = Recorder(self.executor, self.guest, self.folder / "logs")
-        return recorder.run(f"run-{uuid.uuid4().hex}", check, place, follow, why_stop)
-
-    def sh(self, script: str, **changes: Any) -> CheckRun:
-        return self.run("sh", "-c", script, **changes)
-
-    def log(self, run: CheckRun, stream: str) -> bytes:
-        return (self.folder / "logs" / f"{run.run_id}.{stream}").read_bytes()
-
-
-@dataclass
-class Signal:
-    """Asks a check to end as soon as it has said something, and as often as it is asked."""
-
-    heard: threading.Event = field(default_factory=threading.Event)
-    asked: int = 0
-
-    def follow(self, _stream: str, _chunk: bytes) -> None:
-        self.heard.set()
-
-    def why_stop(self) -> Verdict | None:
-        self.asked += 1
-        return Verdict.KILLED if self.heard.is_set() else None
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +138,7 @@ def account(services: Services) -> GuestAccount:
 
 
 @pytest.fixture(scope="module")
-def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Rig]:
+def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ExecutorRig]:
     def guest(runtime: str) -> GuestSettings:
         if runtime not in list_runtimes(services.engine):
             unavailable(f"The engine has no runtime '{runtime}': run `scripts/setup gvisor`")
@@ -215,7 +157,7 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
             ),
         )
 
-    def make(kind: str) -> Rig:
+    def make(kind: str) -> ExecutorRig:
         folder = tmp_path_factory.mktemp(kind)
         for name in ("workspace", "report"):
             (folder / name).mkdir()
@@ -224,32 +166,34 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
         task_id = f"task-{uuid.uuid4()}"
         made = guest("runsc" if kind.startswith("gvisor") else "runc")
         if kind.endswith("task"):
-            return Rig(
+            kept = container_name(services.home.instance_id, task_id)
+            return ExecutorRig(
                 TaskContainer(services.engine, services.policies.container, made, task_id),
                 made,
                 folder,
                 account(services),
                 task_id,
+                lambda: services.engine.remove_container(kept),
             )
         assert isinstance(services.engine, DockerEngine)
         kinds: dict[str, type[FreshContainer | ExecReference]] = {"exec": ExecReference}
-        return Rig(
+        return ExecutorRig(
             kinds.get(kind, FreshContainer)(services.engine, services.policies.container, made),
             made,
             folder,
             account(services),
-            None,
+            idle=1 if kind == "exec" else 0,  # the reference sleeps
         )
 
     return make
 
 
 @pytest.fixture(scope="module")
-def rigs(make_rig: Callable[[str], Rig]) -> Callable[[str], Rig]:
+def rigs(make_rig: Callable[[str], ExecutorRig]) -> Callable[[str], ExecutorRig]:
     """One of each kind for the whole suite: what a test leaves must not matter to the next."""
-    known: dict[str, Rig] = {}
+    known: dict[str, ExecutorRig] = {}
 
-    def find(kind: str) -> Rig:
+    def find(kind: str) -> ExecutorRig:
         if kind not in known:
             known[kind] = make_rig(kind)
         return known[kind]
@@ -258,7 +202,7 @@ def rigs(make_rig: Callable[[str], Rig]) -> Callable[[str], Rig]:
 
 
 @pytest.fixture
-def rig(request: pytest.FixtureRequest, rigs: Callable[[str], Rig]) -> Rig:
+def rig(request: pytest.FixtureRequest, rigs: Callable[[str], ExecutorRig]) -> ExecutorRig:
     return rigs(request.param)
 
 
@@ -270,31 +214,29 @@ OURS = ("fresh", "task")
 EVERYWHERE = (*OURS, "gvisor-task", "exec")
 
 
+@pytest.fixture
+def second_rig(request: pytest.FixtureRequest, rig: ExecutorRig, make_rig: Callable[[str], ExecutorRig]) -> ExecutorRig:
+    """Another of the kind of `rig`, without gVisor: that shows no processes in /proc."""
+    return make_rig(request.node.callspec.params["rig"].removeprefix("gvisor-"))
+
+
+@on("fresh", "task", "gvisor-task", "exec")
+class TestContract(ExecutorContract):
+    """What other backends import, on all of ours and on the reference."""
+
+
 # --- how a command ends by itself
 
 
-@on(*EVERYWHERE, "gvisor-fresh")
-def test_success(rig: Rig) -> None:
-    run = rig.sh("echo said; echo complained >&2")
-    assert (run.verdict, run.exit_code, run.signal) == (Verdict.PASSED, 0, None)
-    assert (run.stdout_tail, run.stderr_tail) == ("said\n", "complained\n")
-
-
 @on(*EVERYWHERE)
-def test_an_exit_code_is_the_commands(rig: Rig) -> None:
-    run = rig.sh("exit 42")
-    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 42)
-
-
-@on(*EVERYWHERE)
-def test_a_command_that_a_signal_ended_has_failed(rig: Rig) -> None:
+def test_a_command_that_a_signal_ended_has_failed(rig: ExecutorRig) -> None:
     run = rig.sh("kill -SEGV $$")
     assert (run.verdict, run.exit_code) == (Verdict.FAILED, 139)
     assert run.signal == (None if isinstance(rig.executor, ExecReference) else 11)
 
 
 @on(*OURS, "gvisor-task")
-def test_a_command_that_is_not_there_says_so(rig: Rig) -> None:
+def test_a_command_that_is_not_there_says_so(rig: ExecutorRig) -> None:
     run = rig.run("/no/such/program")
     assert (run.verdict, run.exit_code) == (Verdict.FAILED, 127)
     assert "/no/such/program" in run.stderr_tail
@@ -304,12 +246,12 @@ def test_a_command_that_is_not_there_says_so(rig: Rig) -> None:
 
 
 @on(*EVERYWHERE)
-def test_stdin_is_at_its_end(rig: Rig) -> None:
+def test_stdin_is_at_its_end(rig: ExecutorRig) -> None:
     assert rig.sh("cat; echo over").stdout_tail == "over\n"
 
 
 @on(*EVERYWHERE)
-def test_much_output_is_exact_and_streams_stay_apart(rig: Rig) -> None:
+def test_much_output_is_exact_and_streams_stay_apart(rig: ExecutorRig) -> None:
     size = 3_000_000
     run = rig.sh(f"head -c {size} /dev/zero | tr '\\0' o & head -c {size} /dev/zero | tr '\\0' e >&2; wait")
     for stream, byte in (("stdout", b"o"), ("stderr", b"e")):
@@ -318,18 +260,8 @@ def test_much_output_is_exact_and_streams_stay_apart(rig: Rig) -> None:
     assert (run.truncated, run.stdout_shown_from_byte, run.stderr_shown_from_byte) == (True, size - 8192, size - 8192)
 
 
-@on(*OURS, "exec")
-def test_output_past_its_limit_is_dropped_and_counted(rig: Rig) -> None:
-    run = rig.sh("echo first; head -c 100000 /dev/zero | tr '\\0' x; echo last", limits={"output_bytes": 1000})
-    assert (run.verdict, run.truncated, run.stdout_bytes) == (Verdict.PASSED, True, 100_011)
-    log = rig.log(run, "stdout")
-    assert log.startswith(b"first\n")
-    assert log.endswith(b"last\n")
-    assert len(log) < 2000
-
-
 @on(*EVERYWHERE)
-def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services) -> None:
+def test_environment_is_the_policys_and_the_checks(rig: ExecutorRig, services: Services) -> None:
     run = rig.run("/usr/bin/env", env={"GREETING": "hi there"})
     found = dict(line.split("=", 1) for line in run.stdout_tail.splitlines())
     assert found["GREETING"] == "hi there"
@@ -341,13 +273,13 @@ def test_environment_is_the_policys_and_the_checks(rig: Rig, services: Services)
 
 
 @on(*EVERYWHERE)
-def test_it_starts_in_the_checks_directory(rig: Rig) -> None:
+def test_it_starts_in_the_checks_directory(rig: ExecutorRig) -> None:
     (rig.workspace / "sub dir").mkdir(exist_ok=True)
     assert rig.run("pwd", cwd="sub dir").stdout_tail == "/workspace/sub dir\n"
 
 
 @on(*OURS)
-def test_a_directory_that_is_a_link_is_refused(rig: Rig) -> None:
+def test_a_directory_that_is_a_link_is_refused(rig: ExecutorRig) -> None:
     link = rig.workspace / "link"
     if not link.is_symlink():
         link.symlink_to("/tmp")
@@ -358,44 +290,27 @@ def test_a_directory_that_is_a_link_is_refused(rig: Rig) -> None:
 # --- how it is ended
 
 
-@on(*EVERYWHERE)
-def test_a_deadline_ends_what_ignores_signals_and_leaves_the_session(rig: Rig) -> None:
-    run = rig.sh(f"echo begun; {STUBBORN}", timeout_s=1.0)
-    assert run.verdict is Verdict.TIMED_OUT
-    assert processes(rig) == rig.idle
-
-
-@on(*EVERYWHERE)
-def test_a_cancelled_check_is_killed_however_often_it_is_asked(rig: Rig) -> None:
-    signal = Signal()
-    run = rig.sh(f"echo begun; {STUBBORN}", why_stop=signal.why_stop, follow=signal.follow)
-    assert run.verdict is Verdict.KILLED
-    assert run.stdout_tail == "begun\n"
-    assert signal.asked > 0
-    assert processes(rig) == rig.idle
-
-
 @on(*OURS, "exec")
-def test_a_check_that_is_cancelled_before_it_starts_says_nothing(rig: Rig) -> None:
+def test_a_check_that_is_cancelled_before_it_starts_says_nothing(rig: ExecutorRig) -> None:
     run = rig.sh("echo begun", why_stop=lambda: Verdict.DISK_LIMIT)
     assert (run.verdict, run.stdout_bytes) == (Verdict.DISK_LIMIT, 0)
 
 
 @on(*OURS)
 @pytest.mark.parametrize("script", [HOG, f"{HOG}; exit 0"], ids=["its own", "a child's"])
-def test_memory_that_runs_out_is_told_whatever_the_exit_code(rig: Rig, script: str) -> None:
+def test_memory_that_runs_out_is_told_whatever_the_exit_code(rig: ExecutorRig, script: str) -> None:
     run = rig.sh(script, limits={"memory_bytes": 32 * 1024**2})
     assert run.verdict is Verdict.OOM_KILLED
     assert run.usage.oom_kills
 
 
 @on("exec")
-def test_the_reference_takes_memory_that_ran_out_for_success(rig: Rig) -> None:
+def test_the_reference_takes_memory_that_ran_out_for_success(rig: ExecutorRig) -> None:
     assert rig.sh(f"{HOG}; exit 0", limits={"memory_bytes": 32 * 1024**2}).verdict is Verdict.PASSED
 
 
 @on(*OURS)
-def test_no_more_processes_than_the_limit(rig: Rig) -> None:
+def test_no_more_processes_than_the_limit(rig: ExecutorRig) -> None:
     script = "i=0; while [ $i -lt 100 ]; do sleep 600 & i=$((i+1)); done"
     run = rig.sh(script, limits={"pids": 16})
     assert run.verdict is Verdict.FAILED
@@ -407,92 +322,50 @@ def test_no_more_processes_than_the_limit(rig: Rig) -> None:
 
 
 @on(*EVERYWHERE)
-def test_the_workspace_is_writable_and_the_root_is_not(rig: Rig) -> None:
+def test_the_workspace_is_writable_and_the_root_is_not(rig: ExecutorRig) -> None:
     run = rig.sh("echo made > made && cat made && ! echo no > /var/tmp/no")
     assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "made\n")
     assert (rig.workspace / "made").read_text() == "made\n"
 
 
 @on("exec")
-def test_control_a_root_that_is_writable_is_written(rig: Rig) -> None:
+def test_control_a_root_that_is_writable_is_written(rig: ExecutorRig) -> None:
     assert isinstance(rig.executor, ExecReference)
     soft = replace(rig, executor=replace(rig.executor, host={"ReadonlyRootfs": False}))
     assert soft.sh("echo no > /var/tmp/no").verdict is Verdict.PASSED
 
 
 @on(*EVERYWHERE)
-def test_there_is_no_network_but_itself(rig: Rig) -> None:
+def test_there_is_no_network_but_itself(rig: ExecutorRig) -> None:
     lines = rig.run("cat", "/proc/net/dev").stdout_tail.splitlines()[2:]
     assert {line.partition(":")[0].strip() for line in lines} <= {"lo"}
 
 
 @on("exec")
-def test_control_the_hosts_network_has_more(rig: Rig) -> None:
+def test_control_the_hosts_network_has_more(rig: ExecutorRig) -> None:
     assert isinstance(rig.executor, ExecReference)
     assert {line.partition(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]} > {"lo"}
-
-
-@pytest.mark.parametrize("kind", ["task", "gvisor-task"])
-def test_two_tasks_at_once_do_not_see_each_other(
-    make_rig: Callable[[str], Rig], rigs: Callable[..., Rig], kind: str
-) -> None:
-    """Seen from one while the other's process is there beyond doubt: it has spoken, and ends when we say so."""
-    signal, token = Signal(), uuid.uuid4().hex
-    first, second = rigs(kind), make_rig("task")
-    ended: list[CheckRun] = []
-    hold = threading.Event()
-    script = f"echo {token} > /tmp/{token}; echo begun; exec -a {token} sleep 600 || exec sleep 600"
-
-    def stop() -> Verdict | None:
-        return Verdict.KILLED if hold.is_set() else None
-
-    runner = threading.Thread(
-        target=lambda: ended.append(first.run("bash", "-c", script, why_stop=stop, follow=signal.follow)), daemon=True
-    )
-    runner.start()
-    try:
-        assert signal.heard.wait(DEADLINE_S)
-        seen = second.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /tmp /dev/shm; ls -d /proc/[0-9]*").stdout_tail
-    finally:
-        hold.set()
-        runner.join(DEADLINE_S)
-        remove_kept(second)
-    assert token not in seen
-    assert "/proc/1\n" in seen
-    assert [run.verdict for run in ended] == [Verdict.KILLED]
 
 
 # --- what stays
 
 
-def processes(rig: Rig) -> int:
-    """How many processes a new check sees beside PID 1 and itself: a shell, which counts with its own words."""
-    run = rig.sh("n=0; for p in /proc/[0-9]*; do [ -e $p/stat ] && n=$((n+1)); done; echo $((n-2))")
-    return int(run.stdout_tail)
-
-
-def remove_kept(rig: Rig) -> None:
-    """Take away a task's container, as closing the task does."""
-    assert isinstance(rig.executor, TaskContainer)
-    rig.executor.engine.remove_container(container_name(rig.guest.instance, rig.executor.task_id))
-
-
 @on(*OURS, "gvisor-task")
-def test_what_a_check_leaves_running_is_ended_and_counted(rig: Rig) -> None:
+def test_what_a_check_leaves_running_is_ended_and_counted(rig: ExecutorRig) -> None:
     run = rig.sh("sleep 600 & setsid sleep 600 & echo over")
     assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "over\n")
     assert run.usage.leftover_processes == 2
-    assert processes(rig) == rig.idle
+    assert rig.count_processes() == rig.idle
 
 
 @on("fresh", "exec", "gvisor-fresh")
-def test_no_container_is_left(rig: Rig, services: Services) -> None:
+def test_no_container_is_left(rig: ExecutorRig, services: Services) -> None:
     before = {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})}
     rig.sh("sleep 600 &")
     assert {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})} <= before
 
 
-def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig], services: Services) -> None:
+def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], ExecutorRig], services: Services) -> None:
     rig = rigs("task")
     assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
     assert rig.sh("cat /tmp/kept").stdout_tail == "kept\n"
@@ -500,18 +373,7 @@ def test_a_task_keeps_its_container_and_what_is_in_it(rigs: Callable[[str], Rig]
     assert name in {c.name for c in services.engine.list_containers({INSTANCE_LABEL: services.home.instance_id})}
 
 
-def test_removing_a_tasks_container_twice_is_fine_and_the_next_check_has_a_new_one(
-    make_rig: Callable[[str], Rig],
-) -> None:
-    rig = make_rig("task")
-    assert rig.sh("echo kept > /tmp/kept").verdict is Verdict.PASSED
-    remove_kept(rig)
-    remove_kept(rig)
-    assert rig.sh("cat /tmp/kept").verdict is Verdict.FAILED
-    remove_kept(rig)
-
-
-def test_a_container_that_ran_out_of_memory_is_not_used_again(rigs: Callable[[str], Rig]) -> None:
+def test_a_container_that_ran_out_of_memory_is_not_used_again(rigs: Callable[[str], ExecutorRig]) -> None:
     rig = rigs("task")
     small = {"memory_bytes": 32 * 1024**2}
     assert rig.sh(f"echo kept > /tmp/kept; {HOG}", limits=small).verdict is Verdict.OOM_KILLED

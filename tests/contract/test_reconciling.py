@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,9 @@ from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.tasks.worktrees import locate_worktree, unmount_worktree
+from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
+from sandbox.workspaces.own_disk import has_disk, open_upper
 from tests.unit.conftest import IDENTITY, Upstream, refused
 from tests.unit.desk import Desk
 
@@ -553,6 +555,30 @@ def test_work_goes_on_beside_gc(desk: Desk) -> None:
     # A file that was being made looks abandoned for a moment; its maker makes another.
     unheld = {"temporary file", "lock"}  # between their making and their locking: who made one makes it again
     assert [x for x in told if x.action is not BUSY and x.kind not in unheld] == []
+    assert collected(desk) == []
+    assert left_behind(desk.home) == []
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_a_reader_that_mounts_the_disk_beside_does_not_stop_a_close(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gc` reads open tasks without their locks. Control: the reader's mount is in the directory that is deleted."""
+    services = build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)
+    layers = locate_worktree(services.home, services.policies, desk.repo_id, desk.task.id).layers
+    if not has_disk(layers):
+        unavailable("a task has no disk of its own here")
+    reader = ExitStack()
+
+    def unmount_then_read(site: WorktreePaths) -> None:
+        unmount_worktree(site)
+        if layers.exists():
+            assert reader.enter_context(open_upper(layers)).parent.name.startswith("look-"), "void"
+
+    monkeypatch.setattr("sandbox.workbench.tasks.worktrees.unmount_worktree", unmount_then_read)
+    with reader:
+        assert desk.workbench.close_task(desk.task.id, delete_worktree=True).worktree_path is None
+    services.close()
     assert collected(desk) == []
     assert left_behind(desk.home) == []
 

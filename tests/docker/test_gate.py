@@ -81,6 +81,22 @@ def test_every_cell_of_the_gate_opens_by_a_clean_room_and_closes_with_the_next_c
     assert closed_cells(bench) == set()  # the tree that was verified, whatever its commit
 
 
+def test_a_sync_closes_the_gate_and_checks_see_the_newer_base(bench: Bench) -> None:
+    bench.commit(b"good\nown\n")
+    bench.verify()
+    assert closed_cells(bench) == set()
+    assert [run.verdict for run in bench.workbench.run_checks(bench.task_id, ["test"])] == [Verdict.PASSED] * 2
+    bench.upstream.write("newer", b"of the remote\n")
+    bench.upstream.commit()
+    assert bench.workbench.sync_task(bench.task_id, fetch=True).ahead == 2
+    assert closed_cells(bench) == GUARDED
+    bench.again({"build": ("test -e newer && cp source built", []), "test": CHAIN["test"]})
+    runs = bench.workbench.run_checks(bench.task_id, ["test"])  # in the task's container from before the sync
+    assert [run.verdict for run in runs] == [Verdict.PASSED] * 2
+    assert bench.verify().verified
+    assert closed_cells(bench) == set()
+
+
 def test_a_changed_check_a_failure_and_a_later_failure_close_the_gate(bench: Bench) -> None:
     bench.verify()
     assert closed_cells(bench) == set()

@@ -367,6 +367,9 @@ def test_python_check_compiles_a_tree_that_is_no_package(site: ImageBuildContext
     (project / "sample" / "__init__.py").write_text("def double(:\n")
     code, output, _ = check(site, project, "build")
     assert (code, "SyntaxError" in output) == (1, True)
+    for path in project.rglob("*.py"):
+        path.unlink()
+    assert check(site, project, "build")[0] == 65, "with nothing to build and nothing to compile it does not pass"
 
 
 def test_variant_without_a_name_or_on_the_wrong_image_is_refused(site: ImageBuildContext, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sandbox.context import ctags
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import SandboxError
+from sandbox.store.symbol_index import Symbol
 from sandbox.workbench import Workbench
 
 ENVELOPE_BYTES = 8 * 1024
@@ -194,8 +195,12 @@ def test_a_map_of_more_than_ctags_may_print_says_so(
     assert "ctags printed more" not in caplog.text
 
     monkeypatch.setattr(ctags, "OUTPUT_BYTES", 1000)
+    other = workbench.clone(str(repository(tmp_path / "other", make))).repository.id
 
-    assert 1 <= workbench.map(repo_id).map.count("first_function") < 50
+    assert 1 <= workbench.map(other).map.count("first_function") < 50
+    assert workbench.map(repo_id).map.count("first_function") == 50  # kept, and what was cut is not
+    monkeypatch.undo()
+    assert workbench.map(other).map.count("first_function") == 50
     assert "ctags printed more than 1000 bytes" in caplog.text
 
 
@@ -205,7 +210,7 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
     """What it prints of a large repository is bounded, so each byte too many costs a symbol."""
     printed: list[bytes] = []
 
-    def parse(output: bytes) -> list[ctags.Symbol]:
+    def parse(output: bytes) -> list[tuple[str, Symbol]]:
         printed.append(output)
         return []
 
@@ -219,5 +224,49 @@ def test_ctags_prints_no_more_of_a_symbol_than_the_map_shows(
     workbench.clone(str(repository(tmp_path / "remote", make)))
     workbench.map(workbench.repositories()[0].id)
 
-    (symbol,) = map(json.loads, printed[0].splitlines())
-    assert {"name", "path", "line", "kind", "signature"} <= symbol.keys() <= {*ctags.Symbol.model_fields, "_type"}
+    assert printed == [b"once\t./0/a.c\t1\tfunction\t\t(int argument)\n"]
+
+
+def test_own_code_is_shown_and_an_edit_costs_the_edit(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(folder: Path) -> None:
+        for path, text in (
+            ("external/big/lib.c", "int library_function(int a) { return a; }\n"),
+            ("bundle/gen.c", "int generated_function(int a) { return a; }\n"),
+            (".gitattributes", "bundle/** linguist-vendored\n"),
+            ("src/game.fnl", "(fn start-game [world]\n  (library world))\n"),
+            ("src/main.c", "int own_function(int a) { return a; }\n"),
+        ):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+
+    profiles = workbench.home / "profiles"
+    profiles.mkdir()
+    (profiles / "game.toml").write_text(
+        'label = "g"\nimage = "base"\npriority = 99\n[[detect.any]]\nfile = "src/game.fnl"\n[[definition]]\n'
+        'language = "Fennel"\nsuffixes = [".fnl"]\npattern = \'^ *\\(fn +([a-z-]+)\'\n'
+    )
+    asked: list[list[str]] = []
+    read_symbols = ctags.read_symbols
+
+    def read(run: ctags.CtagsRun, paths: dict[str, str]) -> ctags.FoundSymbols:
+        asked.append(sorted(path.partition("/")[2] for path in paths))
+        return read_symbols(run, paths)
+
+    monkeypatch.setattr(ctags, "read_symbols", read)
+    repo_id = workbench.clone(str(repository(tmp_path / "remote", make))).repository.id
+
+    first = workbench.map(repo_id)
+    assert {line.split(": ")[-1] for line in first.map.splitlines()} == {
+        "src/main.c", "src/game.fnl", "function own_function(int a)", "function start-game",
+    }  # fmt: skip
+    assert first.vendored == {"external": 1, "bundle": 1}
+    assert workbench.map(repo_id) == first
+    assert "library_function" in workbench.map(repo_id, include_globs=["external/*"]).map
+    task = workbench.create_task(repo_id, "edit").id
+    workbench.write_file(task, "src/added.c", "int added_function(void) { return 1; }\n", None)
+    workbench.commit(task, "add")
+    assert "added_function" in workbench.map(task).map
+    assert "own_function" in workbench.map(task).map
+    assert asked[1:] == [["lib.c"], ["added.c"]]

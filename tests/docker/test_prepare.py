@@ -15,6 +15,7 @@ from devtools.guests import remove_guests_of
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import CheckRun
 from sandbox.workbench import Watch, Workbench
 from tests.unit.conftest import initialised
 
@@ -91,7 +92,7 @@ def test_a_fetch_outlasts_its_call_and_session_and_two_callers_build_it_once(ben
         assert [answer["state"] for answer in answers] == ["finished"] * 2
         assert answers[0]["layers"][0]["packages"] == 1
         assert answers[0]["layers"][0]["key"] == answers[1]["layers"][0]["key"]
-        known = await approved(client, person, PREPARE, task_id=one)
+        known = await ok(client, PREPARE, task_id=one)  # nobody is asked about a layer that is there
         assert (known["state"], known["commit"]) == ("finished", answers[0]["commit"])
 
     bench.index.hold()
@@ -137,7 +138,11 @@ def test_a_failed_fetch_is_not_tried_by_every_command_and_a_refresh_asks_again(b
         return len(bench.index.asked) > before
 
     with bench.open() as workbench:
-        assert asks(lambda: workbench.run_checks(task, ["use"], watch))
+        runs: list[CheckRun] = []
+        assert asks(lambda: runs.extend(workbench.run_checks(task, ["use"], watch)))
+        cause = runs[0].cause
+        assert cause is not None
+        assert "no module 'wanted': the packages that the project asks for could not be fetched" in cause.sentence
         assert not asks(lambda: workbench.run_checks(task, ["use"], watch))
         assert "s ago)" in lines[-1]
         assert "--refresh" in lines[-1]

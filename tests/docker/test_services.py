@@ -13,7 +13,7 @@ from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
-from sandbox.models import CheckRun, Verdict
+from sandbox.models import CheckRun, LogQuery, Verdict
 from sandbox.workbench import Watch, Workbench
 from tests.docker.conftest import image_digest
 from tests.unit.conftest import initialised, refused
@@ -101,6 +101,10 @@ def test_a_check_finds_its_service_and_another_check_does_not(bench: Bench) -> N
     assert ran.image_digest == ask.image_digest
     with bench.open() as workbench:
         assert "serving\n" in workbench.run_log(ask.run_id, stream="service-counter").content
+        lines = workbench.read_log(ask.run_id, LogQuery(stream="service-counter", pattern="^serving"))
+        assert [match.text for match in lines.matches or ()] == ["serving"]
+        with refused(ErrorCode.NOT_FOUND):
+            workbench.read_log(ask.run_id, LogQuery(stream="service-other"))
     assert [run.cached for run in bench.run()] == [True, True]
     bench.define(service(more="ready_s = 50\n"))
     assert [run.cached for run in bench.run()] == [False, True]

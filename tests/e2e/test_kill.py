@@ -162,6 +162,12 @@ def restore(life: Life) -> list[str]:
     return ["task", "restore", task_id, kept]
 
 
+def sync(life: Life) -> list[str]:
+    task_id = life.task()
+    fetch(life)
+    return ["task", "sync", task_id]
+
+
 def push(life: Life) -> list[str]:
     task_id = life.task()
     life.ok("commit", task_id, "-m", "to push")
@@ -223,6 +229,7 @@ COMMANDS = {
     "check": Command(lambda life: ["check", "run", life.task(), "go"], needs_engine=True),
     "verify": Command(verify, needs_engine=True),
     "run": Command(run, needs_engine=True, sample=1),
+    "sync": Command(sync, sample=1),
     "clean": Command(lambda life: ["task", "clean", life.task()]),
 }
 

@@ -155,6 +155,17 @@ class Upstream:
         return self.root / ".git"
 
 
+def add_submodule(parent: Upstream, path: str, url: str, commit: str) -> str:
+    """Record a submodule and commit, without git's own submodule commands."""
+    listed = parent.root / ".gitmodules"
+    before = listed.read_text() if listed.exists() else ""
+    listed.write_text(f'{before}[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n')
+    parent.git("add", ".gitmodules")
+    parent.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
+    parent.git("commit", "--quiet", "-m", f"submodule {path}")
+    return parent.oid("HEAD")
+
+
 def access_to(url: str, known_hosts: Path) -> RemoteAccess:
     """Access to a remote without any credential."""
     return RemoteAccess(parse_remote(url, allow_file=True, allow_http=True), None, known_hosts, {})

@@ -237,6 +237,19 @@ def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "level"), [("ext4", OK), ("tmpfs", WARN), ("ramfs", WARN), ("", OK)])
+def test_a_home_in_memory_is_a_warning(kind: str, level: ProbeLevel) -> None:
+    space = Probe(name="disk: home", level=OK, value="30 GiB free at /tmp")
+    found = c.home_disk_probe(space, kind)
+    assert found.level is level
+    assert (found == space) is (level is OK)
+
+
+def test_a_full_home_in_memory_still_fails() -> None:
+    space = Probe(name="disk: home", level=FAIL, value="1 GiB free at /tmp", hint="Free at least 5 GiB.")
+    assert c.home_disk_probe(space, "tmpfs") == space
+
+
 def test_guest_uid() -> None:
     value = "66000 to 97999, one for each task and clean room"
     assert c.uid_probe(0, POLICY, [range(0, 1000), range(100_000, 165_536)]) == Probe(

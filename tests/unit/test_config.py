@@ -151,3 +151,10 @@ def test_variables_of_other_programs_and_the_home_are_no_settings(tmp_path: Path
 def test_the_shipped_folders_are_found() -> None:
     assert (find_resources("policies") / "container.toml").is_file()
     assert (find_resources("images") / "base").is_dir()
+
+
+@pytest.mark.parametrize("url", ["http://user:pass@proxy:1", "file:///etc", "http://proxy/ -x", "proxy:3128"])
+def test_a_proxy_with_a_password_or_another_scheme_is_refused(url: str, tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(tmp_path, {}, {"remotes": {"proxy": url}})
+    assert "remotes.proxy" in caught.value.brief

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.capabilities import profile_probes
+from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
@@ -437,3 +439,29 @@ def test_a_repository_suggests_services_for_checks_of_its_profile(shipped: dict[
     assert [(s.name, s.checks, s.check_env) for s in found.services] == [("db", ("test",), {"PGHOST": "127.0.0.1"})]
     with refused(ErrorCode.INVALID_INPUT):
         add_suggested_file(found, content, WORKSPACE)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "runs"),
+    [
+        ("autotools", (), "make check"),
+        ("autotools", ("a.test", "b"), "make check TESTS=a.test b"),
+        ("maven", (), "mvn -B -o verify"),
+        ("maven", ("ATest#b",), "mvn -B -o verify -Dtest=ATest#b -Dsurefire.failIfNoSpecifiedTests=false"),
+        ("gradle", (), "gradle --offline --no-daemon check"),
+        ("gradle", ("a.B",), "gradle --offline --no-daemon test --tests a.B"),
+        ("perl", (), "make test"),
+        ("perl", ("t/a b.t", "t/c.t"), "prove --blib t/a b.t t/c.t"),
+    ],
+)
+def test_a_part_of_a_shipped_test_check_is_run_by_its_runner(
+    shipped: dict[str, Profile], tmp_path: Path, name: str, arguments: tuple[str, ...], runs: str
+) -> None:
+    for command in ("make", "mvn", "gradle", "prove"):
+        (tmp_path / command).write_text('#!/bin/sh\necho "${0##*/} $*"\n')
+        (tmp_path / command).chmod(0o755)
+    (tmp_path / "Makefile.PL").touch()
+    check = fill_parameters(next(c for c in shipped[name].checks if c.id == "test"), arguments)
+    env = {"PATH": f"{tmp_path}:/bin"}
+    done = subprocess.run(check.argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{runs}\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Host
-from sandbox.remotes import Remote, parse_remote
+from sandbox.remotes import Remote, parse_remote, resolve_relative_url
 from tests.unit.conftest import refused, run
 
 SECRET = "hunter2-s3cr3t"
@@ -364,3 +364,30 @@ def _parsed(text: str) -> Remote | None:
         if error.code is not ErrorCode.INVALID_INPUT:
             raise
         return None
+
+
+@pytest.mark.parametrize(
+    ("parent", "text", "url"),
+    [
+        ("https://github.com/o/n", "../lib.git", "https://github.com/o/lib.git"),
+        ("https://github.com/o/n", "../../p/lib", "https://github.com/p/lib"),
+        ("https://example.com:8443/o/n", "./lib", "https://example.com:8443/o/n/lib"),
+        ("me@example.com:o/n", "../lib", "me@example.com:o/lib"),
+        ("ssh://me@example.com:2222/o/n", "../lib", "ssh://me@example.com:2222/o/lib"),
+        ("https://github.com/o/n", "https://gitlab.com/p/lib", "https://gitlab.com/p/lib"),
+        ("https://github.com/o/n", "-u./x", "-u./x"),
+    ],
+)
+def test_the_address_of_a_submodule_may_be_relative_to_its_parents(parent: str, text: str, url: str) -> None:
+    assert resolve_relative_url(parse_remote(parent), text) == url
+
+
+@pytest.mark.parametrize("text", ["../../../x", "../../../../evil.example/x"])
+def test_a_relative_address_stays_on_its_parents_host(text: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        resolve_relative_url(parse_remote("https://github.com/o/n"), text)
+
+
+def test_a_relative_address_keeps_a_local_parents_scheme() -> None:
+    parent = parse_remote("/srv/git/n.git", allow_file=True)
+    assert resolve_relative_url(parent, "../lib.git") == "file:///srv/git/lib.git"

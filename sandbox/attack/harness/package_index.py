@@ -10,9 +10,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
+
+from sandbox.attack.harness.loopback_http import serve_http
 
 _LONGEST_HOLD_S = 120.0
 
@@ -97,37 +97,12 @@ class PackageIndex:
         return f"<!DOCTYPE html><html><body>\n{''.join(links)}</body></html>".encode() if names else None
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, index: PackageIndex, *args: object) -> None:
-        self.index = index
-        super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
-
-    def do_GET(self) -> None:
-        content = self.index.answer(self.path)
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Type", "application/octet-stream" if "/files/" in self.path else "text/html")
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content or b"")
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
 def serve_packages() -> Iterator[PackageIndex]:
     """Serve an index on loopback."""
     index = PackageIndex(0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, index)) as server:
-        index.port = server.server_address[1]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
+    with serve_http(index.answer) as index.port:
         try:
             yield index
         finally:
             index.release()
-            server.shutdown()
-            thread.join()

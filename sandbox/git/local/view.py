@@ -30,12 +30,14 @@ _PACK_FILE = re.compile(r"^(?!tmp_)[A-Za-z0-9_][A-Za-z0-9_.-]*\.(pack|idx|rev|bi
 _OID_LINES = re.compile(rb"^(([0-9a-f]{40}|[0-9a-f]{64})\n)*$")
 _BOOLEAN = re.compile(r"^(true|false|yes|no|on|off|0|1)$", re.IGNORECASE)
 _SERVING_KEYS = ("allowfilter", "allowtipsha1inwant", "allowreachablesha1inwant", "allowanysha1inwant")
-_MISSING_OBJECTS = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.NOT_FOUND, ErrorCode.INTERNAL}
+_MISSING_OBJECTS = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.REMOTE_BROKEN, ErrorCode.NOT_FOUND, ErrorCode.INTERNAL}
 _CONFIG = """\
 [core]
 \trepositoryformatversion = {version}
 \tbare = {bare}
+\tbigFileThreshold = 16m
 \tcommitGraph = false
+\tdeltaBaseCacheLimit = 16m
 \tmultiPackIndex = false
 \tlogAllRefUpdates = false
 [extensions]

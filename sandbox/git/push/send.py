@@ -9,17 +9,23 @@ from urllib.parse import urlsplit
 from sandbox.credentials import remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import missing_object_error
+from sandbox.git.failures import memory_error
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.publishing import publish_branch
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.objects import peel, require_ref_name
-from sandbox.git.process import Git
+from sandbox.git.process import Git, ResourceLimits
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
 from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, network_access
+from sandbox.memory import TRANSFER_BUDGET
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
+MEMORY_BYTES = 256 * 1024**2
+"""Of each git process of a push: of pack-objects, and over a local path of the git that receives. Reached:
+`quota_exceeded`."""
+_MAX_PACK_BYTES = 8 * 1024**3  # the one file that is written: the pack that a local path receives
 _PUSH_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
 
 
@@ -28,7 +34,8 @@ def push(git: Git, access: RemoteAccess, commit: str, branch: str, expected: str
 
     Returns the page that the server names for opening a pull request, if the page is on the server's host.
 
-    Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` if the branch then has another commit.
+    Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` if the branch then has another commit;
+    `quota_exceeded` if git may not use as much memory as the objects need.
     """
     require_ref_name(branch)
     if peel(git, commit, "commit") != commit:
@@ -81,13 +88,16 @@ def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str |
 
 
 def _send_to(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
-    with network_access(access) as network:
+    limits = ResourceLimits(_MAX_PACK_BYTES, MEMORY_BYTES)
+    with network_access(access) as network, TRANSFER_BUDGET.reserve(MEMORY_BYTES, access.timeout_s):
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",
             *receive_pack_options(git, access.remote), "--", access.remote.url, f"{commit}:{ref}",
-            network=network, deadline_s=access.timeout_s,
+            network=replace(network, limits=limits), deadline_s=access.timeout_s,
         )  # fmt: skip
     if result.code != 0:
+        if error := memory_error("push", remove_secret(result.stderr, access.credential)):
+            raise error
         said = (remove_secret(t, access.credential) for t in (result.stderr, result.stdout.decode(errors="replace")))
         raise classify_rejection(ref, result.code, *said)
     return remove_secret(result.stderr, access.credential)

@@ -14,12 +14,12 @@ from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.layers import find_last_tree
-from sandbox.workbench.checks.manifests import plan_layer
+from sandbox.workbench.checks.layers import MissingLayer, find_last_tree, find_missing_layers
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
+from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -55,6 +55,16 @@ def find_target_object(services: Services, tool: str, task_id: str | None) -> st
         return task.head_commit
     with compare_task(services, task) as opened:
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
+
+
+def needs_no_question(services: Services, tool: str, task_id: str | None) -> bool:
+    """Whether the call asks for packages and fetches none, because the layers that it asks for are there.
+
+    Raises: as `find_missing_layers`; `conflict` for a closed task.
+    """
+    if tool != PREPARING or task_id is None:
+        return False
+    return not _find_missing(services, find_task(services.home, task_id))
 
 
 def require_sendable(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
@@ -98,8 +108,11 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     if tool in SENDING:
         sent = status.list_committed_files(services.repositories, task)
         about.append(_verification_line(services, task))
+        rule = services.policies.approvals.find_diff_rule(tool)
+        reasons = find_reasons_to_ask(services, task, rule) if rule else ()
         return [
             *about,
+            *(f"asked because: {_spell_out(reason)}" for reason in reasons),
             *_file_lines("sends", sent),
             *_risk_lines(services.policies, task, sent),
             *_intermediate_lines(services.repositories, services.policies, task, sent),
@@ -113,27 +126,32 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
 
 
 def _package_lines(services: Services, task: Task) -> list[str]:
-    """The packages that would be fetched, and the hosts that may be asked for them."""
-    tree = find_last_tree(services, task)
+    """The packages that would be fetched, and the hosts that may be asked for them. Not those of layers that are
+    there.
+    """
     lines = []
-    for rule in load_task_profile(services, task).layers:
-        plan = plan_layer(tree.git, tree.tree, rule)
-        if plan is None:
-            continue
-        found = find_registries(rule.ecosystem, services.settings.registries, services.environ)
+    for missing in _find_missing(services, task):
+        ecosystem, plan = missing.rule.ecosystem, missing.plan
+        found = find_registries(ecosystem, services.settings.registries, services.environ)
         hosts = ", ".join(str(host.destination) for host in found.hosts)
-        lines.append(f"fetches {rule.ecosystem} packages from {hosts}")
+        lines.append(f"fetches {ecosystem} packages from {hosts}")
         lines.append(f"asked for by manifests: {len(plan.wanted)}, and what they depend on")
         lines += [f"  {_spell_out(text)}" for text in plan.wanted]
         lines += [f"not used: {_spell_out(entry.text)} ({entry.reason.value})" for entry in plan.refused]
-    return lines or ["its profile fetches no packages"]
+    return lines or ["it fetches no packages: those that it asks for are there"]
+
+
+def _find_missing(services: Services, task: Task) -> tuple[MissingLayer, ...]:
+    tree = find_last_tree(services, task)
+    parts = load_task_profile(services, task).parts
+    return tuple(missing for part in parts for missing in find_missing_layers(services, part, tree))
 
 
 def _verification_line(services: Services, task: Task) -> str:
     """Whether all checks passed on the commit in clean rooms."""
     tree_gate = gate.TreeGate(services, task)
     if not tree_gate.profile.checks:
-        return f"verified: no, the profile '{tree_gate.profile.name}' has no checks"
+        return f"verified: no, the profile '{tree_gate.profile.full_name}' has no checks"
     known = tree_gate.try_verdicts()
     if known.unknown:
         return f"verified: unknown ({known.unknown})"

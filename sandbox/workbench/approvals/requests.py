@@ -18,6 +18,7 @@ from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.approvals import question
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 
 LOCK = "approvals"
 MOST_PER_SUBJECT = 20
@@ -44,6 +45,23 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
         find_repository(services.home, repo_id)
     state = question.find_target_object(services, tool, task_id)
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
+
+
+def needs_no_question(services: Services, call: AgentCall) -> bool:
+    """Whether a person need not be asked about a call, because its packages are there.
+
+    Raises: as `question.needs_no_question`.
+    """
+    return question.needs_no_question(services, call.tool, call.task_id)
+
+
+def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
+    """Whether the policy decides about the call by what it sends, and finds no reason to ask a person."""
+    rule = services.policies.approvals.find_diff_rule(call.tool)
+    if rule is None or call.task_id is None:
+        return False
+    task = find_task(services.home, call.task_id)
+    return task.head_commit == call.state and not find_reasons_to_ask(services, task, rule)
 
 
 def take(home: Home, call: AgentCall) -> Approval | None:

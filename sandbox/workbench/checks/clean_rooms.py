@@ -17,7 +17,7 @@ from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
 from sandbox.models import Check, CheckRun
-from sandbox.profiles import Profile
+from sandbox.profiles import Profile, project_of
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, find_verdict, save_verdict
 from sandbox.workbench.checks import run as running
@@ -69,15 +69,21 @@ def run_in_rooms(
     Raises: as `resolve_guest_setup`, `add_layers` and `build_room_recorder`; `quota_exceeded` for a tree past the
     limits of a checkout or a full disk.
     """
-    setup = resolve_guest_setup(services, request.profile, watch.building)
     tree = TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
-    setup = add_layers(services, setup, request.profile, tree, watch, refresh=options.refresh)
-    runner = _ChainRunner(services, source, request, setup, options)
+    runners = {}
+    for part in request.profile.parts_of(request.checks):
+        setup = resolve_guest_setup(services, part, watch.building)
+        setup = add_layers(services, setup, part, tree, watch, refresh=options.refresh)
+        runners[part.project_name] = _ChainRunner(services, source, request, setup, options)
+
+    def run_chain(chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
+        return runners[project_of(chain[0].id)].run_chain(chain, watch)
+
     chains = split_into_chains(request.checks)
-    with hold_layers(services, setup):
+    with hold_layers(services, *(runner.setup for runner in runners.values())):
         if options.jobs > 1 and len(chains) > 1:
-            return _run_in_parallel(chains, runner.run_chain, watch, options)
-        return _run_one_by_one(chains, runner.run_chain, watch, options)
+            return _run_in_parallel(chains, run_chain, watch, options)
+        return _run_one_by_one(chains, run_chain, watch, options)
 
 
 RunChain = Callable[[Chain, Watch], tuple[CheckRun, ...]]

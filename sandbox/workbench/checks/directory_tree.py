@@ -15,13 +15,13 @@ from sandbox.git.contents import spool_contents
 from sandbox.git.local.local_remotes import local_path_of
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
-from sandbox.models import UncommittedChange, UncommittedChanges
+from sandbox.models import ChosenSettings, UncommittedChange, UncommittedChanges
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import UpdatedRepository
-from sandbox.workbench.repositories.commit_facts import gather_facts_of_tree, list_commit, load_facts
-from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.commit_facts import gather_facts_of_tree, list_commit, load_facts_of_listing
+from sandbox.workbench.repositories.repository_settings import choose_artifacts
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.directory_changes import read_directory_changes
@@ -40,9 +40,11 @@ class DirectoryTree:
 
 @contextmanager
 def build_directory_tree(
-    services: Services, updated: UpdatedRepository, ref: str, commit: str
+    services: Services, updated: UpdatedRepository, ref: str, commit: str, chosen: ChosenSettings
 ) -> Iterator[DirectoryTree]:
     """Build the tree of the working directory of a local repository, on top of the commit that it has checked out.
+
+    `chosen`: the settings in force.
 
     Raises: `invalid_input` for another ref, and for a repository without a working directory; `quota_exceeded`.
     """
@@ -55,22 +57,14 @@ def build_directory_tree(
         )
     git, head = updated.git, updated.default_head
     listing = head if commit == head.commit else list_commit(git, commit)
-    facts = (
-        updated.facts
-        if commit == head.commit
-        else load_facts(services.home, services.policies, updated.repository.id, git, commit)
-    )
-    artifacts = choose_profile(services.policies, facts, updated.repository.settings).artifacts
+    facts = load_facts_of_listing(services.home, services.policies, updated.repository.id, git, listing, chosen.folders)
+    artifacts = choose_artifacts(services.policies, facts, chosen)
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:
             changes = read_directory_changes(root, listing.entries, facts, artifacts, spool)
             with services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)):
                 tree = objects.build_tree(aside, commit, changes.tree)
-        found = (
-            facts
-            if tree == listing.tree
-            else gather_facts_of_tree(services.home, services.policies, updated.repository.id, aside, tree)
-        )
+        found = facts if tree == listing.tree else gather_facts_of_tree(services.policies, aside, tree, chosen.folders)
         yield DirectoryTree(aside, tree, found, _summarize(changes))
 
 

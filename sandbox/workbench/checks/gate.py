@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -11,12 +11,13 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, Verdict
-from sandbox.profiles import Profile
+from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.verdicts import find_last_run
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings
@@ -76,7 +77,7 @@ class TreeGate:
             return
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
-            describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.name),
+            describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.full_name),
             details=f"gate.require = {state.require!r}; tree {self.tree}",
             hint=_hint(self.task) if self.profile.checks else _NO_CHECKS,
         )
@@ -118,13 +119,13 @@ def _hint(task: Task) -> str:
 class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
-    `unknown`: the error code if the engine could not be asked. `setup`: the image and runtime that the verdicts are
-    bound to; None if no engine was asked.
+    `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
+    are bound to, by project, '' for the top; empty if no engine was asked.
     """
 
     runs: Mapping[str, CheckRun | None]
     unknown: str = ""
-    setup: GuestSetup | None = None
+    setups: Mapping[str, GuestSetup] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -141,9 +142,13 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})
-    setup = add_known_layers(services, resolve_guest_setup(services, profile), profile, source)
+    profile = add_git_facts(profile, source.git, source.commit)
+    setups = {
+        part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
+        for part in profile.parts
+    }
     policy = services.policies.container.container
     chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks], policy))
-    bound = [build_bindings(services.policies, setup, source.tree, chain) for chain in chains]
+    bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
     asked = {name: binding for bindings in bound for name, binding in bindings.items()}
-    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setup=setup)
+    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)

@@ -22,12 +22,20 @@ from sandbox.workbench.controller.services import Services
 
 @dataclass(frozen=True)
 class GuestSetup:
-    """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree."""
+    """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
+
+    `submodules`: checkouts hold their files.
+    `supervisor_digest`: of the image of PID 1, if it has just been looked up.
+    `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
+    """
 
     image_digest: str
     runtime: str
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()
+    submodules: bool = False
+    without_layers: str = ""
+    supervisor_digest: str = ""
 
 
 Building = Callable[[str], None]
@@ -41,14 +49,35 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     is `never`. Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve_image`,
     and with `building` also as `sandbox.images.build`.
     """
+    supervisor = ""
     if building is not None and not services.supervisor_paths:  # the first check of this controller
-        _resolve_or_build(services, SUPERVISOR, building)
+        supervisor = _resolve_or_build(services, SUPERVISOR, building).digest
     name, packages = choose_image_reference(services.settings, profile), choose_packages(services.settings, profile)
-    digest = _resolve_or_build(services, name, building).digest
+    try:
+        digest = _resolve_or_build(services, name, building).digest
+    except SandboxError as error:
+        if explained := _explain_missing_image(services, profile, name, error):
+            raise explained from error
+        raise
     if packages:
         digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
-    return GuestSetup(digest, runtime, services=_resolve_services(services, profile, runtime, building))
+    companions = _resolve_services(services, profile, runtime, building)
+    return GuestSetup(digest, runtime, services=companions, submodules=profile.submodules, supervisor_digest=supervisor)
+
+
+def _explain_missing_image(services: Services, profile: Profile, name: str, error: SandboxError) -> SandboxError | None:
+    """What the profile says about its image, if that is what is missing, and no recipe is there; else None."""
+    is_own = error.code is ErrorCode.IMAGE_MISSING and name == profile.image and not has_recipe(services.home, name)
+    if not is_own or not profile.image_help:
+        return None
+    return SandboxError(
+        ErrorCode.IMAGE_MISSING,
+        f"There is no image '{name}' for a {profile.name} project: it is one that you make",
+        details=profile.image_help,
+        hint=f"Write $SANDBOX_HOME/images/{name}/Dockerfile and recipe.toml, then: sandbox images build {name}. "
+        "Or choose an image that you have: sandbox repo set REPOSITORY --image TAG (docs/dependencies.md, Java).",
+    )
 
 
 def _derive(

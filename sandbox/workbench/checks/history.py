@@ -55,7 +55,7 @@ def read_log(home: Home, owner_id: str, run_id: str | None, stream: LogName, *, 
         run = runs.find_run(home, owner_id, run_id)
     else:
         run = _find_newest_run(home, owner_id) if run_id is None else _find_named_run(home, owner_id, run_id)
-    total, limit = _measure(run, stream)
+    total, limit = measure_log(run, stream)
     content = runs.read_log(home, owner_id, run.run_id, stream)
     return RunLog(
         run_id=run.run_id,
@@ -68,7 +68,7 @@ def read_log(home: Home, owner_id: str, run_id: str | None, stream: LogName, *, 
     )
 
 
-def _measure(run: CheckRun, stream: LogName) -> tuple[int, int]:
+def measure_log(run: CheckRun, stream: LogName) -> tuple[int, int]:
     """How many bytes were written to a stream of a run, and how many are kept at most."""
     if stream in {"stdout", "stderr"}:
         return run.stdout_bytes if stream == "stdout" else run.stderr_bytes, run.usage.limits.output_bytes

@@ -46,7 +46,7 @@ def attempt(home: Home, request: str, watch: Watch, *, retry: bool) -> Iterator[
 
 
 def _wait_for_turn(stack: ExitStack, home: Home, lock: str, watch: Watch) -> None:
-    ends_at, told = time.monotonic() + _WAIT_S, False
+    ends_at, said = time.monotonic() + _WAIT_S, False
     while True:
         if watch.cancelled():
             raise _stopped_error()
@@ -57,9 +57,9 @@ def _wait_for_turn(stack: ExitStack, home: Home, lock: str, watch: Watch) -> Non
                 raise
         else:
             return
-        if not told:
+        if not said:
             watch.building("Another command fetches the same packages: waiting for it")
-            told = True
+            said = True
 
 
 def _repeat_error(failed: FailedFetch) -> SandboxError:

@@ -60,15 +60,21 @@ def build_for_task(
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
     profile, tree = load_task_profile(services, task), find_last_tree(services, task)
-    setup = resolve_guest_setup(services, profile, watch.building)
     store = LayerStore(services.home)
-    built = build_layers(services, setup, profile, tree, watch, refresh=refresh)
+    built = [
+        layer
+        for part in profile.parts
+        for layer in build_layers(
+            services, resolve_guest_setup(services, part, watch.building), part, tree, watch, refresh=refresh
+        )
+    ]
     return PreparedLayers(
         commit=task.head_commit,
         layers=tuple(_summarize(store, layer) for layer in built),
         refused=tuple(
             entry
-            for rule in profile.layers
+            for part in profile.parts
+            for rule in part.layers
             if (plan := plan_layer(tree.git, tree.tree, rule))
             for entry in plan.refused
         ),

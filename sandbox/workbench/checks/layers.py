@@ -26,7 +26,7 @@ from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.lazy import LazyModule
@@ -43,6 +43,8 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
 
 VERSION = 3
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
+
+_NOT_FETCHED = "the packages that the project asks for"
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,16 @@ def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tr
     """The setup with the layer that the tree's manifests led to before; without one if there is none yet, or if no
     registry can be used: this does not fetch.
     """
+    is_off = services.settings.layers.fetch == "never"
+    why = "layers.fetch is 'never'" if is_off else "an agent asks for them with space_repo_prepare"
+    absent: list[str] = []
+
+    def note(*_: object) -> None:
+        absent.append(f"{_NOT_FETCHED} were not fetched ({why})")
+
     try:
-        return _add_layers(services, setup, profile, tree, (lambda *_: None, lambda _: None))
+        found = _add_layers(services, setup, profile, tree, (note, lambda _: None))
+        return replace(found, without_layers=next(iter(absent), ""))
     except UnusableRegistry:
         return setup
 
@@ -87,6 +97,8 @@ def add_layers(
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
         return add_known_layers(services, setup, profile, tree)
 
+    absent: list[str] = []
+
     def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         try:
             return build_missing(rule, request, plan)
@@ -98,11 +110,58 @@ def add_layers(
             text = _explain_absence(error, known=known is not None)
             watch.building(text)
             watch.warn(text)
-            return store.find(known.layer) if known else None
+            if known:
+                return store.find(known.layer)
+            absent.append(f"{_NOT_FETCHED} could not be fetched ({error.brief})")
+            return None
 
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
     describe = _describer(services, setup, tree, watch)
-    return _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
+    found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
+    return replace(found, without_layers=next(iter(absent), ""))
+
+
+@dataclass(frozen=True)
+class MissingLayer:
+    """A layer that is not there, and what it would hold."""
+
+    rule: LayerRule
+    plan: LayerPlan
+
+
+def find_missing_layers(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
+    """What `build_layers` would fetch for a tree: all that its manifests ask for while the image is missing, for a
+    layer belongs to one.
+
+    Raises: as `find_registries` and `require_fetch_allowed`; `engine_unavailable`.
+    """
+    require_fetch_allowed(services)
+    if not profile.layers:
+        return ()
+    try:
+        setup = resolve_guest_setup(services, profile)
+    except SandboxError as error:
+        if error.code is not ErrorCode.IMAGE_MISSING:
+            raise
+        plans = ((rule, manifests.plan_layer(tree.git, tree.tree, rule)) for rule in profile.layers)
+        return tuple(MissingLayer(rule, plan) for rule, plan in plans if plan)
+    missing: list[MissingLayer] = []
+
+    def note(rule: LayerRule, _request: str, plan: LayerPlan) -> None:
+        missing.append(MissingLayer(rule, plan))
+
+    _add_layers(services, setup, profile, tree, (note, lambda _: None))
+    return tuple(missing)
+
+
+def require_fetch_allowed(services: Services) -> None:
+    """Raises: `policy_violation` if the setting `layers.fetch` is `never`."""
+    if services.settings.layers.fetch == "never":
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            "layers.fetch is 'never', so no packages are fetched",
+            hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
+        )
 
 
 def build_layers(
@@ -113,12 +172,7 @@ def build_layers(
     An attempt that failed a moment ago is repeated. Raises: a `conflict` with reason `stopped` when `watch.cancelled`;
     `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.
     """
-    if services.settings.layers.fetch == "never":
-        raise SandboxError(
-            ErrorCode.POLICY_VIOLATION,
-            "layers.fetch is 'never', so no packages are fetched",
-            hint="The operator sets it to 'auto' in the configuration (docs/dependencies.md).",
-        )
+    require_fetch_allowed(services)
     store = LayerStore(services.home)
     build = _builder(services, setup, tree, watch, retry=True, refresh=refresh)
     steps = build, _describer(services, setup, tree, watch)
@@ -130,6 +184,7 @@ def _builder(
     services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch, *, retry: bool, refresh: bool
 ) -> _Build:
     def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
+        _require_asked(services)
         store = LayerStore(services.home)
         with attempt(services.home, request, watch, retry=retry):
             if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
@@ -139,6 +194,19 @@ def _builder(
             return layer_builds.build_layer(services, wanted, watch)
 
     return build
+
+
+def _require_asked(services: Services) -> None:
+    """An agent's call that was not asked about, because its layers were there, may not fetch if one has gone since.
+
+    Raises: `approval_required`.
+    """
+    if services.permission is not None and services.permission.how == "known":
+        raise SandboxError(
+            ErrorCode.APPROVAL_REQUIRED,
+            "A layer has just been removed, so a person has to approve that its packages are fetched again",
+            hint="Make the same call again; it can ask for approval.",
+        )
 
 
 def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Describe:
@@ -161,11 +229,11 @@ def _explain_absence(error: SandboxError, *, known: bool) -> str:
 
 
 @contextmanager
-def hold_layers(services: Services, setup: GuestSetup) -> Iterator[None]:
-    """Keep the layers of a setup from being removed while checks use them. Raises: `not_found`."""
+def hold_layers(services: Services, *setups: GuestSetup) -> Iterator[None]:
+    """Keep the layers of these setups from being removed while checks use them. Raises: `not_found`."""
     store = LayerStore(services.home)
     with ExitStack() as stack:
-        for used in setup.layers:
+        for used in (layer for setup in setups for layer in setup.layers):
             stack.enter_context(store.use(used.key))
         yield
 

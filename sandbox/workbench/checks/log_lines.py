@@ -23,6 +23,7 @@ from sandbox.models import CheckRun, LogLines, LogMatch, LogQuery
 from sandbox.store import runs
 from sandbox.store.log_file import LogFile, LogPiece
 from sandbox.text import one_line
+from sandbox.workbench.checks.history import measure_log
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.search import MAX_RESULTS, MAX_TIMEOUT_S, PATTERN_LENGTH, StopReason, excerpt
 
@@ -47,6 +48,8 @@ def read_lines(services: Services, run_id: str, query: LogQuery | None = None) -
     record = runs.find_run_record(
         services.home, owner, run_id
     )  # before the log: if there is a record, the log is complete
+    if record is not None:
+        measure_log(record, query.stream)  # a service that did not run has no log
     with runs.open_log(services.home, owner, run_id, query.stream) as file:
         log = LogFile(file)
         first, last = _range(query, log.lines)
@@ -114,8 +117,7 @@ class _LogGap:
 def _find_gap(log: LogFile, run: CheckRun | None, query: LogQuery) -> _LogGap:
     if run is None:
         return _LogGap(None, log.size, log.size)
-    total = run.stdout_bytes if query.stream == "stdout" else run.stderr_bytes
-    limit = run.usage.limits.output_bytes
+    total, limit = measure_log(run, query.stream)
     if total > limit and (mark := read_drop_mark(log.read(head_bytes(limit), MARK_BYTES))) is not None:
         return _LogGap(run, total, head_bytes(limit), mark[1], mark[0])
     return _LogGap(run, total, log.size, 0, max(0, total - log.size))  # the disk was full

@@ -64,7 +64,7 @@ def run_one(
                 _surround(services, recorder, which, companions) as place,
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
-            run = add_disk_usage(run, disk)
+            run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
@@ -180,25 +180,28 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.home.instance_id,
+        tenant=services.settings.container.tenant,
         cpus=os.cpu_count() or 1,
         cgroup_parent=find_guest_group(services).parent,
-        supervisor=Supervisor(_find_supervisor(services, setup.runtime), services.settings.container.idle_s),
+        supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),
         layers=setup.layers,
         services=setup.services,
+        without_layers=setup.without_layers,
     )
 
 
-def _find_supervisor(services: Services, runtime: str) -> Path:
+def _find_supervisor(services: Services, setup: GuestSetup) -> Path:
     """The binary of PID 1. It stays the same for the life of a controller, so the engine is asked once, even if
     another one is built in between.
     """
+    runtime = setup.runtime
     known = services.supervisor_paths.get(runtime)
     if known is None or not is_usable_binary(known):
         courier = SupervisorExtractor(
             f"sandbox-init-{services.presence.new_id()}", _own_user(services), runtime, services.home.instance_id
         )
         known = services.supervisor_paths[runtime] = ensure_supervisor(
-            services.image_build_context, services.policies.container, courier
+            services.image_build_context, services.policies.container, courier, digest=setup.supervisor_digest
         )
     return known
 
@@ -223,19 +226,21 @@ def order_checks(
     """
     known = [c.id for c in profile.checks]
     if not known:
-        error = no_checks_error(profile.name, advise())
+        error = no_checks_error(profile.full_name, advise())
         if not check_ids:
             raise error
-        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.name}' has none"
+        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.full_name}' has none"
         raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
-            hint = f"The checks are defined by the profile '{profile.name}'."
+            hint = f"The checks are defined by the profile '{profile.full_name}'."
             hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
             raise not_found_error("check", name, known, hint)
     if not check_ids:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, "No check was named", hint=f"The profile '{profile.name}' has: {', '.join(known)}."
+            ErrorCode.INVALID_INPUT,
+            "No check was named",
+            hint=f"The profile '{profile.full_name}' has: {', '.join(known)}.",
         )
     if arguments and len(check_ids) > 1:
         raise SandboxError(

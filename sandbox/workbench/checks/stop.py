@@ -48,7 +48,16 @@ def stoppable(home: Home, task_id: str, watch: Watch, run_id: str | None = None)
                 request.note_end(check.id, run.verdict)
             watch.announce(check, run)
 
-        yield replace(watch, announce=announce, cancelled=lambda: watch.cancelled() or request.is_stop_requested())
+        def note_start(run_id: str, check: Check) -> None:
+            request.note_run(run_id, check.id)
+            watch.starts(run_id, check)
+
+        yield replace(
+            watch,
+            announce=announce,
+            starts=note_start,
+            cancelled=lambda: watch.cancelled() or request.is_stop_requested(),
+        )
 
 
 def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> StopResult:

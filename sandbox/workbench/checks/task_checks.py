@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
@@ -11,11 +11,13 @@ from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Check, CheckRun, Task, Verdict
+from sandbox.profiles import project_of
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import add_layers, find_last_tree, hold_layers
 from sandbox.workbench.controller.disk_admission import Writer
@@ -45,7 +47,11 @@ def run_checks(
     """
     task = find_task(services.home, task_id)
     base = read_base(services, task)
-    profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
+    profile = add_git_facts(
+        profile_from_facts(services, task.repo_id, base.facts, task.profile),
+        services.repositories.open(task.repo_id)[1],
+        task.head_commit,
+    )
     checks = running.order_checks(
         profile,
         check_ids,
@@ -53,21 +59,23 @@ def run_checks(
         lambda: advise(services, task.repo_id, base.facts, profile),
         arguments,
     )
-    setup = resolve_guest_setup(services, profile, watch.building)
-    setup = add_layers(services, setup, profile, find_last_tree(services, task), watch)
-    recorder = running.build_task_recorder(services, setup, task_id)
-    with hold_layers(services, setup), lock_task(services, task) as task:
+    setups, tree = {}, find_last_tree(services, task)
+    for part in profile.parts_of(checks):
+        setup = resolve_guest_setup(services, part, watch.building)
+        setups[part.project_name] = add_layers(services, setup, part, tree, watch)
+    recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
+    with hold_layers(services, *setups.values()), lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]
-        return tuple(_run_in_task(services, task, base, recorder, list(zip(ids, checks, strict=True)), watch))
+        return tuple(_run_in_task(services, task, base, recorders, list(zip(ids, checks, strict=True)), watch))
 
 
 def _run_in_task(
     services: Services,
     task: Task,
     base: TaskBase,
-    recorder: Recorder,
+    recorders: Mapping[str, Recorder],
     checks: Sequence[tuple[str, Check]],
     watch: Watch,
 ) -> Iterator[CheckRun]:
@@ -83,6 +91,7 @@ def _run_in_task(
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
         with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
+            recorder = recorders[project_of(check.id)]
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
         settle_disk(opened.site.layers)

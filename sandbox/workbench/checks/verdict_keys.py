@@ -34,6 +34,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             platform=PLATFORM,
             layers=tuple(layer.key for layer in setup.layers),
             services=tuple(s for s in setup.services if s.rule.serves(check.id)),
+            submodules=setup.submodules,
             user=None if policies.pristine_owner else (os.geteuid(), os.getegid()),
             after=after,
         )

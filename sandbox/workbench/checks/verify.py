@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, PullRequestCommit, RunSummary, UncommittedChanges, Verification
+from sandbox.models import (
+    Check,
+    CheckRun,
+    ChosenSettings,
+    PullRequestCommit,
+    RunSummary,
+    UncommittedChanges,
+    Verification,
+)
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run
@@ -19,9 +28,11 @@ from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.checks.disagreement import explain_disagreements
+from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.change_settings import merge_settings
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import (
     UpdatedRepository,
@@ -30,9 +41,15 @@ from sandbox.workbench.repositories.clone import (
     update_cache,
     whole_tree_of,
 )
-from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
+from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
-from sandbox.workbench.repositories.repository_settings import choose_profile, find_profile, read_settings
+from sandbox.workbench.repositories.repository_settings import (
+    add_projects,
+    choose_profile,
+    find_profile,
+    read_settings,
+    require_folders,
+)
 from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
@@ -51,7 +68,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
         )
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
-    profile = load_task_profile(services, task)
+    profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
     policy = services.policies.container.container
     checks = run.order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
@@ -90,45 +107,52 @@ def run_url(
     url, ref = url_and_ref
     updated = update_cache(services, url)
     repository = updated.repository
-    with _open_source(services, updated, ref, include_changes=options.include_changes) as found:
+    chosen = read_settings(services.home, repository.id, profile_name)
+    if options.projects is not None:
+        chosen = merge_settings(chosen.model_copy(update={"projects": {}}), {"projects": options.projects})
+    with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
         facts, uncommitted = found.facts, found.uncommitted
+        require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
         profile = (
-            _choose_named(services, repository.id, facts, profile_name)
+            _choose_named(services, repository.id, facts, chosen)
             if profile_name
-            else profile_from_facts(services, repository.id, facts)
+            else profile_with_settings(services, repository.id, facts, chosen, strict=options.projects is None)
         )
+        profile = add_git_facts(profile, updated.git, found.commit)
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
-        advice = advise(services, repository.id, facts, profile, left_out)
-        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, lambda: advice)
+        find_advice = partial(advise, services, repository.id, facts, profile, left_out)
+        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, find_advice)
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
+    verified = _is_verified(runs, checks)
     return RunSummary(
         repository=repository,
         ref=ref,
         commit=found.commit,
-        profile=profile.name,
+        profile=profile.full_name,
         runs=runs,
-        verified=_is_verified(runs, checks),
+        verified=verified,
         tree=found.tree,
         uncommitted=uncommitted,
-        advice=advice,
+        advice=find_advice(packages=not verified),
         pull_request=pull_request,
+        protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
 
 
 @contextmanager
 def _open_source(
-    services: Services, updated: UpdatedRepository, ref: str, *, include_changes: bool
+    services: Services, updated: UpdatedRepository, ref: str, chosen: ChosenSettings, *, include_changes: bool
 ) -> Iterator[_Verified]:
     commit = fetch_commit(services, updated, ref)
     tree = whole_tree_of(services, updated, commit)
     if include_changes:
-        with build_directory_tree(services, updated, ref, commit) as built:
+        with build_directory_tree(services, updated, ref, commit, chosen) as built:
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
-        facts = _load_facts(services, updated, commit)
+        facts = _load_facts(services, updated, commit, chosen)
         uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
         yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
@@ -141,16 +165,18 @@ def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit
     return PullRequestCommit(number=wanted.number, merged=wanted.merged, author=author, subject=subject)
 
 
-def _load_facts(services: Services, updated: UpdatedRepository, commit: str) -> BaseFacts:
+def _load_facts(services: Services, updated: UpdatedRepository, commit: str, chosen: ChosenSettings) -> BaseFacts:
     """The facts of a commit; for the head, those that `update_cache` has read."""
-    if commit == updated.default_head.commit:
+    if commit == updated.default_head.commit and updated.facts.below.keys() >= set(chosen.folders):
         return updated.facts
-    return load_facts(services.home, services.policies, updated.repository.id, updated.git, commit)
+    repo_id = updated.repository.id
+    return load_facts(services.home, services.policies, repo_id, updated.git, commit, chosen.folders)
 
 
-def _choose_named(services: Services, repo_id: str, facts: BaseFacts, name: str) -> Profile:
-    """The profile that the caller named, without checks that the repository suggests."""
-    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
+def _choose_named(services: Services, repo_id: str, facts: BaseFacts, chosen: ChosenSettings) -> Profile:
+    """The profile that the caller named, and the projects, without checks that the repository suggests."""
+    top = choose_profile(services.policies, facts, chosen)
+    profile = add_projects(services.policies, facts, chosen, top)
     return apply_overrides(services.settings, repo_id, profile, strict=False)
 
 

@@ -1,28 +1,49 @@
-"""Let the public API take the beginning of an id. Inside, and in records and journals, ids are whole."""
+"""Let the public API take the beginning of an id, or a name. Inside, and in records and journals, ids are whole."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandbox.models.words import SLUG_PATTERN
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
+from sandbox.workbench.controller.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from sandbox.store.home import Home
+    from sandbox.workbench.controller import repository_names
+    from sandbox.workbench.controller.services import Services
+else:  # loaded when a name is no id (docs/adr/0003)
+    repository_names = LazyModule("sandbox.workbench.controller.repository_names")
 
 _ClassT = TypeVar("_ClassT", bound=type)
+_TASK_OR_RUN = re.compile(r"(task|run)-[0-9a-f-]+$")
 
-_COMPLETED: dict[str, Callable[[Home, str], str]] = {
-    "owner_id": complete_owner_id,
-    "run_id": complete_run_id,
-    "task_id": complete_task_id,
+
+def _complete_repository(services: Services, name: str) -> str:
+    if re.fullmatch(SLUG_PATTERN, name) and services.home.clone(name).exists():
+        return name
+    return repository_names.complete_repo_id(services.home, services.remotes, name)
+
+
+def _complete_owner(services: Services, name: str) -> str:
+    """A task or run goes before a repository with a name that ends so."""
+    found = complete_owner_id(services.home, name)
+    return found if found != name or _TASK_OR_RUN.match(name) else _complete_repository(services, name)
+
+
+_COMPLETED: dict[str, Callable[[Services, str], str]] = {
+    "owner_id": _complete_owner,
+    "repo_id": _complete_repository,
+    "run_id": lambda services, name: complete_run_id(services.home, name),
+    "task_id": lambda services, name: complete_task_id(services.home, name),
 }
 
 
 def complete_ids(cls: _ClassT) -> _ClassT:
-    """Make the public methods of a class complete the ids that they are given. Its objects have `_services.home`."""
+    """Make the public methods of a class complete the ids that they are given. Its objects have `_services`."""
     for name, method in list(vars(cls).items()):
         if name.startswith("_") or not isinstance(method, FunctionType):
             continue
@@ -37,12 +58,12 @@ def complete_ids(cls: _ClassT) -> _ClassT:
 def _wrap_method(method: Callable[..., Any], places: dict[str, int]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        home, values = args[0]._services.home, list(args)
+        services, values = args[0]._services, list(args)
         for name, place in places.items():
             if place < len(values) and isinstance(values[place], str):
-                values[place] = _COMPLETED[name](home, values[place])
+                values[place] = _COMPLETED[name](services, values[place])
             elif isinstance(kwargs.get(name), str):
-                kwargs[name] = _COMPLETED[name](home, kwargs[name])
+                kwargs[name] = _COMPLETED[name](services, kwargs[name])
         return method(*values, **kwargs)
 
     return call

@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 from sandbox.errors import SandboxError
 from sandbox.models import (
     TASK_ID_PATTERN,
+    ApplyResult,
     Approval,
+    CheckoutResult,
     CheckRun,
     CleanResult,
     CommitResult,
@@ -32,6 +34,7 @@ from sandbox.models import (
     RestoreResult,
     Snapshot,
     StopResult,
+    SyncResult,
     Task,
     Verification,
 )
@@ -182,6 +185,7 @@ def _append_entry(services: Services, operation: Operation, result: str) -> None
         files=evidence.files[:MAX_FILES],
         allowed=services.permission,
         sent=operation.delivery,
+        tenant=services.settings.container.tenant or None,
         facts=operation.facts,
         result=result,
         duration_s=round(time.monotonic() - operation.started_monotonic_s, 4),
@@ -254,6 +258,25 @@ def _(result: Snapshot) -> Evidence:
 @extract_evidence.register
 def _(result: RestoreResult) -> Evidence:
     return Evidence(names=(result.previous.id,), before=result.previous.tree, after=result.tree)
+
+
+@extract_evidence.register
+def _(result: SyncResult) -> Evidence:
+    return Evidence(names=(result.state.value, result.onto, result.head_commit, *_name_snapshot(result.previous)))
+
+
+@extract_evidence.register
+def _(result: CheckoutResult) -> Evidence:
+    return Evidence(names=(result.base_commit, *_name_snapshot(result.previous)))
+
+
+@extract_evidence.register
+def _(result: ApplyResult) -> Evidence:
+    return Evidence(names=tuple(file.path for file in result.files), after=result.tree)
+
+
+def _name_snapshot(kept: Snapshot | None) -> tuple[str, ...]:
+    return () if kept is None else (kept.id,)
 
 
 @extract_evidence.register

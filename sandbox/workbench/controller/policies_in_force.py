@@ -64,7 +64,11 @@ class Policies:
     @Once
     def approvals(self) -> ApprovalPolicy:
         """The agent calls that need a person's decision: the shipped policy with the operator's file applied."""
-        return approval_policies.load_approval_policy(*self._find_files("approvals.toml"))
+        shipped, own = self._find_files("approvals.toml")
+        policy = approval_policies.load_approval_policy(shipped, own)
+        if policy.when is not None:
+            approval_policies.require_known_flags(policy.when, [rule.name for rule in self.paths.rules], own)
+        return policy
 
     def _find_files(self, name: str) -> tuple[Path, Path]:
         """The shipped file of a policy and the operator's, which may not exist."""

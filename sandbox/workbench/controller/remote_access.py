@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.credentials import Credential
     from sandbox.git import credential_helper, transport
+    from sandbox.models import Host
     from sandbox.remotes import Remote
+    from sandbox.workbench.controller import protocol_choice
 else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
     credentials = LazyModule("sandbox.credentials")
     remotes = LazyModule("sandbox.remotes")
     credential_helper = LazyModule("sandbox.git.credential_helper")
     transport = LazyModule("sandbox.git.transport")
+    protocol_choice = LazyModule("sandbox.workbench.controller.protocol_choice")
 
+_log = logging.getLogger(__name__)
 _ResultT = TypeVar("_ResultT")
 
 
@@ -38,7 +43,9 @@ class TransferCallbacks:
 
 @dataclass(frozen=True)
 class RemoteConnector:
-    """The remotes that a controller may use, and its access to them. `allow_file`: of the surface."""
+    """The remotes that a controller may use, and its access to them. `allow_file`: of the surface. `protocols_used`: by
+    id of the remote, what its last successful command went over.
+    """
 
     home: Home
     settings: Settings
@@ -46,18 +53,26 @@ class RemoteConnector:
     credentials: CredentialStore
     allow_file: bool
     transfers: TransferCallbacks
+    protocols_used: dict[str, str] = field(default_factory=dict, compare=False)
 
     def parse(self, url: str) -> Remote:
         """Parse a remote URL under the rules of this surface and the settings. Raises: `invalid_input`."""
         ours = self.settings.remotes
         allow_file = self.allow_file or ours.allow_file
-        forges = remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
         try:
-            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=forges)
+            return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=self._forges())
         except SandboxError as error:
             if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
                 raise error.with_hint(f"For a directory of this host write a path: ./{url}") from error
             raise
+
+    def parse_registered(self, url: str) -> Remote:
+        """Parse the URL of a registered repository, which was allowed then; it is not used for access."""
+        return remotes.parse_remote(url, allow_file=True, allow_http=True, forges=self._forges())
+
+    def _forges(self) -> dict[str, Host]:
+        ours = self.settings.remotes
+        return remotes.map_hosts({h.setting: getattr(ours, h.setting) for h in remotes.FORGE_HOSTS.values()})
 
     def get_access(self, remote: Remote) -> transport.RemoteAccess:
         """What git may use to reach one remote over the network: its credential, limits and deadline.
@@ -79,11 +94,57 @@ class RemoteConnector:
             max_fetch_bytes=self.settings.remotes.max_fetch_bytes,
             max_memory_bytes=self.settings.remotes.max_fetch_memory_bytes,
             shutdown=self.transfers.shutdown,
+            proxy=self.settings.remotes.proxy_of(remote.hostname) or "",
         )
 
     def run_with_access(self, remote: Remote, action: Callable[[transport.RemoteAccess], _ResultT]) -> _ResultT:
-        """Run `action` on a remote. If the remote refuses it and we have no secret, run it once more with the secret of
-        the user's credential helper. Raises: as `get_access`, and what `action` raises.
+        """Run `action` on a remote. On a forge that serves https and ssh, the protocol that we have a credential for
+        goes first; the other one is tried if the forge refuses, and we have a credential for that too.
+
+        Raises: as `get_access`, and what `action` raises at the first try.
+        """
+        refusals: list[SandboxError] = []
+        for route in self._list_routes(remote):
+            if route.protocol != remote.protocol:
+                self._say(f"{remote.hostname}: using {route.protocol} instead of {remote.protocol}")
+            try:
+                result = self._run_over(route, action)
+            except SandboxError as error:
+                if error.code not in {ErrorCode.AUTH_FAILED, ErrorCode.REMOTE_NOT_FOUND}:
+                    raise
+                refusals.append(error)
+                continue
+            self.protocols_used[remote.id] = route.protocol
+            return result
+        if len(refusals) > 1:
+            also = f"{refusals[0].details}\nthe other protocol: {refusals[1].brief}"
+            raise refusals[0].with_details(also.strip()) from refusals[1]
+        raise refusals[0]
+
+    def find_other_protocol(self, remote: Remote) -> str:
+        """What the last command went over, if that is not the protocol of the URL; else ''."""
+        used = self.protocols_used.get(remote.id, "")
+        return used if used != remote.protocol else ""
+
+    def _list_routes(self, remote: Remote) -> list[Remote]:
+        """The remote over the protocols to try, in this order."""
+        other = remotes.swap_protocol(remote)
+        if other is None:
+            return [remote]
+        entries, host = self.credentials.entries, remote.hostname
+        key = credentials.find_credential(entries, host, 22, "ssh") is not None
+        secret = credentials.find_secret(entries, host, 443) is not None
+        agent = bool(self.environ.get("SSH_AUTH_SOCK"))
+        return protocol_choice.order_routes(remote, other, key=key, agent=agent, secret=secret)
+
+    def _say(self, line: str) -> None:
+        _log.info(line)
+        if self.transfers.progress:
+            self.transfers.progress(line)
+
+    def _run_over(self, remote: Remote, action: Callable[[transport.RemoteAccess], _ResultT]) -> _ResultT:
+        """Run `action` over one protocol. If the remote refuses it and we have no secret, run it once more with the
+        secret of the user's credential helper.
         """
         access = self.get_access(remote)
         try:

@@ -110,7 +110,7 @@ def _path_rules(services: Services) -> Iterator[PolicyRule]:
 def _approval_rules(services: Services) -> Iterator[PolicyRule]:
     files = _find_policy_files(services.home, "approvals")
     own = dict(_flatten(_read_toml(files.operator))) if files.operator.exists() else {}
-    for key, value in _flatten(services.policies.approvals):
+    for key, value in _flatten(services.policies.approvals.model_dump(mode="json", exclude_none=True)):
         yield files.build_rule(key, value, is_operator=key in own)
 
 

@@ -8,7 +8,7 @@ from sandbox.workbench.controller.services import Services
 
 def choose_runtime(services: Services, profile: str = "") -> str:
     """Raises, before anything is created: `policy_violation` for a runtime that the policy does not allow,
-    `engine_unavailable` for one that the engine does not have.
+    `engine_unavailable` for one that the engine does not have, and for an engine that maps users.
     """
     override = services.settings.profiles.get(profile)
     name = services.runtime or (override.runtime if override else "") or services.settings.container.runtime
@@ -19,5 +19,5 @@ def choose_runtime(services: Services, profile: str = "") -> str:
             f"The policy does not allow the runtime {name!r}",
             hint=f"It allows {', '.join(allowed)}; see policies/container.toml.",
         )
-    services.engine.require_runtime(name)
+    services.guest_engine.require_runtime(name)
     return name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox import images
 from sandbox.config import ContainerSettings
 from sandbox.errors import SandboxError
-from sandbox.forges.body import BodyFacts, Provenance
+from sandbox.forges.body import BodyFacts, Provenance, RoomProvenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
 from sandbox.models import DiffFile, Task
@@ -22,7 +22,8 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
-from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.tasks import status
 
 if TYPE_CHECKING:
@@ -61,41 +62,57 @@ def gather_facts(
         unknown_reason=known.unknown,
         gate=_describe_gate(services.settings, known.verified),
         risks=_find_risks(services.repositories, services.policies, task, files),
-        profile=profile.name,
-        provenance=_provenance(services, task, profile, known.setup),
+        profile=profile.full_name,
+        provenance=_provenance(services, task, profile, known.setups),
     )
 
 
-def _provenance(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> Provenance:
+def _provenance(services: Services, task: Task, profile: Profile, setups: Mapping[str, GuestSetup]) -> Provenance:
+    parts = {part.project_name: part for part in profile.parts if part.project_name in setups}
     return Provenance(
-        image=describe_image_choice(services.settings, profile) if setup else "",
-        image_digest=setup.image_digest if setup else "",
-        wheelhouse=_wheelhouse(services, setup),
-        runtime=setup.runtime if setup else "",
+        rooms=tuple(
+            RoomProvenance(
+                project=name,
+                image=describe_image_choice(services.settings, part),
+                image_digest=setups[name].image_digest,
+                wheelhouse=_wheelhouse(services, setups[name]),
+                runtime=setups[name].runtime,
+            )
+            for name, part in parts.items()
+        ),
         version=__version__,
-        command=_reproduce_command(services, task, profile, setup),
+        command=_reproduce_command(services, task, profile, setups),
     )
 
 
-def _wheelhouse(services: Services, setup: GuestSetup | None) -> str:
+def _wheelhouse(services: Services, setup: GuestSetup) -> str:
     """Digest of the wheelhouse; empty when there is none, or when the engine does not answer any more."""
     try:
-        return images.read_wheelhouse_digest(services.image_build_context, setup.image_digest) if setup else ""
+        return images.read_wheelhouse_digest(services.image_build_context, setup.image_digest)
     except SandboxError:
         return ""
 
 
-def _reproduce_command(services: Services, task: Task, profile: Profile, setup: GuestSetup | None) -> tuple[str, ...]:
+def _reproduce_command(
+    services: Services, task: Task, profile: Profile, setups: Mapping[str, GuestSetup]
+) -> tuple[str, ...]:
     """The command with which a reviewer gets the same verdicts on their own host.
 
     It names the profile if the commit alone would select another one: a task keeps the profile of its base.
     """
     repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    if task.profile or load_profile(services, task.repo_id, git, task.head_commit).name != profile.name:
+    chosen = read_settings(services.home, task.repo_id)
+    facts = load_facts(services.home, services.policies, task.repo_id, git, task.head_commit)
+    if task.profile or choose_profile(services.policies, facts, chosen).name != profile.name:
         words += ["--profile", profile.name]
-    if setup is not None and setup.runtime != ContainerSettings().runtime:
-        words += ["--runtime", setup.runtime]
+    used = {part.project_name: part.name for part in profile.project_parts}
+    for name, project in chosen.projects.items():
+        if name in used:
+            words += ["--project", f"{name}={project.subpath or '.'}:{used[name]}"]
+    runtimes = {setup.runtime for setup in setups.values()} - {ContainerSettings().runtime}
+    if len(runtimes) == 1:
+        words += ["--runtime", *runtimes]
     return tuple(words)
 
 

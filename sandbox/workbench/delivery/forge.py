@@ -83,6 +83,7 @@ def find_project(remotes: RemoteConnector, remote: Remote) -> Project:
         api_url=api_url,
         web_url=web,
         credential=credential,
+        proxy=remotes.settings.remotes.proxy_of(remote.hostname),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.ready_requests import require_open_if_ready
 from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import lock_task
 
 AnnounceDelivery = Callable[[Delivery], None]
@@ -148,7 +148,7 @@ def require_own_branch(task_id: str, task: Task, repository: Repository) -> None
     Raises: `policy_violation`, also if the branch is the remote's default branch or the task's base.
     """
     branch = task.branch
-    ours = task.id == task_id and re.fullmatch(rf"space-agent/{re.escape(task_id)}-[a-z0-9-]+", branch) is not None
+    ours = task.id == task_id and is_branch_of(task_id, branch)
     theirs = branch in {repository.default_branch, task.base_branch.removeprefix("refs/heads/")}
     if not ours or theirs:
         what = "the repository's default branch or the task's base" if theirs else "not a branch of this task"
@@ -188,4 +188,4 @@ def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str
 
 
 def _is_forced(git: Git, before: str | None, after: str) -> bool:
-    return before is not None and git.attempt("merge-base", "--is-ancestor", before, after).code != 0
+    return before is not None and not objects.is_ancestor(git, before, after)

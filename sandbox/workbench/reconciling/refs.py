@@ -10,19 +10,19 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.process import Git
+from sandbox.git.pull_request_refs import REQUEST_REFS
 from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
+from sandbox.workbench.tasks.branch_names import PREFIX, find_ids, read_owner
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
 
-_BRANCHES = "refs/heads/space-agent/"
 _KEPT_REFS = "refs/sandbox/"
-_ID_LENGTH = len("task-") + 36
 _FORMAT = "%(objectname) %(refname)"
 
 
@@ -34,7 +34,7 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
     for repository in registered:
         try:
             git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
-            listed = git.run("for-each-ref", f"--format={_FORMAT}", _BRANCHES, _KEPT_REFS).decode().splitlines()
+            listed = git.run("for-each-ref", f"--format={_FORMAT}", PREFIX, _KEPT_REFS).decode().splitlines()
         except SandboxError as error:
             yield Finding("clone", repository.id, note=f"{error.brief}: {error.details}"[:500])
             continue
@@ -53,14 +53,26 @@ def _find_unregistered(home: Home, registered: set[str]) -> Iterator[Finding]:
 
 def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
     for name, oid in tips.items():
-        task_id = _task_of(name)
-        if task_id is None or home.task(task_id).exists():
+        if name.startswith(PREFIX):
+            yield from _judge_branch(home, policies, git, repo_id, (name, oid))
+        elif (task_id := _task_of(name)) is None or home.task(task_id).exists():
             continue
-        if name.startswith(_BRANCHES):
-            drop = partial(_drop, home, policies, git, (repo_id, task_id), (name, oid))
-            yield Finding("branch", name, drop, locks=(task_id,), note="it has no task and no commits of its own")
         elif not name.endswith(("/pushed", "/pushing")):
             yield _report_kept_ref(name)
+
+
+def _judge_branch(home: Home, policies: Policies, git: Git, repo_id: str, branch: tuple[str, str]) -> Iterator[Finding]:
+    """A branch whose task has no record. A short name is left alone unless it can belong to one task only."""
+    owner = read_owner(branch[0])
+    if owner is None:
+        return
+    ids = find_ids(home, repo_id, owner) or ({owner} if is_task_id(owner) else set())
+    if len(ids) > 1 or any(home.task(task_id).exists() for task_id in ids):
+        return
+    task_id = next(iter(ids), None)
+    drop = partial(_drop, home, policies, git, (repo_id, owner), branch)
+    locks = (task_id,) if task_id else ()
+    yield Finding("branch", branch[0], drop, locks=locks, note="it has no task and no commits of its own")
 
 
 def _report_kept_ref(name: str) -> Finding:
@@ -101,17 +113,17 @@ def _forget(git: Git, name: str, oid: str) -> str:
 
 def _task_of(ref: str) -> str | None:
     words = ref.split("/")
-    task_id = words[3][:_ID_LENGTH] if ref.startswith(_BRANCHES) else words[2]
-    return task_id if is_task_id(task_id) else None
+    return words[2] if is_task_id(words[2]) else None
 
 
 def _drop(home: Home, policies: Policies, git: Git, owner: tuple[str, str], branch: tuple[str, str]) -> str | None:
     """Delete a branch if each of its commits is also reachable from another ref. Raises: `dirty_workspace` if not."""
-    repo_id, task_id = owner
+    repo_id, beginning = owner
     name, oid = branch
-    if home.task(task_id).exists():
+    ids = find_ids(home, repo_id, beginning)
+    if any(home.task(task_id).exists() for task_id in ids):
         return None
-    if has_worktree(locate_worktree(home, policies, repo_id, task_id)):
+    if any(has_worktree(locate_worktree(home, policies, repo_id, task_id)) for task_id in ids):
         raise _branch_kept("its worktree still exists")
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
@@ -134,14 +146,22 @@ def _find_unfinished_commits(home: Home, repo_id: str, git: Git, tips: dict[str,
             yield Finding("commit", task.id, back, LeftoverAction.RESTORED, (task.id,))
 
 
+def _is_of_remote(git: Git, commit: str) -> bool:
+    """Whether the remote has this commit, as of the last fetch: on a branch, a tag or in a pull request."""
+    known = ("--not", "--remotes", "--tags", f"--glob={REQUEST_REFS}")
+    return not git.run("rev-list", "--max-count=1", commit, *known).strip()
+
+
 def _move_branch_back(home: Home, git: Git, before: Task) -> str | None:
-    """Move the branch back to the commit in the task's record. The files still have the changes."""
+    """Move the branch back to the commit in the task's record. The files still have the changes. After a sync without
+    own commits, or a checkout, the branch is at a commit of the remote.
+    """
     task = find_task(home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
     tip = objects.resolve_ref(git, name)
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:
         return None
-    if objects.parent_of(git, tip) != task.head_commit:
+    if objects.parent_of(git, tip) != task.head_commit and not _is_of_remote(git, tip):
         raise _branch_kept(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
     objects.move_ref(git, name, task.head_commit, tip)
     return f"its branch was moved back to {task.head_commit[:12]}; {tip[:12]} was never recorded"

@@ -18,6 +18,7 @@ from sandbox.policy.writes import RESERVED_PREFIX
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_base
+from sandbox.workbench.tasks.branch_names import list_branches
 from sandbox.workbench.tasks.worktrees import locate_worktree
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
@@ -95,8 +96,7 @@ def _is_unfinished(site: WorktreePaths) -> bool:
 
 def _find_head(git: Git, task_id: str) -> str:
     """The commit of the task's branch. Raises: `dirty_workspace` when the branch is gone too."""
-    pattern = f"refs/heads/space-agent/{task_id}-*"
-    listed = git.run("for-each-ref", "--format=%(objectname)", pattern).decode().split()
+    listed = list_branches(git, task_id)
     if len(listed) != 1:
         raise SandboxError(
             ErrorCode.DIRTY_WORKSPACE,

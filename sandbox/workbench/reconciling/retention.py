@@ -23,7 +23,7 @@ from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
-from sandbox.workbench.tasks.only_copies import find_only_copies
+from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
@@ -105,7 +105,7 @@ def find_old_tasks(reconciler: Reconciler) -> Iterator[Finding]:
     days = services.settings.keep.closed_tasks_days
     before = datetime.now(UTC) - timedelta(days=days)
     old = [task for task in list_tasks(services.home) if days and _is_over(task, before)]
-    kept = {repo_id: _list_tasks_with_work(services, repo_id) for repo_id in {task.repo_id for task in old}}
+    kept = {repo_id: _list_only_copies(services, repo_id) for repo_id in {task.repo_id for task in old}}
     for task in old:
         if not _has_work(services, task, kept[task.repo_id]):
             note = f"closed before {before:%Y-%m-%d}; its journal is kept"
@@ -117,24 +117,24 @@ def _is_over(task: Task, before: datetime) -> bool:
     return task.status is TaskStatus.CLOSED and task.closed_at is not None and task.closed_at < before
 
 
-def _list_tasks_with_work(services: Services, repo_id: str) -> set[str] | None:
-    """Ids of tasks with work in the clone that exists only here; None if that is unknown: the clone is damaged, or is
-    missing although its repository was not removed.
+def _list_only_copies(services: Services, repo_id: str) -> tuple[OnlyCopy, ...] | None:
+    """Work in the clone that exists only here; None if that is unknown: the clone is damaged, or is missing although
+    its repository was not removed.
     """
     git = _git_of(services, repo_id)
     try:
         is_registered = any(repository.id == repo_id for repository in list_repositories(services.home))
         if is_registered and not (git.git_dir / "HEAD").is_file():
             return None
-        return {copy.task_id for copy in find_only_copies(git)}
+        return tuple(find_only_copies(git))
     except SandboxError:
         return None
 
 
-def _has_work(services: Services, task: Task, in_clone: set[str] | None) -> bool:
+def _has_work(services: Services, task: Task, in_clone: tuple[OnlyCopy, ...] | None) -> bool:
     """Whether work of this task exists only here. A worktree may hold uncommitted changes: closed without --delete."""
     worktree = locate_worktree(services.home, services.policies, task.repo_id, task.id)
-    return in_clone is None or task.id in in_clone or has_worktree(worktree)
+    return in_clone is None or any(copy.is_of(task.id) for copy in in_clone) or has_worktree(worktree)
 
 
 def _git_of(services: Services, repo_id: str) -> Git:
@@ -150,7 +150,7 @@ def _forget_task(services: Services, task_id: str, before: datetime) -> str | No
         if error.code is ErrorCode.NOT_FOUND:
             return None
         raise
-    if not _is_over(task, before) or _has_work(services, task, _list_tasks_with_work(services, task.repo_id)):
+    if not _is_over(task, before) or _has_work(services, task, _list_only_copies(services, task.repo_id)):
         return None
     git = _git_of(services, task.repo_id)
     if (git.git_dir / "HEAD").is_file():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandbox.config import CheckSettings, Settings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, Limits
@@ -16,7 +18,7 @@ def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, stric
     repository = settings.repositories.get(repo_id)
     if repository is None:
         return profile
-    profile = profile.model_copy(update={"packages": (*profile.packages, *repository.packages)})
+    profile = _add_packages(profile, repository.packages)
     known = [check.id for check in profile.checks]
     if strict and (unknown := sorted(repository.checks.keys() - set(known))):
         raise SandboxError(
@@ -27,6 +29,12 @@ def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, stric
         )
     changed = tuple(_apply_override(check, repository.checks.get(check.id)) for check in profile.checks)
     return profile.model_copy(update={"checks": changed})
+
+
+def _add_packages(profile: Profile, packages: Sequence[str]) -> Profile:
+    """Every part has an image of its own, so each gets them."""
+    parts = tuple(_add_packages(part, packages) for part in profile.project_parts)
+    return profile.model_copy(update={"packages": (*profile.packages, *packages), "project_parts": parts})
 
 
 def _apply_override(check: Check, settings: CheckSettings | None) -> Check:

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from sandbox.context import build_envelope
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import (
     is_clone_of_other_remote,
     is_intact,
@@ -25,7 +23,7 @@ from sandbox.git.cache_clones import (
 )
 from sandbox.git.entries import TreeEntry
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
-from sandbox.git.objects import list_tree, peel, resolve_ref, tree_of
+from sandbox.git.objects import peel, resolve_ref, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
@@ -49,6 +47,7 @@ from sandbox.workbench.repositories.commit_facts import (
 )
 from sandbox.workbench.repositories.repository_settings import choose_profile
 from sandbox.workbench.repositories.seen_facts import advise
+from sandbox.workbench.repositories.tree_description import describe_tree
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
 
@@ -56,9 +55,18 @@ _ResultT = TypeVar("_ResultT")
 
 
 def locate(remotes: RemoteConnector, url: str) -> str:
-    """The URL of the repository that contains a directory of this host; any other URL unchanged."""
+    """The URL of the repository that contains a directory of this host; any other URL unchanged.
+
+    Raises: `invalid_input` for a path where nothing is.
+    """
     path = local_path_of(remotes.parse(url))
     try:
+        if path and not path.exists():
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"There is no directory {path}",
+                hint="Name a directory of a git repository, or the URL of one.",
+            )
         enclosing = path and find_enclosing_repository(path)
     except OSError:
         return url
@@ -68,10 +76,14 @@ def locate(remotes: RemoteConnector, url: str) -> str:
 def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult:
     """Clone a remote into the cache, or fetch new commits if it is cached, and describe it to the caller."""
     updated = update_cache(services, url, partial=partial)
-    context = build_envelope(updated.default_head.entries, lambda oids: list(read_blobs(updated.git, oids)))
+    found = updated.default_head
+    context = describe_tree(
+        services, updated.repository.id, updated.git, found.tree, lambda: found.entries, updated.facts
+    )
     profile = profile_from_facts(services, updated.repository.id, updated.facts)
     advice = advise(services, updated.repository.id, updated.facts, profile)
-    return CloneResult(repository=updated.repository, context=context, advice=advice)
+    protocol = services.remotes.find_other_protocol(services.remotes.parse(url))
+    return CloneResult(repository=updated.repository, context=context, advice=advice, protocol=protocol)
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,10 @@ def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAc
 def _list_default_branch(services: Services, remote: Remote, git: Git, head: RemoteHead) -> CommitListing:
     """List the default branch. If that fails because the clone is corrupt, clone again, once."""
     try:
-        return list_commit(git, resolve_commit(git, "HEAD", head.branch))
+        found = list_commit(git, resolve_commit(git, "HEAD", head.branch))
+        if not services.home.pristine(git.git_dir.name, found.tree).is_dir():  # else it was listed, and read
+            _ = found.entries
+        return found
     except SandboxError as error:
         if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git):
             raise
@@ -167,26 +182,36 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
 def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     """Update a ref and return its files, or those of one directory, as an immutable checkout.
 
-    Raises: `not_found` for an unknown ref or directory.
+    A tree that was fetched before is not listed again. Raises: `not_found` for an unknown ref or directory.
     """
-    found = update_cache(services, url)
+    found = update_cache(services, url, only_if_changed=True)
     repository, git, head = found.repository, found.git, found.default_head
     commit = fetch_commit(services, found, ref)
-    name = tree = whole_tree_of(services, found, commit)
-    entries = head.entries if commit == head.commit else list_tree(git, tree)
-    if subpath is not None and subpath.strip("/"):
-        prefix = path_bytes(parse_repo_path(subpath.strip("/"))) + b"/"
-        entries = [e for e in entries if e.path.startswith(prefix)]
-        name = f"{tree}-{hashlib.sha256(prefix).hexdigest()[:12]}"
-        if not entries:
+    tree = whole_tree_of(services, found, commit)
+    if commit == head.commit:
+        listing, facts = head, found.facts
+    else:
+        listing = list_commit(git, commit)
+        facts = load_facts_of_listing(services.home, services.policies, repository.id, git, listing)
+    folder = (subpath or "").strip("/")
+    prefix = path_bytes(parse_repo_path(folder)) + b"/" if folder else b""
+    name = f"{tree}-{hashlib.sha256(prefix).hexdigest()[:12]}" if folder else tree
+
+    def list_entries() -> list[TreeEntry]:
+        entries = [entry for entry in listing.entries if entry.path.startswith(prefix)]
+        if not entries and folder:
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
-                f"Commit {commit[:12]} has no directory '{subpath[:100]}'",
+                f"Commit {commit[:12]} has no directory '{folder[:100]}'",
                 hint="Omit the subpath to get all directories.",
             )
-    context = build_envelope(entries, lambda oids: list(read_blobs(git, oids)))
-    path = ensure_pristine_checkout(services, repository.id, git, entries, name)
-    return FetchResult(**dict(context), local_path=path, commit_sha=commit, files_count=len(entries))
+        return entries
+
+    context = describe_tree(services, repository.id, git, name, list_entries, facts)
+    path = ensure_pristine_checkout(services, repository.id, git, list_entries, name)
+    return FetchResult(
+        **dict(context), repo_id=repository.id, local_path=path, commit_sha=commit, files_count=context.tree_total
+    )
 
 
 def fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
@@ -240,12 +265,16 @@ def materialize(services: Services, repo_id: str) -> Repository:
 
 
 def ensure_pristine_checkout(
-    services: Services, repo_id: str, git: Git, entries: Sequence[TreeEntry], name: str
+    services: Services, repo_id: str, git: Git, list_entries: Callable[[], Sequence[TreeEntry]], name: str
 ) -> Path:
-    """The shared checkout of these entries, created if it does not exist. Raises: `quota_exceeded` for a full disk."""
+    """The shared checkout of these entries; if it does not exist, they are listed and it is created.
+
+    Raises: `quota_exceeded` for a full disk.
+    """
     path = services.home.pristine(repo_id, name)
     with services.home.locked(f"pristine-{repo_id}"), ExitStack() as admitted:
-        if not path.is_dir():
+        entries = [] if path.is_dir() else list_entries()
+        if entries:
             admitted.enter_context(services.disk.admit(Writer.CHECKOUT, demand_of_checkout(entries)))
         return ensure_pristine(git, entries, path, services.policies.pristine_owner)
 

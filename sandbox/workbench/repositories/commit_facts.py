@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -21,10 +22,15 @@ from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, se
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
-from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
+from sandbox.workbench.repositories.repository_settings import (
+    add_projects,
+    choose_artifacts,
+    choose_profile,
+    read_settings,
+)
 from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
-from sandbox.workspaces.build_files import find_folder_markers
+from sandbox.workspaces.build_files import FOLDER_LEVELS, find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
@@ -33,11 +39,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CommitListing:
-    """A commit, its tree and the tree's leaves."""
+    """A commit, its tree and the tree's leaves, which are listed at the first use: it may never come."""
 
+    git: Git
     commit: str
     tree: str
-    entries: list[TreeEntry]
+
+    @cached_property
+    def entries(self) -> list[TreeEntry]:
+        """Raises: `quota_exceeded`, `not_found`."""
+        return list_tree(self.git, self.tree)
 
 
 def load_base(
@@ -52,8 +63,9 @@ def base_from_facts(
     policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
 ) -> BaseTree:
     """As `load_base`, from facts that were read before."""
-    artifacts = choose_profile(policies, facts, chosen).artifacts
-    return BaseTree(facts, facts.rules((*artifacts, *map(exact_rule, without))))
+    artifacts = choose_artifacts(policies, facts, chosen)
+    rules = facts.rules((*artifacts, *map(exact_rule, without)))
+    return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))
 
 
 def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: str | None = None) -> Profile:
@@ -68,48 +80,61 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: 
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts, name: str | None = None) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    profile = choose_profile(services.policies, facts, read_settings(services.home, repo_id, name))
-    extended = add_trusted_suggestions(services, repo_id, profile, facts)
-    return apply_overrides(services.settings, repo_id, extended, strict=name is None)
+    return profile_with_settings(services, repo_id, facts, read_settings(services.home, repo_id, name), strict=not name)
+
+
+def profile_with_settings(
+    services: Services, repo_id: str, facts: BaseFacts, chosen: ChosenSettings, *, strict: bool
+) -> Profile:
+    """As `profile_from_facts`, for these settings instead of the repository's. `strict`: as in `apply_overrides`."""
+    extended = add_trusted_suggestions(services, repo_id, choose_profile(services.policies, facts, chosen), facts)
+    complete = add_projects(services.policies, facts, chosen, extended)
+    return apply_overrides(services.settings, repo_id, complete, strict=strict)
 
 
 def load_facts(
-    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, folder: str | None = None
+    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, folders: Collection[str] | None = None
 ) -> BaseFacts:
     """Facts of a commit: from the home; from git if they are not stored, or if a profile has a marker they lack, or the
-    repository a folder. `folder`: instead of the one in its settings.
+    repository a folder. `folders`: instead of those in its settings.
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    below = read_settings(home, repo_id).subpath if folder is None else folder
+    below = read_settings(home, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, commit, below) or _gather_and_store(
         home, policies, repo_id, git, list_commit(git, commit), below
     )
 
 
-def load_facts_of_listing(home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing) -> BaseFacts:
+def load_facts_of_listing(
+    home: Home,
+    policies: Policies,
+    repo_id: str,
+    git: Git,
+    listing: CommitListing,
+    folders: Collection[str] | None = None,
+) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    below = read_settings(home, repo_id).subpath
+    below = read_settings(home, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, listing.commit, below) or _gather_and_store(
         home, policies, repo_id, git, listing, below
     )
 
 
 def list_commit(git: Git, commit: str) -> CommitListing:
-    """List the tree of a commit. Raises: `quota_exceeded`, `not_found`."""
-    tree = tree_of(git, commit)
-    return CommitListing(commit, tree, list_tree(git, tree))
+    """A commit, to list its tree. Raises: `not_found`."""
+    return CommitListing(git, commit, tree_of(git, commit))
 
 
-def gather_facts_of_tree(home: Home, policies: Policies, repo_id: str, git: Git, tree: str) -> BaseFacts:
+def gather_facts_of_tree(policies: Policies, git: Git, tree: str, folders: Collection[str]) -> BaseFacts:
     """As `load_facts`, for a tree that is not kept: its facts are not stored. Raises: `quota_exceeded`."""
-    return _gather(policies, git, tree, list_tree(git, tree), read_settings(home, repo_id).subpath)
+    return _gather(policies, git, tree, list_tree(git, tree), folders)
 
 
 def _gather_and_store(
-    home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folder: str
+    home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folders: Collection[str]
 ) -> BaseFacts:
-    facts = _gather(policies, git, listing.tree, listing.entries, folder)
+    facts = _gather(policies, git, listing.tree, listing.entries, folders)
     path = home.facts(repo_id, listing.commit)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -119,9 +144,11 @@ def _gather_and_store(
     return facts
 
 
-def _gather(policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folder: str) -> BaseFacts:
+def _gather(
+    policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folders: Collection[str]
+) -> BaseFacts:
     markers = _read_markers(git, entries, _list_marker_names(policies.profiles))
-    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folder))
+    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folders))
 
 
 def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
@@ -129,18 +156,24 @@ def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
     return named | {SUGGESTIONS, WORKFLOWS} | SUGGESTING_FILES
 
 
-def _read_stored(home: Home, policies: Policies, repo_id: str, commit: str, folder: str) -> BaseFacts | None:
+def _read_stored(
+    home: Home, policies: Policies, repo_id: str, commit: str, folders: Collection[str]
+) -> BaseFacts | None:
     """None when no facts are stored, when they are damaged, of an older version, or lack a marker of a newer profile or
-    the repository's folder.
+    one of the folders.
     """
     try:
         document = read_json(home.facts(repo_id, commit))
         facts = None if document is None else BaseFacts.model_validate(document)
     except (SandboxError, ValidationError):
         return None  # they are only a cache of git's answers
-    if facts is None or not _list_marker_names(policies.profiles) <= facts.markers.keys():
+    if (
+        facts is None
+        or facts.folder_levels != FOLDER_LEVELS
+        or not _list_marker_names(policies.profiles) <= facts.markers.keys()
+    ):
         return None
-    return facts if not folder or folder in facts.below else None
+    return facts if facts.below.keys() >= set(folders) else None
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
@@ -156,14 +189,14 @@ def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]
 
 
 def _read_folder_markers(
-    git: Git, entries: Iterable[TreeEntry], policies: Policies, declared: str
+    git: Git, entries: Iterable[TreeEntry], policies: Policies, declared: Collection[str]
 ) -> dict[str, dict[str, bytes]]:
     """As `_read_markers`, for folders at the top and the declared one: only files that are there."""
     names = {name for profile in policies.profiles.values() for name in profile.markers}
     regular = {
         show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
     }
-    folders = find_folder_markers(regular, names, [declared] if declared else [])
+    folders = find_folder_markers(regular, names, declared)
     paths = [path for files in folders.values() for path in files.values()]
     content = dict(zip(paths, read_blobs(git, [regular[path] for path in paths]), strict=True))
     return {folder: {name: content[path] for name, path in files.items()} for folder, files in folders.items()}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from sandbox.models import ProfileCandidate, ProfileCandidates
-from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches
+from collections.abc import Iterator
+
+from sandbox.context.advice import choose_projects
+from sandbox.models import ChosenSettings, ProfileCandidate, ProfileCandidates, ProjectCandidate
+from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches, project_of
 from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile
-from sandbox.workbench.repositories.seen_facts import advise
+from sandbox.workbench.repositories.seen_facts import advise, match_folders
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
 
@@ -46,6 +49,32 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         suggested=suggested.parts,
         notes=suggested.notes,
         advice=advise(services, repo_id, facts, complete),
+        projects=tuple(_list_projects(services, facts, chosen, complete)),
+    )
+
+
+def _list_projects(
+    services: Services, facts: BaseFacts, chosen: ChosenSettings, complete: Profile
+) -> Iterator[ProjectCandidate]:
+    """Those that are declared, then those that were seen in other folders."""
+    for part in complete.parts:
+        if part.project_name:
+            folder = chosen.projects[part.project_name].subpath
+            yield _describe_project(services, part, part.project_name, folder, used=True)
+    others = {folder: found for folder, found in match_folders(services, facts).items() if folder not in chosen.folders}
+    names = {folder: name for name, folder in choose_projects(others, taken=chosen.projects).items()}
+    for folder, found in others.items():
+        yield _describe_project(services, found, names.get(folder, ""), folder, used=False)
+
+
+def _describe_project(services: Services, part: Profile, name: str, folder: str, *, used: bool) -> ProjectCandidate:
+    return ProjectCandidate(
+        name=name,
+        subpath=folder,
+        profile=part.name,
+        image=choose_image_reference(services.settings, part),
+        checks=part.checks,
+        used=used,
     )
 
 
@@ -64,7 +93,7 @@ def _describe(services: Services, match: ProfileMatch, profile: Profile) -> Prof
         weight=match.weight,
         why=match.why,
         packages=choose_packages(services.settings, profile),
-        checks=profile.checks,
+        checks=tuple(check for check in profile.checks if not project_of(check.id)),
         services=profile.services,
         problem=profile.problem,
     )

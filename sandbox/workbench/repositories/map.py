@@ -1,22 +1,37 @@
-"""Use-case: the map of a repository or task."""
+"""Use-case: the map of a repository or task. What is known of a blob is kept, so that an edit costs the edit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from sandbox.context import ctags
-from sandbox.context.map import build_map, count_mentions
+from sandbox.context import ctags, vendored
+from sandbox.context.map import MAX_TOKENS, build_map, count_mentions, is_code, rank_symbols
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.blobs import read_blobs
+from sandbox.files.checkout import check_out, remove_tree
+from sandbox.git.blobs import read_blobs, stream_blobs
 from sandbox.git.cache_clones import resolve_commit
-from sandbox.git.entries import SYMLINK, TreeEntry
+from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
+from sandbox.git.process import Git
+from sandbox.git.tree_lookup import find_files
 from sandbox.images import resolve_image
 from sandbox.models import RepoMap
+from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.paths import show_path
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.store.symbol_index import RankedSymbols, Symbol, SymbolIndex, load_index, load_map, save_index, save_map
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
@@ -24,55 +39,245 @@ from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.clone import ensure_pristine_checkout
+from sandbox.workbench.repositories.commit_facts import load_profile
 
-MAX_MAP_TOKENS = 100_000
-MENTION_BYTES = 32 * 1024**2
+MENTION_BYTES = 16 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
+SYMBOL_FILE_BYTES = 1024**2
+"""A larger file is generated, or data: ctags is not asked about it."""
+
+FEW_FILES = 100
+"""So many files or fewer are written for ctags alone."""
+
+MAX_BLOBS = 60_000
+"""With more blobs, only those of the tree that was asked for are kept."""
+
+_RULES = "1"  # of what is kept; another number makes all maps anew
+_OUTSIDE_BYTES = 8 * 1024**2
+
+
+@dataclass(frozen=True)
+class _MapRequest:
+    """A tree to map. `attributes`: text of the base commit's .gitattributes."""
+
+    repo_id: str
+    git: Git
+    tree: str
+    attributes: str
+    globs: Sequence[str]
+    definitions: Sequence[DefinitionRule]
+
+    @property
+    def version(self) -> str:
+        """What the symbols of a blob depend on, beside its content."""
+        return _digest([_RULES, *(rule.model_dump_json() for rule in self.definitions)])
+
+    @property
+    def key(self) -> str:
+        """What the ranked symbols depend on."""
+        return _digest([self.version, self.tree, self.attributes, *self.globs])
 
 
 def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Sequence[str]) -> RepoMap:
     """The most important symbols of a repository's default branch or a task's last commit, within a token budget."""
-    if not 1 <= token_budget <= MAX_MAP_TOKENS:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_MAP_TOKENS}")
+    if not 1 <= token_budget <= MAX_TOKENS:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_TOKENS}")
     ensure_recovered(services)
-    repo_id, commit = _find_commit(services.home, services.repositories, owner_id)
+    repo_id, base, commit = _find_commits(services.home, services.repositories, owner_id)
     _, git = services.repositories.open(repo_id)
-    tree = tree_of(git, commit)
-    entries = list_tree(git, tree)
-    site = services.image_build_context
+    request = _MapRequest(
+        repo_id=repo_id,
+        git=git,
+        tree=tree_of(git, commit),
+        attributes=_read_attributes(git, base),
+        globs=globs,
+        definitions=_find_definitions(services, repo_id, git, base),
+    )
+    found = load_map(services.home, repo_id, request.key)
+    return build_map(found or _rank(services, request), token_budget)
+
+
+def _find_definitions(services: Services, repo_id: str, git: Git, commit: str) -> tuple[DefinitionRule, ...]:
+    """Those of the profile in use. A profile that cannot be used says so when a check runs; the map goes on."""
+    try:
+        return load_profile(services, repo_id, git, commit).definitions
+    except SandboxError as error:
+        if error.code is not ErrorCode.INVALID_INPUT:
+            raise
+        return ()
+
+
+def _rank(services: Services, request: _MapRequest) -> RankedSymbols:
+    """Find and rank the symbols, and keep them, unless ctags printed too much."""
+    entries = {show_path(e.path): e for e in list_tree(request.git, request.tree)}
+    files = {path: e for path, e in entries.items() if e.mode not in {SYMLINK, GITLINK}}
+    others = _find_others(request, files)
+    own = {path: e for path, e in files.items() if path not in others}
+    asked = _select(files, request.globs) if request.globs else own
+    wanted = {path: e for path, e in asked.items() if is_code(path) and 0 < (e.size or 0) <= SYMBOL_FILE_BYTES}
+    index = load_index(services.home, request.repo_id, request.version)
+    missing = {_key(path, e): path for path, e in wanted.items() if _key(path, e) not in index.blobs}
+    counted = _choose_blobs(own.values())
+    with ThreadPoolExecutor(1, "words") as pool:  # while ctags runs in its guest
+        counting = pool.submit(_update_counts, request.git, index, counted)
+        symbols, complete = _find_symbols(services, request, entries, missing) if missing else ({}, True)
+        counts = counting.result()
+    updated = _update_index(index, symbols, {_key(path, e) for path, e in wanted.items()}, counted, counts)
+    if complete and updated is not index:
+        save_index(services.home, request.repo_id, updated)
+    ranked = rank_symbols(((path, updated.blobs.get(_key(path, e), [])) for path, e in wanted.items()), counts)
+    found = RankedSymbols(
+        ranked=ranked,
+        files_total=len(_select(entries, request.globs) if request.globs else entries),
+        vendored={} if request.globs else dict(vendored.describe_folders(others)),
+    )
+    if complete:
+        save_map(services.home, request.repo_id, request.key, found)
+    return found
+
+
+def _select(files: Mapping[str, TreeEntry], globs: Sequence[str]) -> dict[str, TreeEntry]:
+    return {path: entry for path, entry in files.items() if any(fnmatchcase(path, glob) for glob in globs)}
+
+
+def _find_others(request: _MapRequest, files: Mapping[str, TreeEntry]) -> set[str]:
+    """The files that are code of others; none if all are."""
+    found = vendored.find_vendored(files, request.attributes)
+    own = [path for path in files if path not in found and is_code(path)]
+    top = vendored.find_large_top(own)
+    if top is not None:
+        outside = [e for path, e in files.items() if path not in found and not path.startswith(f"{top}/")]
+        texts = read_blobs(request.git, _choose_blobs(outside, _OUTSIDE_BYTES))
+        if not vendored.is_mentioned(top, own, texts):
+            found |= {path for path in files if path.startswith(f"{top}/")}
+    return found if any(is_code(path) and path not in found for path in files) else set()
+
+
+def _find_symbols(
+    services: Services, request: _MapRequest, entries: Mapping[str, TreeEntry], missing: Mapping[str, str]
+) -> tuple[dict[str, list[Symbol]], bool]:
+    """Run ctags on the missing files: paths by key. Returns the symbols by key, and whether they are all.
+
+    Few files are written for it. For many the checkout of the tree is used, which tasks need anyway: to write and to
+    delete thousands of files takes longer than ctags.
+    """
     name = f"sandbox-map-{services.presence.new_id()}"
-    with lease_account(services, name) as account:
-        place = ctags.CtagsRun(
-            name=name,
-            engine=services.guest_engine,
-            policy=services.policies.container,
-            image_digest=resolve_image(site, "base"),
-            runtime=choose_runtime(services),
-            account=account,
-            instance=services.home.instance_id,
-            cgroup_parent=find_guest_group(services).parent,
-            tree=ensure_pristine_checkout(services, repo_id, git, entries, tree),
-        )
-        found = ctags.read_symbols(place)
-    selected = [e for e in entries if not globs or any(fnmatchcase(show_path(e.path), g) for g in globs)]
-    paths = {show_path(e.path) for e in selected}
-    symbols = [s for s in found if s.path in paths]
-    return build_map(symbols, count_mentions(read_blobs(git, _choose_blobs(selected))), token_budget, len(selected))
+    room = services.home.clean_room(name)
+    try:
+        room.mkdir(mode=0o755)
+        (room / "report").mkdir(mode=0o755)
+        if len(missing) <= FEW_FILES:
+            places = {f"{number}/{_plain_name(path)}": path for number, path in enumerate(missing.values())}
+            tree = _write_files(services, request.git, room / "files", {at: entries[p] for at, p in places.items()})
+        else:
+            places = {path: path for path in missing.values()}
+            tree = ensure_pristine_checkout(
+                services, request.repo_id, request.git, lambda: list(entries.values()), request.tree
+            )
+        with lease_account(services, name) as account:
+            run = ctags.CtagsRun(
+                name=name,
+                engine=services.guest_engine,
+                policy=services.policies.container,
+                image_digest=resolve_image(services.image_build_context, "base"),
+                runtime=choose_runtime(services),
+                account=account,
+                instance=services.home.instance_id,
+                cgroup_parent=find_guest_group(services).parent,
+                tree=tree,
+                report=room / "report",
+                definitions=request.definitions,
+            )
+            found = ctags.read_symbols(run, places)
+    finally:
+        remove_tree(room)
+    by_path = {places[at]: symbols for at, symbols in found.by_path.items()}
+    return {key: by_path.get(path, []) for key, path in missing.items()}, found.complete
 
 
-def _choose_blobs(entries: Sequence[TreeEntry]) -> list[str]:
-    """Blobs in which to count words: files up to 256 KiB, in total up to `MENTION_BYTES`."""
-    chosen, left = [], MENTION_BYTES
-    for entry in entries:
-        if entry.mode != SYMLINK and entry.size is not None and entry.size <= min(left, MENTION_FILE_BYTES):
-            chosen.append(entry.oid)
+def _write_files(services: Services, git: Git, folder: Path, files: Mapping[str, TreeEntry]) -> Path:
+    blobs = stream_blobs(git, [entry.oid for entry in files.values()])
+    specs = (
+        (path.encode(), entry.mode, blob.chunks()) for (path, entry), blob in zip(files.items(), blobs, strict=True)
+    )
+    with services.disk.admit(Writer.CHECKOUT, demand_of_checkout(list(files.values()))):
+        check_out(folder, specs, None)
+    return folder
+
+
+def _plain_name(path: str) -> str:
+    """The name by which ctags knows the language, without characters that mean something to anyone."""
+    return re.sub(r"^[-.]|[^A-Za-z0-9._+-]", "_", posixpath.basename(path)[-100:])
+
+
+def _update_counts(git: Git, index: SymbolIndex, oids: Sequence[str]) -> dict[str, int]:
+    """In how many of these blobs each word occurs: from what is kept and the blobs that differ, if they are few."""
+    wanted = frozenset(oids)
+    new, gone = wanted - index.counted, index.counted - wanted
+    if not new and not gone:
+        return index.counts
+    if len(new) + len(gone) < len(wanted) // 2:
+        try:
+            counts = Counter(index.counts)
+            counts.subtract(count_mentions(read_blobs(git, sorted(gone))))
+            counts.update(count_mentions(read_blobs(git, sorted(new))))
+            return {word: count for word, count in counts.items() if count > 0}
+        except SandboxError as error:
+            if error.code is not ErrorCode.NOT_FOUND:  # a blob of a task that is gone
+                raise
+    return dict(count_mentions(read_blobs(git, sorted(wanted))))
+
+
+def _update_index(
+    index: SymbolIndex,
+    symbols: Mapping[str, list[Symbol]],
+    used: set[str],
+    counted: Sequence[str],
+    counts: dict[str, int],
+) -> SymbolIndex:
+    if not symbols and index.counted == frozenset(counted):
+        return index
+    blobs = {**index.blobs, **symbols}
+    if len(blobs) > MAX_BLOBS:
+        blobs = {key: found for key, found in blobs.items() if key in used}
+    # Not validated again: that takes longer than to write it.
+    return SymbolIndex.model_construct(version=index.version, blobs=blobs, counted=frozenset(counted), counts=counts)
+
+
+def _choose_blobs(entries: Iterable[TreeEntry], most: int = MENTION_BYTES) -> list[str]:
+    """Blobs in which to count words: files up to 256 KiB, small ones first, in total up to `most` bytes."""
+    chosen, left = dict[str, None](), most
+    for entry in sorted(entries, key=lambda e: (e.size or 0, e.oid)):
+        if entry.size is None or entry.size > min(left, MENTION_FILE_BYTES):
+            continue
+        if entry.oid not in chosen:
+            chosen[entry.oid] = None
             left -= entry.size
-    return chosen
+    return list(chosen)
 
 
-def _find_commit(home: Home, repositories: RegisteredRepositories, owner_id: str) -> tuple[str, str]:
+def _key(path: str, entry: TreeEntry) -> str:
+    """What decides the symbols of a file: its content, and the name by which its language is known."""
+    return f"{entry.oid}/{posixpath.basename(path).lower()}"
+
+
+def _read_attributes(git: Git, commit: str) -> str:
+    """The text of the commit's top .gitattributes; empty if there is none, or one that is too large."""
+    entry = find_files(git, commit, [b".gitattributes"]).get(b".gitattributes")
+    if entry is None or entry.mode == SYMLINK or not 0 < (entry.size or 0) <= vendored.ATTRIBUTES_BYTES:
+        return ""
+    return next(iter(read_blobs(git, [entry.oid]))).decode("utf-8", errors="replace")
+
+
+def _find_commits(home: Home, repositories: RegisteredRepositories, owner_id: str) -> tuple[str, str, str]:
+    """The repository, its base commit and the commit to map."""
     if owner_id.startswith("task-"):
         task = find_task(home, owner_id, allow_closed=True)
-        return task.repo_id, task.head_commit
+        return task.repo_id, task.base_commit, task.head_commit
     repository, git = repositories.open(owner_id)
-    return repository.id, resolve_commit(git, "HEAD", repository.default_branch)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    return repository.id, commit, commit
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -6,11 +6,16 @@ right: the ceiling of the container policy and its protected variables hold as f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from sandbox.context.advice import asks_for_commit, asks_git_for_version
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.objects import find_tree
+from sandbox.git.process import Git
 from sandbox.models import Check, ChosenSettings, Limits
+from sandbox.policy.paths import path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories, not_found_error
@@ -39,9 +44,72 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
 
     Raises: `not_found`, `invalid_input`: see `find_profile`.
     """
-    if chosen.profile:
-        return apply_settings(find_profile(policies.profiles, chosen.profile), chosen)
-    return apply_settings(detect_profile(policies.profiles, facts.markers_in(chosen.subpath)), chosen)
+    read = facts.markers_in(chosen.subpath)
+    profile = (
+        find_profile(policies.profiles, chosen.profile) if chosen.profile else detect_profile(policies.profiles, read)
+    )
+    asks = profile.git_facts or asks_git_for_version(read) or asks_for_commit(facts.markers.values())
+    wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
+    return apply_settings(profile.model_copy(update={"git_facts": wants}), chosen)
+
+
+def require_folders(git: Git, tree: str, chosen: ChosenSettings, where: str) -> None:
+    """Raises: `not_found` if a folder of the settings is no directory of the tree. `where`: names it."""
+    for folder in chosen.folders:
+        if find_tree(git, tree, path_bytes(folder)) is None:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"{where} has no directory '{folder[:100]}'",
+                hint="Name a directory from the top of the repository, with / between names.",
+            )
+
+
+def add_projects(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, profile: Profile) -> Profile:
+    """The profile with the checks of the repository's projects, named `PROJECT.CHECK`.
+
+    Raises: `invalid_input` for a project without checks: a gate would open without it. Otherwise as `choose_profile`.
+    """
+    parts = [_build_part(policies, facts, chosen, name) for name in chosen.projects]
+    checks = (check for part in parts for check in part.checks)
+    return profile.model_copy(update={"checks": (*profile.checks, *checks), "project_parts": tuple(parts)})
+
+
+def choose_artifacts(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> tuple[str, ...]:
+    """The ignore rules for build output of the top and of all projects. Raises: as `choose_profile`."""
+    used = (chosen, *(_settings_of(chosen, name) for name in chosen.projects))
+    rules = (rule for settings in used for rule in choose_profile(policies, facts, settings).artifacts)
+    return tuple(dict.fromkeys(rules))
+
+
+def _build_part(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, name: str) -> Profile:
+    settings = _settings_of(chosen, name)
+    part = choose_profile(policies, facts, settings)
+    if not part.checks:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The project '{name}' has no checks",
+            details=f"No profile with checks fits the folder '{settings.subpath or '.'}' of this commit.",
+            hint=f"Name a profile, `--project {name}=FOLDER:PROFILE`, or take it back with `--no-project {name}`: "
+            "options of `sandbox repo set`.",
+        )
+    return _name_checks(part, name)
+
+
+def _settings_of(chosen: ChosenSettings, name: str) -> ChosenSettings:
+    """The settings of one project: its own folder and profile, all else is the repository's."""
+    project = chosen.projects[name]
+    return chosen.model_copy(update={"subpath": project.subpath, "profile": project.profile, "projects": {}})
+
+
+def _name_checks(part: Profile, name: str) -> Profile:
+    """Name the checks of a project, also where they are referred to."""
+
+    def rename(ids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{name}.{check_id}" for check_id in ids)
+
+    checks = (c.model_copy(update={"id": f"{name}.{c.id}", "requires": rename(c.requires)}) for c in part.checks)
+    services = (rule.model_copy(update={"checks": rename(rule.checks)}) for rule in part.services)
+    return part.model_copy(update={"checks": tuple(checks), "services": tuple(services), "project_name": name})
 
 
 def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
@@ -53,6 +121,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "layers": tuple(rule.model_copy(update={"folder": folder}) for rule in profile.layers),
             "artifacts": tuple(_move_rule(rule, folder) for rule in profile.artifacts),
             "repository_image": chosen.image,
+            "submodules": bool(chosen.submodules),
         }
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice
+from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, reads_no_variable
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_matches, find_near_profiles
-from sandbox.store.records import find_task
+from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
@@ -17,9 +17,18 @@ from sandbox.workspaces.base_facts import BaseFacts
 
 
 def advise(
-    services: Services, repo_id: str, facts: BaseFacts, profile: Profile, local_changes: int = 0
+    services: Services,
+    repo_id: str,
+    facts: BaseFacts,
+    profile: Profile,
+    local_changes: int = 0,
+    *,
+    packages: bool = True,
 ) -> tuple[Remark, ...]:
-    """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given."""
+    """Remarks on a commit. `profile`: the one in use, with its checks. `local_changes`: of the directory given.
+
+    `packages`: read what files such as CI workflows install, which matters only if checks may lack it.
+    """
     profiles, suggested = services.policies.profiles, facts.marker(SUGGESTIONS)
     read = facts.markers_in(read_settings(services.home, repo_id).subpath)
     sha256 = "" if suggested is None else sha256_of(suggested)
@@ -30,16 +39,17 @@ def advise(
             has_checks=bool(profile.checks),
             manifests=facts.manifests,
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
-            below=_match_folders(services, facts),
+            remote_url=find_repository(services.home, repo_id).remote_url,
+            below={folder: found.name for folder, found in match_folders(services, facts).items()},
             suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
             packages={
                 part.path: part.packages
-                for part in read_suggested_parts(services, repo_id, facts).parts
+                for part in (read_suggested_parts(services, repo_id, facts).parts if packages else ())
                 if part.packages and not part.trusted
             },
-            submodules=facts.gitlinks,
+            submodules=() if profile.submodules else facts.gitlinks,
             uses_lfs=facts.lfs,
-            asks_git_for_version=asks_git_for_version(read),
+            lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
         )
     )
@@ -58,11 +68,11 @@ def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
     return advise(services, repo_id, facts, profile_from_facts(services, repo_id, facts, name))
 
 
-def _match_folders(services: Services, facts: BaseFacts) -> dict[str, str]:
+def match_folders(services: Services, facts: BaseFacts) -> dict[str, Profile]:
     """The profile with checks that each folder matches by itself."""
     found = {}
     for folder in sorted(facts.below):
         matches = find_matches(services.policies.profiles, facts.markers_in(folder))
         if matches and matches[0].profile.checks:
-            found[folder] = matches[0].profile.name
+            found[folder] = matches[0].profile
     return found

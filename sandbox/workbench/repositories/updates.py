@@ -40,9 +40,9 @@ def _try_update(services: Services, repository: Repository) -> RepositoryUpdate:
         return RepositoryUpdate(repo_id=repository.id, default_branch=repository.default_branch, error=brief)
 
 
-def fetch_for_task(services: Services, repo_id: str) -> None:
-    """Fetch what is new before a task begins. A remote that this surface may not use is left as it is: a path of this
-    host, for agents.
+def fetch_for_task(services: Services, repo_id: str, command: str) -> None:
+    """Fetch what is new before a task begins or moves by `command`. A remote that this surface may not use is left as
+    it is: a path of this host, for agents.
 
     Raises: as `update_repository`; the hint says how old the last fetch is.
     """
@@ -58,9 +58,7 @@ def fetch_for_task(services: Services, repo_id: str) -> None:
     except SandboxError as error:
         fetched = find_fetch_time(services.home, repo_id)
         age = f", of {fetched:%Y-%m-%d %H:%M} UTC" if fetched else ""
-        hint = (
-            f"{error.hint} Offline, a task starts from the last fetch{age}: `sandbox task create {repo_id} --offline`."
-        )
+        hint = f"{error.hint} Offline, it uses the last fetch{age}: `{command} --offline`."
         raise error.with_hint(hint.strip()) from error
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from sandbox.edits.hash_gate import GATED_BYTES, EditOutcome, HashGate
 from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
-from sandbox.edits.replace import replace_file, replace_text
+from sandbox.edits.replace import remove_file, rename_file, replace_file, replace_text
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
@@ -49,6 +49,16 @@ def write_file(
     """Replace or create a whole file."""
     raw = _encode(content)
     return _edit(services, task_id, lambda gate: replace_file(gate, path, raw, expected, executable=executable))
+
+
+def delete_file(services: Services, task_id: str, path: str, expected: str) -> PatchResult:
+    """Delete a file."""
+    return _edit(services, task_id, lambda gate: remove_file(gate, path, expected))
+
+
+def move_file(services: Services, task_id: str, path: str, new_path: str, expected: str) -> PatchResult:
+    """Give a file another path."""
+    return _edit(services, task_id, lambda gate: rename_file(gate, path, new_path, expected))
 
 
 def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, path: str) -> str | None:

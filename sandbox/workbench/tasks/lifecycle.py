@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
-from sandbox.git.pull_request_refs import PullRequestRef
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
@@ -30,8 +27,9 @@ from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
-from sandbox.workbench.tasks.task_refs import delete_refs_without_work
+from sandbox.workbench.tasks.task_refs import delete_refs_without_work, find_branch
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -79,15 +77,17 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class TaskBase:
-    """git on the cache clone of a task, and the facts of its base commit. Both stay the same while the task lives."""
+    """git on the cache clone of a task, and its base commit with its facts. A sync or checkout changes them."""
 
+    commit: str
     git: Git
     facts: BaseFacts
 
 
 @dataclass(frozen=True)
 class ForkOrigin:
-    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`.
+    """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`. `base`: the
+    task's base commit in that state.
 
     `git` reads the objects of the tree, which need not be in the cache clone.
     """
@@ -96,6 +96,7 @@ class ForkOrigin:
     head: str
     tree: str
     git: Git
+    base: str
 
 
 def create_task(
@@ -110,20 +111,19 @@ def create_task(
     """A new task with its own branch and worktree. On failure both are removed. `profile`: its own, if chosen."""
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
-    base_branch = base if base and base != "HEAD" else repository.default_branch
-    wanted = None if origin else find_pull_request_ref(git, base_branch)
-    if wanted:
-        base_branch = repository.default_branch  # what a pull request of this task would go to
-    commit = origin.head if origin else _find_base(services, repository, git, wanted or base_branch)
-    base_commit = origin.task.base_commit if origin else commit
+    if origin:
+        commit, base_branch = origin.head, base or repository.default_branch
+    else:
+        commit, base_branch = find_start(services, repository, git, base or "HEAD")
+    base_commit = origin.base if origin else commit
     base_tree = fetch_whole_tree(services, repository, git, base_commit)
-    task_id = f"task-{uuid.uuid4()}"
+    task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,
         repo_id=repo_id,
         prompt=prompt,
         base_branch=base_branch,
-        branch=f"space-agent/{task_id}-{_slug(prompt)}",
+        branch=name_branch(task_id, prompt),
         base_commit=base_commit,
         workspace_kind=WorkspaceKind.WORKTREE,
         worktree_path=services.home.worktree(repo_id, task_id),
@@ -132,6 +132,7 @@ def create_task(
         profile=profile,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
+        session=services.caller.session,
     )
     with services.home.locked(
         task_id
@@ -139,10 +140,14 @@ def create_task(
         return _create_worktree(services, git, task, base_tree, origin)
 
 
-def _find_base(services: Services, repository: Repository, git: Git, base: str | PullRequestRef) -> str:
-    if isinstance(base, PullRequestRef):
-        return fetch_request(services, repository, git, base)
-    return resolve_commit(git, base, repository.default_branch)
+def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
+    """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
+    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
+    """
+    if wanted := find_pull_request_ref(git, base):
+        return fetch_request(services, repository, git, wanted), repository.default_branch
+    branch = repository.default_branch if base == "HEAD" else base
+    return resolve_commit(git, branch, repository.default_branch), branch
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
@@ -169,15 +174,11 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
     return saved
 
 
-def _slug(prompt: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower().encode("ascii", "ignore").decode()).strip("-")
-    return words[:40].strip("-") or "work"
-
-
 def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
     _, git = services.repositories.open(task.repo_id)
-    return TaskBase(git, load_facts(services.home, services.policies, task.repo_id, git, task.base_commit))
+    facts = load_facts(services.home, services.policies, task.repo_id, git, task.base_commit)
+    return TaskBase(task.base_commit, git, facts)
 
 
 @contextmanager
@@ -199,8 +200,13 @@ def compare_task(
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
+    Raises: `conflict` if the task was moved since then.
     """
     known = task_base or read_base(services, task)
+    if known.commit != task.base_commit:
+        raise SandboxError(
+            ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
+        )
     chosen = read_settings(services.home, task.repo_id, task.profile)
     git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit
@@ -251,6 +257,14 @@ def close_task(
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def find_local_branch(services: Services, task: Task) -> str | None:
+    """The task's branch in the cache clone; None if it was deleted, or the clone cannot be read."""
+    try:
+        return find_branch(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError:
+        return None
 
 
 def _delete_refs(services: Services, task: Task) -> None:

@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sandbox.git.process import Git
+from sandbox.workbench.tasks.branch_names import PREFIX, read_owner
 
-_BRANCH_PREFIX = "refs/heads/space-agent/"
 _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
-_ID_LENGTH = len("task-") + 36
 
 
 @dataclass(frozen=True)
 class OnlyCopy:
-    """Work of one task that would be lost with the clone."""
+    """Work of one task that would be lost with the clone. `owner`: the task's id, or its beginning `task-45c2abc0`."""
 
-    task_id: str
+    owner: str
     description: str
+
+    def is_of(self, task_id: str) -> bool:
+        """Whether it is work of this task."""
+        return task_id.startswith(self.owner)
 
 
 def find_only_copies(git: Git) -> Iterator[OnlyCopy]:
@@ -32,13 +35,12 @@ def _find_unpushed(git: Git) -> Iterator[OnlyCopy]:
     """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
     known = ("--not", "--remotes", "--tags", _PUSHED)
     ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", _BRANCH_PREFIX)
+    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", PREFIX)
     for line in listed.decode("utf-8", errors="replace").splitlines():
         tip, _, branch = line.partition(" ")
         if tip in ours:
-            task_id = branch.removeprefix(_BRANCH_PREFIX)[:_ID_LENGTH]
             name = branch.removeprefix("refs/heads/")
-            yield OnlyCopy(task_id, f"branch {name}: commits that were never pushed")
+            yield OnlyCopy(read_owner(branch) or name, f"branch {name}: commits that were never pushed")
 
 
 def _find_snapshots(git: Git) -> Iterator[OnlyCopy]:

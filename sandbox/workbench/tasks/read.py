@@ -6,12 +6,16 @@ import base64
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from sandbox.edits.hash_gate import no_such_file_error
+from sandbox.edits.hash_gate import Absence, no_such_file_error
+from sandbox.edits.near_paths import find_near_paths
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, STREAM_CAP, UNREADABLE_REASONS
+from sandbox.git.blobs import stream_blobs
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.objects import find_blob, list_tree, tree_of
 from sandbox.models import FileContent, Task
-from sandbox.policy.paths import parse_repo_path
+from sandbox.policy.paths import parse_repo_path, path_bytes, show_path
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
@@ -27,8 +31,7 @@ def read_file(
     `STREAM_CAP`, which is not hashed either; `invalid_input`, `unsafe_path`, `not_found`.
     """
     lines = _parse_range(start, end)
-    if not 1 <= max_bytes <= STREAM_CAP:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"max_bytes must be from 1 to {STREAM_CAP}")
+    _require_readable_size(max_bytes)
     task = find_task(services.home, task_id)
     checked = parse_repo_path(path)
     with (
@@ -37,6 +40,26 @@ def read_file(
         closing(files.stream(checked)) as chunks,
     ):
         window = read_line_range(chunks, lines, max_bytes)
+    if lines != LineRange():
+        _require_lines(checked, lines, window.total_lines)
+    return _as_file_content(checked, window)
+
+
+def read_committed_file(
+    services: Services, repo_id: str, ref: str, path: str, wanted: tuple[int | None, int | None], max_bytes: int
+) -> FileContent:
+    """As `read_file`, from a commit of the cache clone. `wanted`: first and last line."""
+    lines = _parse_range(*wanted)
+    _require_readable_size(max_bytes)
+    checked = parse_repo_path(path)
+    repository, git = services.repositories.open(repo_id)
+    tree = tree_of(git, resolve_commit(git, ref, repository.default_branch))
+    oid = find_blob(git, tree, path_bytes(checked))
+    if oid is None:
+        known = {show_path(entry.path) for entry in list_tree(git, tree, sizes=False)}
+        hint = f"`sandbox repo map {repository.id}` shows files."
+        raise no_such_file_error(checked, Absence(near=find_near_paths(checked, known)), hint)
+    window = read_line_range(next(stream_blobs(git, [oid], limit=STREAM_CAP)).chunks(), lines, max_bytes)
     if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
     return _as_file_content(checked, window)
@@ -55,6 +78,11 @@ def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator
         if error.code is ErrorCode.UNSAFE_PATH and error.reason in UNREADABLE_REASONS:
             raise error.with_hint(hint) from error
         raise
+
+
+def _require_readable_size(max_bytes: int) -> None:
+    if not 1 <= max_bytes <= STREAM_CAP:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"max_bytes must be from 1 to {STREAM_CAP}")
 
 
 def _parse_range(start: int | None, end: int | None) -> LineRange:

@@ -38,20 +38,26 @@ from sandbox.workspaces.restore import restore_tree
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
-_FIELDS = "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(contents:subject)"
+_BASE_KEY = "Sandbox-Base"
+_FIELDS = (
+    "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(contents:subject)"
+    f"%00%(trailers:key={_BASE_KEY},valueonly,separator=%2C)"
+)
 _NO_LABEL = "-"
 _BEFORE_RESTORE = "before a restore"
 BEFORE_CLEAN = "before a clean"
-_REUSING_LABELS = {"", _BEFORE_RESTORE, BEFORE_CLEAN}
+BEFORE_MOVE = "before a sync or checkout"
+_REUSING_LABELS = {"", _BEFORE_RESTORE, BEFORE_CLEAN, BEFORE_MOVE}
 _COMMIT_NAMES = {"head", "base"}
 
 
 @dataclass(frozen=True)
 class _SnapshotOnHead:
-    """A snapshot and the task's head when it was taken."""
+    """A snapshot, and the task's head and base when it was taken. `base`: None for a snapshot of an older version."""
 
     snapshot: Snapshot
     head: str
+    base: str | None
 
 
 def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot:
@@ -84,7 +90,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
     now = datetime.now(UTC)
-    message = f"{label or _NO_LABEL}\n"
+    message = f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n"
     commit = objects.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
     objects.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
@@ -117,11 +123,15 @@ def list_snapshots(home: Home, repositories: RegisteredRepositories, task_id: st
 def _read_snapshots(git: Git, task_id: str) -> list[_SnapshotOnHead]:
     out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", _ref_prefix(task_id))
     rows = (line.split("\0") for line in out.decode("utf-8", errors="replace").splitlines())
-    return [_SnapshotOnHead(_parse_row(row), row[3]) for row in rows if _ID.fullmatch(row[0])]
+    return [
+        _SnapshotOnHead(_parse_row(row), row[3], row[5] if objects.is_object_id(row[5]) else None)
+        for row in rows
+        if _ID.fullmatch(row[0])
+    ]
 
 
 def _parse_row(row: list[str]) -> Snapshot:
-    name, commit, tree, _, label = row
+    name, commit, tree, _, label, _ = row
     found = _ID.fullmatch(name)
     taken = int(found[1], 16) / 1e6 if found else 0.0
     return Snapshot(
@@ -193,7 +203,8 @@ def fork_task(
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
         kept = _find_snapshot(git, task, snapshot_id)
-        return _create_fork(services, ForkOrigin(task, kept.head, kept.snapshot.tree, git), prompt, profile)
+        origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
+        return _create_fork(services, origin, prompt, profile)
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
@@ -201,7 +212,7 @@ def fork_task(
         scratch_objects(opened.git) as git,
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git), prompt, profile)
+        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git, task.base_commit), prompt, profile)
 
 
 def create_from_snapshot(

@@ -18,17 +18,19 @@ from sandbox.git.process import Git
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
-from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Writer
-from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_tree
+from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_difference, demand_of_tree
 from sandbox.workbench.controller.disk_space import choose_disk
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.submodules import find_submodules
+from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
-from sandbox.workspaces.overlay_layout import OverlayLayout, base_of
-from sandbox.workspaces.own_disk import find_files, has_disk, has_failed
+from sandbox.workspaces.overlay_layout import OverlayLayout, checkout_of
+from sandbox.workspaces.own_disk import find_files, has_disk, has_failed, unmount_disk
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -76,18 +78,30 @@ def list_checks_at(
 
 
 def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
-    """Create a worktree that holds `tree`, in the layout that the settings and this host allow.
+    """Create a worktree that holds `tree` and its submodules, in the layout that the settings and this host allow.
 
-    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout.
+    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout; as `find_submodules`.
     """
+    _create_with(services, repo_id, git, tree, replace(site, added=find_submodules(services, repo_id, git, tree)))
+
+
+def _create_with(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
+    """Create a worktree that holds `tree` and what the site says."""
     home = services.home
     layout = choose_layout(services.settings.workspaces.worktree, home.repositories, site.id_mapping)
     is_overlay = layout.kind == "overlay"
     with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
-        has_checkout = is_overlay and (site.pristines / tree).is_dir()
-        demand = NO_DEMAND if has_checkout else demand_of_tree(git, tree)
+        has_checkout = is_overlay and (site.pristines / name_checkout(tree, site.added)).is_dir()
+        demand = NO_DEMAND if has_checkout else _demand_of_files(git, tree, site)
         with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
             layout.create(git, tree, site)
+
+
+def _demand_of_files(git: Git, tree: str, site: WorktreePaths) -> Demand:
+    total = demand_of_tree(git, tree)
+    for one in site.added:
+        total += demand_of_checkout(one.entries())
+    return total
 
 
 @contextmanager
@@ -101,9 +115,10 @@ def clean_room(
     may not be needed again.
     """
     tree, similar_tree = trees
-    site = _locate_room(services, repo_id, f"room-{services.presence.new_id()}")
+    added = find_submodules(services, repo_id, git, tree)
+    site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added)
     try:
-        if (site.pristines / similar_tree).is_dir():
+        if (site.pristines / name_checkout(similar_tree, added)).is_dir():
             site = replace(site, new_disk=choose_disk(services, checks, is_room=True))
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
@@ -121,7 +136,7 @@ def _create_full_room(
     Raises: as `choose_layout`.
     """
     site, checks = room
-    demand = demand_of_tree(git, tree)
+    demand = _demand_of_files(git, tree, site)
     site = replace(site, new_disk=choose_disk(services, checks, is_room=True, content=demand))
     setting = "plain" if site.new_disk is None else services.settings.workspaces.worktree
     layout = choose_layout(setting, services.home.repositories, site.id_mapping)
@@ -151,12 +166,12 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 def _create_worktree_over(
     services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
-    """Create a worktree over the checkout of the first tree, and restore the second tree in it.
+    """Create a worktree over the checkout of the first tree and of what the site says, and restore the second tree.
 
     No build has run in it, so all its files get the time of a checkout.
     """
     below, tree = trees
-    create_worktree(services, repo_id, git, below, site)
+    _create_with(services, repo_id, git, below, site)
     demand = demand_of_difference(git, below, tree)
     with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
         restore_tree(git, files, below, tree, site.owner)
@@ -171,7 +186,8 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     disk = choose_disk(services, checks, is_room=False)
-    room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk)
+    added = find_submodules(services, task.repo_id, git, trees[0])
+    room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added)
     try:
         _create_worktree_over(services, task.repo_id, git, trees, room)
         with lock_mount(services.home, task.id):
@@ -202,6 +218,7 @@ def delete_worktree(services: Services, site: WorktreePaths) -> None:
         if folder.exists():
             aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
             folder.rename(aside)
+            unmount_disk(aside)  # a reader without the task's lock may have mounted it again, beside
             remove_tree(aside)
     if site.stat_cache:
         site.stat_cache.forget()
@@ -221,7 +238,7 @@ def collect_unused_checkouts(home: Home, settings: Settings, repo_id: str) -> li
     unused_s = settings.workspaces.keep_unused_days * 86_400
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
-            in_use = {base_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
+            in_use = {checkout_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
             return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(home), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
@@ -235,13 +252,13 @@ def find_pristine(home: Home, policies: Policies, task: Task) -> Path | None:
 
 
 def _list_trees_below_rooms(home: Home) -> set[str]:
-    """Trees below the clean rooms of all repositories. A room that is just created or removed may have no record; rooms
-    of our repository are created under the lock that the caller holds.
+    """Checkouts below the clean rooms of all repositories. A room that is just created or removed may have no record;
+    rooms of our repository are created under the lock that the caller holds.
     """
     trees = set()
     for layers in home.clean_room("any").parent.glob("*.layers/"):
         with suppress(SandboxError):
-            trees.add(base_of(layers))
+            trees.add(checkout_of(layers))
     return trees
 
 
@@ -291,7 +308,10 @@ def require_writable_disk(home: Home, task: Task) -> None:
 
 
 _KEPT = "Its commits and snapshots were kept"
-_CLOSED = f"The task is closed. {_KEPT}: continue from a snapshot with `sandbox task fork TASK --snapshot S`."
+_CLOSED = (
+    "The task is closed and its files were deleted: create a new task. If it has snapshots, `sandbox task fork TASK "
+    "--snapshot S` continues from one."
+)
 
 
 def _require_worktree(site: WorktreePaths, task: Task) -> None:

@@ -37,7 +37,8 @@ AGREED = BOOTSTRAP | {
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
         "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
-        "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "open_pr", "pr_status",
+        "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "sync", "checkout", "open_pr",
+        "pr_status", "list_snapshots", "delete_file", "rename_file",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
@@ -90,7 +91,8 @@ def test_questions_know_every_tool_that_sends_or_cleans() -> None:
     """By these names they are about the commit: of another tool that sends, the files would be approved."""
     assert {question.CLEANING, question.PREPARING, *question.SENDING} <= TOOLS.keys()
     reaching = {t.name for t in TOOLS.values() if t.open_world and "task_id" in t.input_model.model_fields}
-    assert reaching == question.SENDING | {question.PREPARING, "space_repo_pr_status"}
+    only_fetching = {"space_repo_pr_status", "space_repo_sync", "space_repo_checkout"}
+    assert reaching == question.SENDING | {question.PREPARING, *only_fetching}
 
 
 @GENERATIONS
@@ -176,12 +178,13 @@ def test_every_tool_has_schemas_and_annotations(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
             row = TOOLS[tool.name]
-            assert tool.input_schema["additionalProperties"] is False
             assert tool.output_schema
-            assert tool.annotations
-            assert tool.annotations.read_only_hint == row.read_only
-            assert tool.annotations.destructive_hint == row.destructive
-            assert tool.annotations.open_world_hint == row.open_world
+            assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+            hints = tool.annotations
+            assert hints
+            assert bool(hints.read_only_hint) is row.read_only  # what is left out has the protocol's default
+            assert (hints.destructive_hint is not False and not hints.read_only_hint) is row.destructive
+            assert (hints.open_world_hint is not False) is row.open_world
             assert len(tool.description or "") > 20
 
     talk(agent_of(desk), session, mode)
@@ -192,7 +195,20 @@ def test_all_tools_on_demand(tmp_path: Path) -> None:
         assert {t.name for t in (await client.list_tools()).tools} == set(TOOLS)
 
     with Workbench(tmp_path / "home", environ={}) as workbench:
-        talk(Agent(workbench, tmp_path / "home", every_tool=True), session)
+        talk(Agent(workbench, tmp_path / "home", presets=frozenset(Preset)), session)
+
+
+def test_only_the_named_presets_are_listed_and_can_be_called(desk: Desk) -> None:
+    async def session(client: Client) -> None:
+        listed = {t.name for t in (await client.list_tools()).tools}
+        assert listed == BOOTSTRAP | {t.name for t in TOOLS.values() if t.preset in {Preset.DISCOVER, Preset.CHECK}}
+        assert (await ok(client, "space_repo_status", task_id=desk.task.id))["dirty"] is False
+        with pytest.raises(MCPError, match="started without it"):
+            await client.call_tool("space_repo_commit", {"task_id": desk.task.id, "message": "m"})
+        wish = {"tool": "space_repo_push", "arguments": {"task_id": desk.task.id}}
+        assert (await failed(client, "space_agent_request_tool_approval", **wish))["code"] == "not_found"
+
+    talk(agent_of(desk, presets=frozenset({Preset.DISCOVER, Preset.CHECK})), session)
 
 
 def test_n16_nothing_of_a_repository_gets_into_descriptions() -> None:
@@ -216,13 +232,26 @@ def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
         hits = (await ok(client, "space_repo_search", task_id=task, pattern="two"))["hits"]
         assert hits == [{"path": "f", "line": 2, "text": "two", "cut": False}]
         kept = await ok(client, "space_repo_snapshot", task_id=task, label="here")
+        assert (await ok(client, "space_repo_list_snapshots", task_id=task))["snapshots"] == [kept]
+        base = await ok(client, "space_repo_read_file", repo_id=desk.repo_id, path="f")
+        assert (base["content"], base["sha256"]) == ("one\ntwo\n", read["sha256"])
+        assert (await failed(client, "space_repo_read_file", path="f"))["code"] == "invalid_input"
         assert (await ok(client, "space_repo_commit", task_id=task, message="m"))["tree"] == kept["tree"]
         fork = await ok(client, "space_repo_fork_task", task_id=task)
         assert fork["task"]["forked_from"] == task
         assert not (await ok(client, "space_repo_restore", task_id=task, snapshot="head"))["dirty"]
         patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"
         await ok(client, "space_repo_apply_patch", task_id=task, patch=patch, expected_hashes={"new": None})
-        await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
+        made = await ok(client, "space_repo_write_file", task_id=task, path="more", content="y\n", expected_sha256=None)
+        known = {"expected_sha256": made["files"][0]["sha256_after"]}
+        moved = await ok(client, "space_repo_rename_file", task_id=task, path="more", new_path="less", **known)
+        assert moved["files"][0]["kind"] == "renamed"
+        await ok(client, "space_repo_delete_file", task_id=task, path="less", **known)
+        built = {"task_id": task, "path": "x.o", "content": "y\n", "expected_sha256": None}
+        await ok(client, "space_repo_write_file", **built)
+        refused = await failed(client, "space_repo_commit", task_id=task, message="m")
+        assert (refused["code"], "`allow`" in refused["hint"]) == ("policy_violation", True)
+        await ok(client, "space_repo_commit", task_id=task, message="m", allow=["x.o"])
         again = {"repo_id": desk.repo_id, "prompt": "again", "from_snapshot": kept["id"]}
         assert (await ok(client, "space_repo_create_task", **again))["task"]["forked_from"] == task
         both = await failed(client, "space_repo_create_task", **again, base_branch="main")
@@ -288,6 +317,28 @@ def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None
     talk(agent_of(desk), session)
 
 
+def test_a_task_is_synced_and_a_conflict_is_answered_with_its_blobs(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    desk.upstream.write("f", b"theirs\n")
+    tip = desk.upstream.commit()
+
+    async def session(client: Client) -> None:
+        task = desk.task.id
+        found = await ok(client, "space_repo_sync", task_id=task)
+        (conflict,) = found["conflicts"]
+        assert (found["state"], found["onto"], conflict["kind"]) == ("conflicts", tip, "both_modified")
+        answer = {"path": "f", "ours": conflict["ours"]["blob"], "theirs": conflict["theirs"]["blob"]}
+        stale = [{**answer, "ours": answer["theirs"], "take": "ours"}]
+        assert (await failed(client, "space_repo_sync", task_id=task, resolutions=stale))["code"] == "stale_hash"
+        done = await ok(client, "space_repo_sync", task_id=task, resolutions=[{**answer, "content": "both\n"}])
+        assert (done["state"], done["base_commit"]) == ("synced", tip)
+        moved = await ok(client, "space_repo_checkout", task_id=task, ref="HEAD", offline=True)
+        assert [change["path"] for change in moved["changes"]] == ["f"]
+
+    talk(agent_of(desk), session)
+    assert (desk.root / "f").read_bytes() == b"both\n"
+
+
 def test_n21_attacks_on_other_git_servers_for_agents_reach_nothing(desk: Desk, tmp_path: Path) -> None:
     """CVE-2025-68143, -68144, -68145 and CVE-2026-27735: any directory, options as words, a path outside."""
     leak, secret = tmp_path / "leak", tmp_path / "secret"
@@ -335,7 +386,7 @@ def test_a_defect_is_told_without_its_trace(desk: Desk, monkeypatch: pytest.Monk
         found = await failed(client, "space_repo_list")
         assert (found["code"], found["details"]) == ("internal", "")
 
-    agent = agent_of(desk, every_tool=True)
+    agent = agent_of(desk, presets=frozenset(Preset))
     monkeypatch.setattr(Workbench, "repositories", fail)
     talk(agent, session)
 

@@ -17,10 +17,14 @@ from sandbox.agent.tools import TOOLS
         ("List paths: `sandbox file search task-1 --glob 'src/*'`.", "List paths: `space_repo_search`."),
         ("sandbox pr open task-1", "space_repo_open_pr task-1"),
         ("sandbox verify task-1", "space_repo_verify task-1"),
-        ("`sandbox task snapshots task-1` shows all", "`sandbox task snapshots task-1` shows all"),
+        ("`sandbox task snapshots task-1` shows all", "`space_repo_list_snapshots` shows all"),
         ("`sandbox task clean TASK --discard` loses all", "`sandbox task clean TASK --discard` loses all"),
         ("They run: sandbox approvals approve apr-1.", "They run: sandbox approvals approve apr-1."),
         ("`sandbox gc` removes what is left.", "`sandbox gc` removes what is left."),
+        ("Commit them, or repeat with --discard.", "Commit them, or repeat with `discard`."),
+        ("Close the task with --delete --discard.", "Close the task with `delete_worktree` `discard`."),
+        ("Repeat it: sandbox repo remove X --discard", "Repeat it: sandbox repo remove X --discard"),
+        ("name another one with --reference", "name another one with --reference"),
     ],
 )  # fmt: skip
 def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> None:

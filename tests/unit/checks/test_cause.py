@@ -255,6 +255,41 @@ def test_our_own_helper_says_what_is_lacking() -> None:
         assert why(failed(code, err=said), "make", "test").kind is UNKNOWN, "another program's exit status is its own"
 
 
+def test_our_own_helper_says_that_there_is_nothing_to_build() -> None:
+    assert "no build is possible" in why(failed(65), HELPER, "build").sentence
+    assert why(failed(65), "make").sentence == EXIT_STATUS_ONLY
+
+
+WITHOUT = "the packages that the project asks for could not be fetched (egress_refused: index.test:443)"
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'requests'", "no module 'requests'"),
+        ("ERROR: No matching distribution found for requests", "'requests' is not there"),
+        ("As a reminder, you're using offline mode (--offline)", "cargo lacks crates"),
+        ("x.go:1:2: module lookup disabled by GOPROXY=off", "go lacks modules"),
+        (f"{HELPER}: requests is not in the wheel-house", "'requests', a declared dependency, is not there"),
+    ],
+    ids=["import", "pip", "cargo", "go", "helper"],
+)
+def test_a_missing_package_is_due_to_the_fetch_that_failed(out: str, words: str) -> None:
+    check, found = CHECK.model_copy(update={"argv": (HELPER,)}), failed(69 if HELPER in out else 1, out=out)
+    cause = find_cause(check, found, lambda _: False, WITHOUT)
+    assert cause is not None
+    assert (cause.kind, words in cause.sentence, cause.sentence.endswith(f": {WITHOUT}")) == (ENVIRONMENT, True, True)
+    before = find_cause(check, found, lambda _: False)
+    assert before is not None
+    assert WITHOUT not in before.sentence
+
+
+def test_other_causes_are_not_put_down_to_a_fetch_that_failed() -> None:
+    said = "a.c:1:10: fatal error: <zlib.h>: No such file or directory"
+    found = failed(err=said)
+    assert find_cause(CHECK, found, lambda _: False, WITHOUT) == find_cause(CHECK, found, lambda _: False)
+
+
 # --- reports of tests
 
 

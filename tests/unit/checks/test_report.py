@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.checks import report
+from sandbox.checks.location import find_location
 from sandbox.checks.report import read_report
 
 SMALL = '<testsuite tests="1"><testcase name="a"/></testsuite>'
@@ -66,3 +67,16 @@ def test_a_case_without_a_suite_is_counted(tmp_path: Path) -> None:
     found = read_report(tmp_path)
     assert found is not None
     assert (found.tests, found.failures, found.errors, found.skipped) == (5, 2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("tests/test_x.py:5: AssertionError", "services/api/tests/test_x.py"),
+        ("/workspace/services/api/tests/test_x.py:5: AssertionError", "services/api/tests/test_x.py"),
+        ("../shared/y.py:5: AssertionError", "services/shared/y.py"),
+        ("../../../etc/y.py:5: AssertionError", None),
+    ],
+)
+def test_a_place_in_a_project_is_relative_to_the_repository(text: str, found: str | None) -> None:
+    assert find_location(text, folder="services/api")[0] == found

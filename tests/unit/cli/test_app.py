@@ -31,8 +31,8 @@ EXIT_CODES = {
     2: "invalid_input unsafe_path not_found nothing_to_commit forge_unsupported",
     3: "unsafe_repository approval_required approval_denied gate_closed quota_exceeded policy_violation egress_refused",
     4: "stale_hash patch_rejected conflict dirty_workspace origin_mismatch push_rejected",
-    5: "auth_failed remote_not_found network_error timeout forge_error engine_unavailable image_missing service_failed "
-    "internal",
+    5: "auth_failed remote_not_found remote_broken network_error timeout forge_error engine_unavailable image_missing "
+    "service_failed internal",
 }
 BY_CODE = {ErrorCode(name): code for code, names in EXIT_CODES.items() for name in names.split()}
 
@@ -419,7 +419,7 @@ def test_a_change_goes_from_clone_to_push_with_json(
     assert cloned["context"]["tree"] == ["Makefile", "f.txt"]
     assert json_command("repo", "list")["repositories"] == [cloned["repository"]]
     task = json_command("task", "create", repo_id, "--prompt", "Say INJ, please!")["task"]
-    assert task["branch"] == f"space-agent/{task['id']}-say-inj-please"
+    assert task["branch"] == f"space-agent/{task['id'][5:13]}-say-inj-please"
     read = json_command("file", "read", task["id"], "f.txt")
     assert (read["content"], read["total_lines"]) == ("one\ntwo\n", 2)
     (tmp_path / "p").write_text("--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,3 @@\n one\n+INJ\n two\n")

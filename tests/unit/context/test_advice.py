@@ -11,7 +11,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import RemarkKind
 
 PLAIN = SeenFacts("forge-one", "make", has_checks=True, manifests=("Makefile",))
-NOTHING = SeenFacts("forge-one", "generic", has_checks=False)
+NOTHING = SeenFacts("forge-one", "generic", has_checks=False, remote_url="file:///src/x")
 
 
 def test_a_commit_whose_checks_run_needs_no_remark() -> None:
@@ -40,14 +40,30 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
             replace(NOTHING, below={"my api": "python", "lib": "make"}),
             RemarkKind.BELOW,
             "my api (python), lib (make)",
-            "--subpath lib`",
+            "run /src/x --project lib=lib`; the operator keeps that with "
+            "`sandbox repo set forge-one --project lib=lib`",
             id="below",
+        ),
+        pytest.param(
+            replace(NOTHING, below={"services/api": "python", "libs/api": "make", "Web": "node"}),
+            RemarkKind.BELOW,
+            "services/api (python), libs/api (make), Web (node)",
+            "run /src/x --project api=services/api --project libs-api=libs/api --project web=Web`",
+            id="several",
+        ),
+        pytest.param(
+            replace(NOTHING, below={"app": "python"}, remote_url="https://forge.example/o/n"),
+            RemarkKind.BELOW,
+            "A project in a folder: app (python)",
+            "To check it now: `sandbox run https://forge.example/o/n --project app=app`; the operator keeps that with "
+            "`sandbox repo set forge-one --subpath app`",
+            id="one",
         ),
         pytest.param(
             replace(NOTHING, below={"`x`; rm -rf ~": "make"}),
             RemarkKind.BELOW,
             "rm -rf",
-            "--subpath FOLDER`",
+            "--project NAME=FOLDER`",
             id="hostile",
         ),
         pytest.param(
@@ -66,7 +82,7 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
         ),
         pytest.param(replace(PLAIN, submodules=("deps/x",)), RemarkKind.SUBMODULES, "deps/x", "", id="submodules"),
         pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "", id="lfs"),
-        pytest.param(replace(PLAIN, asks_git_for_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
+        pytest.param(replace(PLAIN, lacks_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
         pytest.param(replace(PLAIN, local_changes=3), RemarkKind.LOCAL_CHANGES, "(3)", "Commit", id="local"),
     ],
 )
@@ -85,7 +101,7 @@ def test_the_error_has_what_was_seen_and_one_hint() -> None:
     error = no_checks_error("generic", find_advice(replace(NOTHING, below={"lib": "make"}, suggestion="sha256:1")))
     assert error.code is ErrorCode.INVALID_INPUT
     assert len(error.details.splitlines()) == 3
-    assert error.hint.count("`sandbox ") == 2
+    assert error.hint.count("`sandbox ") == 3
 
 
 def test_an_error_without_remedies_has_no_hint() -> None:

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.context.envelope import ENVELOPE_BYTES, build_envelope
+from sandbox.context.envelope import ENVELOPE_BYTES, README_BYTES, build_envelope
 from sandbox.git.entries import GITLINK, REGULAR, SYMLINK, TreeEntry
 from sandbox.git.objects import blob_id
 from sandbox.models import Context
+from sandbox.models.context import ContinuousIntegration
 
 
-def described(files: dict[bytes, bytes], modes: dict[bytes, str] | None = None) -> Context:
+def described(
+    files: dict[bytes, bytes], modes: dict[bytes, str] | None = None, ci: ContinuousIntegration | None = None
+) -> Context:
     contents = {blob_id(c): c for c in files.values()}
 
     def read(oids: Sequence[str]) -> list[bytes]:
@@ -24,7 +27,7 @@ def described(files: dict[bytes, bytes], modes: dict[bytes, str] | None = None) 
         TreeEntry(p, m := (modes or {}).get(p, REGULAR), blob_id(c), None if m == GITLINK else len(c))
         for p, c in files.items()
     ]
-    return build_envelope(entries, read)
+    return build_envelope(entries, read, ci)
 
 
 NAME_BYTES = st.sampled_from(
@@ -65,19 +68,65 @@ def test_a_repository_made_to_be_large_still_fits(files: dict[bytes, bytes]) -> 
     assert context.tree_truncated is (len(context.tree) < len(files))
 
 
-def test_the_readme_is_clipped_before_the_list_of_files() -> None:
-    files = {b"f%03d-" % n + b"x" * 15: b"" for n in range(200)}
+def test_the_readme_keeps_three_kilobytes_whatever_else_there_is() -> None:
+    files = {b"d%03d/f%03d-" % (n % 90, n) + b"x" * 50: b"" for n in range(7000)}
     context = described({**files, b"README.md": b"r" * 4000})
-    assert len(context.tree) == 201
+    assert next(iter(context.model_dump())) == "readme"
     assert context.readme is not None
     assert context.readme.truncated
-    assert 0 < len(context.readme.content) < 4000
+    assert len(context.readme.content) == README_BYTES
 
 
-def test_three_hundred_files_are_listed_sorted_and_the_rest_counted() -> None:
-    context = described({b"%03d" % n: b"" for n in reversed(range(400))})
-    assert context.tree == tuple(f"{n:03}" for n in range(300))
-    assert (context.tree_total, context.tree_truncated) == (400, True)
+def test_too_many_files_at_the_top_are_shown_evenly_and_counted() -> None:
+    context = described({b"%04d" % n: b"" for n in reversed(range(3000))})
+    assert context.tree == tuple(f"{10 * n:04}" for n in range(300))
+    assert (context.tree_total, context.tree_truncated, context.folders) == (3000, True, {})
+
+
+def test_a_large_repository_shows_folders_with_counts_and_the_files_of_small_ones() -> None:
+    files = {b"assets/%d/img%05d.png" % (n % 40, n): b"" for n in range(6000)}
+    files |= {b"external/lib%d/src/f%03d.c" % (n % 9, n): b"" for n in range(900)}
+    files |= {b"zsrc/core/c%02d.cpp" % n: b"" for n in range(60)} | {b"zsrc/ui/u%d.cpp" % n: b"" for n in range(5)}
+    files |= {b"CMakeLists.txt": b"", b"main.cpp": b"", b"zsrc/run.cpp": b""}
+    context = described(files)
+    assert context.tree_truncated
+    assert {
+        "assets": 6000,
+        "external": 900,
+        "zsrc": 66,
+        "zsrc/core": 60,
+        "zsrc/ui": 5,
+    }.items() <= context.folders.items()
+    assert sum(count for path, count in context.folders.items() if "/" not in path) == len(files) - 2
+    assert {"CMakeLists.txt", "main.cpp", *(f"zsrc/ui/u{n}.cpp" for n in range(5))} <= set(context.tree)
+    assert not [path for path in context.tree if path.startswith("assets/")]
+    assert len(context.model_dump_json().encode()) <= ENVELOPE_BYTES
+
+
+def test_of_too_many_folders_the_largest_are_shown() -> None:
+    files = {b"d%04d-" % n + b"x" * 20 + b"/%d" % m: b"" for n in range(1500) for m in range(20)}
+    files |= {b"zz/%04d" % n: b"" for n in range(100)}
+    context = described(files)
+    assert context.folders["zz"] == 100
+    assert 20 < len(context.folders) < 1500
+
+
+def test_build_files_and_workflows_are_entry_points_and_ci_is_shown_as_data() -> None:
+    names = [b".github/workflows/test.yml", b"CMakeLists.txt", b"vendor/Makefile", b".gitlab-ci.yml", b"x.csproj"]
+    ci = ContinuousIntegration(
+        runs=("make -j", "x" * 5000, *(f"run {n:09}" for n in range(500))), packages=("libx-dev",)
+    )
+    context = described(dict.fromkeys(names, b""), ci=ci)
+    assert {(e.path, e.kind) for e in context.entrypoints} == {
+        (".github/workflows/test.yml", "ci"),
+        (".gitlab-ci.yml", "ci"),
+        ("CMakeLists.txt", "cmake"),
+        ("x.csproj", "dotnet"),
+    }
+    assert context.ci is not None
+    assert context.ci.runs[:2] == ("make -j", "run 000000000")
+    assert len(context.ci.runs) < 100
+    assert context.ci.packages == ("libx-dev",)
 
 
 @pytest.mark.parametrize(

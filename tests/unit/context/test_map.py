@@ -2,78 +2,111 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.context.ctags import Symbol, parse_symbols
-from sandbox.context.map import build_map, count_mentions
+from sandbox.context.ctags import build_argv, parse_symbols
+from sandbox.context.map import build_map, count_mentions, rank_symbols
+from sandbox.models import RepoMap
+from sandbox.models.definitions import DefinitionRule
+from sandbox.store.symbol_index import RankedSymbols, Symbol
 
 
 def tag(**fields: object) -> bytes:
-    return json.dumps(
-        {"_type": "tag", "name": "main", "path": "./a.c", "line": 3, "kind": "function", **fields}
-    ).encode()
+    shown = {"name": "main", "path": "./a.c", "line": 3, "kind": "function", "scope": "", "signature": "-", **fields}
+    return "\t".join(map(str, shown.values())).encode("utf-8", "surrogatepass")
 
 
 def test_ctags_lines_become_symbols_relative_to_the_tree() -> None:
     (symbol,) = parse_symbols(tag(signature="(int argc)", scope="app") + b"\n")
 
-    assert (symbol.path, symbol.name, symbol.line, symbol.signature) == ("a.c", "main", 3, "(int argc)")
+    assert symbol == ("a.c", ("main", 3, "function", "app", "(int argc)"))
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"not json",
-        b"[]",
-        b"null",
-        b'{"_type": "ptag", "name": "JSON_OUTPUT_VERSION"}',
+        b"not a tag",
+        b"",
+        b"\t" * 5,
+        tag() + b"\tmore",
         tag(line=0),
         tag(line="x"),
+        tag(line="-1"),
+        tag(line="\u0661"),
+        tag(line="1" * 10),
         tag(name=""),
+        tag(path=""),
         tag(name="a\x1b[31m"),
-        tag(path="a\nb"),
         tag(kind="a\x1b[31m"),
-        tag(scope="a\n/etc/passwd"),
+        tag(scope="a\r/etc/passwd"),
         tag(signature="(a\u202e)"),
         tag(name="\ud800"),
-        tag(name="x" * 300),
+        tag(name="x" * 201),
+        tag(path="x" * 5000),
         b"[" * 100_000,
         b"\xff\xfe",
     ],
 )
 def test_what_is_no_tag_is_dropped(line: bytes) -> None:
-    assert [s.name for s in parse_symbols(line + b"\n" + tag(name="kept") + b"\n")] == ["kept"]
+    assert [s[0] for _, s in parse_symbols(line + b"\n" + tag(name="kept") + b"\n")] == ["kept"]
 
 
-SYMBOLS = st.builds(
-    Symbol,
-    name=st.text(st.characters(categories=["L"]), min_size=1, max_size=30),
-    path=st.sampled_from(["a.c", "src/b.py", "tests/test_c.py", "deep/er/and/deeper/d.rs"]),
-    line=st.integers(1, 10_000),
-    kind=st.sampled_from(["function", "class", "variable", "odd"]),
-    signature=st.sampled_from(["", "(a, b)"]),
+def draw(files: dict[str, list[Symbol]], counts: Counter[str], budget: int) -> RepoMap:
+    ranked = rank_symbols(files.items(), counts)
+    return build_map(RankedSymbols(ranked=ranked, files_total=len(files), vendored={}), budget)
+
+
+SYMBOLS = st.tuples(
+    st.text(st.characters(categories=["L"]), min_size=1, max_size=30),
+    st.integers(1, 10_000),
+    st.sampled_from(["function", "class", "variable", "odd"]),
+    st.sampled_from(["", "Scope"]),
+    st.sampled_from(["", "(a, b)"]),
 )
+PATHS = st.sampled_from(["a.c", "src/b.py", "tests/test_c.py", "deep/er/and/deeper/d.rs"])
 
 
-@given(symbols=st.lists(SYMBOLS, max_size=60), budget=st.integers(1, 400))
-def test_the_budget_is_never_exceeded(symbols: list[Symbol], budget: int) -> None:
-    drawn = build_map(symbols, Counter(), budget, files_total=4)
+@given(files=st.dictionaries(PATHS, st.lists(SYMBOLS, max_size=20)), budget=st.integers(1, 400))
+def test_the_budget_is_never_exceeded(files: dict[str, list[Symbol]], budget: int) -> None:
+    drawn = draw(files, Counter(), budget)
 
     assert drawn.tokens_estimated <= budget
     assert len(drawn.map) <= 4 * budget
-    assert drawn.files_covered <= len({s.path for s in symbols})
+    assert drawn.files_covered <= len(files)
 
 
 def test_a_name_that_other_files_mention_comes_before_one_that_they_do_not() -> None:
-    symbols = [Symbol(name=n, path=f"{n}.c", line=1, kind="function") for n in ("lonelyone", "mentioned")]
+    files: dict[str, list[Symbol]] = {f"{n}.c": [(n, 1, "function", "", "")] for n in ("lonelyone", "mentioned")}
     counts = count_mentions([b"mentioned(1)", b"x = mentioned(2);", b"int mentioned(int) lonelyone"])
 
-    drawn = build_map(symbols, counts, token_budget=10, files_total=2)
+    drawn = draw(files, counts, 10)
 
     assert "mentioned" in drawn.map
     assert "lonelyone" not in drawn.map
+
+
+def test_a_language_of_a_profile_is_given_to_ctags_under_a_name_of_ours() -> None:
+    rules = [
+        DefinitionRule(language="Fennel", suffixes=(".fnl",), pattern=r"^\(fn +(a/b)"),
+        DefinitionRule(language="fennel", suffixes=(".fnl", ".fn"), pattern=r"^\(let +(c)", kind="variable"),
+    ]
+    assert build_argv(rules, "/report")[-8:] == (
+        "--langdef=profilefennel",
+        "--langmap=profilefennel:.fnl.fn",
+        r"--regex-profilefennel=/^\(fn +(a\/b)/\1/a,function/",
+        r"--regex-profilefennel=/^\(let +(c)/\1/b,variable/",
+        "-f",
+        "-",
+        "-L",
+        "/report/files",
+    )
+
+
+@pytest.mark.parametrize("pattern", ["no group", "(open", "(a)\n--options=/etc", "(a)\\"])
+def test_a_pattern_that_ctags_could_misread_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        DefinitionRule(language="L", suffixes=(".l",), pattern=pattern)

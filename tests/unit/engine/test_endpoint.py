@@ -20,6 +20,7 @@ import requests
 from sandbox.engine.connection import connect, how_to_start_engine
 from sandbox.engine.docker_api import translate_errors
 from sandbox.engine.endpoint import Endpoint, candidate_endpoints
+from sandbox.engine.products import UNSUPPORTED_HINT
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -294,6 +295,34 @@ def test_an_engine_that_answers_is_used_with_the_configured_timeout(environ: dic
         engine = connect(url, environ, 42.5)
         engine.close()
     assert (engine.version, engine.api.timeout, engine.is_local) == ("20.10.24", 42.5, False)
+
+
+PODMAN = (Path(__file__).parents[2] / "data" / "podman-version-4.3.1.json").read_bytes()
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_s15_podman_is_refused_by_name_when_it_is_connected(environ: dict[str, str]) -> None:
+    """Control: the same answer without that component is an engine."""
+    with listening(response(PODMAN)) as url, refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
+        connect(url, environ, 60.0)
+    assert caught.value.brief == "The container engine is Podman 4.3.1, which is not supported"
+    assert caught.value.details == f"{url} (engine.host): Podman 4.3.1 is not supported"
+    assert caught.value.hint == UNSUPPORTED_HINT
+    with listening(response(PODMAN.replace(b"Podman Engine", b"Engine"))) as url:
+        connect(url, environ, 60.0).close()
+
+
+@pytest.mark.usefixtures("engine_client_allowed")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_s15_another_engine_beside_podman_is_used(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (PODMAN, b'{"Version": "20.10.24", "ApiVersion": "1.41"}')
+    with listening(response(answers[0])) as first, listening(response(answers[1])) as second:
+        found = [Endpoint(first, "default socket"), Endpoint(second, "default socket")]
+        monkeypatch.setattr("sandbox.engine.connection.candidate_endpoints", lambda *_: found)
+        engine = connect("", environ, 60.0)
+        engine.close()
+    assert engine.endpoint.url == second
 
 
 def test_the_guard_of_this_suite_holds(environ: dict[str, str]) -> None:

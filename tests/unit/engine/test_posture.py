@@ -130,3 +130,12 @@ def test_a_guest_with_a_kernel_of_its_own_is_held_to_what_it_shows(
 
 def test_what_gvisor_does_not_show_is_a_fault_under_runc() -> None:
     assert find_posture_faults(captured("runsc"), options("runc"))
+
+
+@pytest.mark.parametrize("runtime", ["runc", "runsc"])
+def test_a_workspace_that_should_be_read_only_and_is_not_is_a_fault(runtime: str) -> None:
+    """The captured guests got a writable one."""
+    asked = options(runtime)
+    for mount in asked["HostConfig"]["Mounts"]:
+        mount["ReadOnly"] = mount["ReadOnly"] or mount["Target"] == "/workspace"
+    assert find_posture_faults(captured(runtime), asked) == ["/workspace is writable"]

@@ -58,6 +58,23 @@ def test_a_session_of_one_origin_reaches_no_other(origin: str, reached: str, ref
             session.get(refused)
 
 
+def test_the_configured_proxy_goes_before_that_of_the_environment(
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, nowhere = tmp_path / "ours.pem", "http://127.0.0.1:1"
+    AUTHORITY.cert_pem.write_to_path(ours)
+    for name in ("NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, proxy, fails in (("", None, False), ("", nowhere, True), (nowhere, None, True), (nowhere, "", False)):
+        monkeypatch.setenv("HTTPS_PROXY", name)
+        with closing(build_session(ours, proxy=proxy)) as session:
+            if fails:
+                with pytest.raises(requests.exceptions.ProxyError):
+                    session.get(server.url)
+            else:
+                assert session.get(server.url).json() == []
+
+
 def test_an_origin_that_is_not_valid_fails_at_the_first_request() -> None:
     session = build_session(None, only_origin="https://*.example")
     with closing(session), pytest.raises(requests.exceptions.InvalidURL):

@@ -48,7 +48,7 @@ def test_a_damaged_remote_is_named_as_that_and_not_asked_again(
         upstream.commit()
     access = access_to(f"file://{upstream.root}", tmp_path / "known_hosts")
     damage(upstream)
-    with refused(ErrorCode.UNSAFE_REPOSITORY) as caught:
+    with refused(ErrorCode.REMOTE_BROKEN) as caught:
         refresh(tmp_path / "clones" / "cache", access)
     assert caught.value.brief == "The remote's repository is damaged"
     assert "git fsck" in caught.value.hint

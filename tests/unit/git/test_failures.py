@@ -36,7 +36,7 @@ SAMPLES = {
     "transport-not-allowed": ErrorCode.INVALID_INPUT,
     "fetch-other-algorithm": ErrorCode.ORIGIN_MISMATCH,
     "fetch-dotgit": ErrorCode.UNSAFE_REPOSITORY,
-    **dict.fromkeys((path.stem for path in DATA.glob("*/damaged-*")), ErrorCode.UNSAFE_REPOSITORY),
+    **dict.fromkeys((path.stem for path in DATA.glob("*/damaged-*")), ErrorCode.REMOTE_BROKEN),
     "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-object": ErrorCode.QUOTA_EXCEEDED,

@@ -83,7 +83,7 @@ BELT = (
     "fetch.fsckObjects=true",
     "transfer.bundleURI=false",
     "fetch.writeCommitGraph=false",
-    "pack.windowMemory=256m",
+    "pack.windowMemory=32m",
 )
 GIT_DIR = Path("/srv/clone")
 

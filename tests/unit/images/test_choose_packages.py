@@ -50,7 +50,7 @@ def test_what_has_no_solution_is_left_out_and_the_rest_is_chosen(programs: tuple
             return "no solution" if {"bad>=1 ; x", "worse"} & set(lines) else ""
 
     index = sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"})
-    index.pages = {name: [] for name in ("own", "a", "b")}
+    index.pages = {name: sources.Page(name, "", []) for name in ("own", "a", "b")}
     assert Solver(index, "2026-01-01T00:00:00Z").choose() == "all but bad>=1, worse, as of 2026-01-01T00:00:00Z"
     assert [name for name, _ in choose.read_resolved()] == ["own", "a", "b"]
     Path("required.in").write_text("worse\n")
@@ -69,7 +69,7 @@ def test_a_newer_release_without_any_wheel_is_not_passed_over(programs: tuple[Mo
         {"filename": "other-6.tar.gz", "url": "g"},
     ]
     index = sources.Index({"UV_DEFAULT_INDEX": "http://x/simple"})
-    index.pages["p"] = [f for row in rows if (f := sources.read_release(row, "http://x/simple/p/", "p"))]
+    index.pages["p"] = sources.Page("p", "http://x/simple/p/", rows)
     chooser = choose.Chooser(index, "2026-01-01T00:00:00Z")
     dated = ["--exclude-newer", "2026-01-01T00:00:00Z"]
 
@@ -118,7 +118,7 @@ def test_a_source_distribution_is_offered_as_metadata_and_never_downloaded_as_a_
     programs: tuple[ModuleType, ModuleType],
 ) -> None:
     choose, sources = programs
-    release = sources.Release("p-1.tar.gz", "", "", "", choose.Version("1"), False, True)
+    release = sources.Release("p-1.tar.gz", "", "", "", choose.Version("1"), True)
     sources.write_stub(Path("stubs"), "p", release, ["a", "b ; extra == 'x'"])
     with zipfile.ZipFile("stubs/p-1-py3-none-any.whl") as wheel:
         assert [name for name in wheel.namelist() if ".dist-info/" not in name] == []
@@ -139,15 +139,15 @@ def test_wheels_are_downloaded_by_their_hash_and_the_rest_is_left_for_pip(
     content = {"fits": b"1", "other": b"2", "changed": b"not what the page says"}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in {**content, "changed": b"3"}.items()}
 
-    def release(file: str, key: str) -> object:
-        version = choose.Version(file.split("-")[1])
-        return sources.Release(file, f"https://r/{key}", sums[key], "", version, is_wheel=True, is_usable=True)
+    def page(name: str, *files: tuple[str, str]) -> object:
+        rows = [{"filename": file, "url": f"https://r/{key}", "hashes": {"sha256": sums[key]}} for file, key in files]
+        return sources.Page(name, "https://r/", rows)
 
     index = sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"})
     index.pages = {
-        "a": [release("a-1-cp27-none-any.whl", "other"), release("a-1-py3-none-any.whl", "fits")],
-        "b": [release("b-1-py3-none-any.whl", "changed")],
-        "c": [release("c-1-cp27-none-any.whl", "other")],
+        "a": page("a", ("a-1-cp27-none-any.whl", "other"), ("a-1-py3-none-any.whl", "fits")),
+        "b": page("b", ("b-1-py3-none-any.whl", "changed")),
+        "c": page("c", ("c-1-cp27-none-any.whl", "other")),
     }
     monkeypatch.setattr(choose, "open_url", lambda url: io.BytesIO(content[url.rpartition("/")[2]]))
     lines = {
@@ -157,7 +157,7 @@ def test_wheels_are_downloaded_by_their_hash_and_the_rest_is_left_for_pip(
         "d": "d==1 \\\n    --hash=sha256:0\n",
     }
     Path("resolved.txt").write_text("".join(lines.values()))
-    index.pages["d"] = []
+    index.pages["d"] = page("d")
     choose.download_wheels(index)
     assert Path("resolved.txt").read_text() == lines["b"] + lines["c"] + lines["d"]
     assert {path.name: path.read_bytes() for path in Path("wheels").iterdir()} == {"a-1-py3-none-any.whl": b"1"}

@@ -365,6 +365,17 @@ def test_p04_a_registry_of_wrong_shape_is_named(document: dict[str, Any], home: 
     assert "Restore it from a copy" in caught.value.hint
 
 
+def test_the_registry_is_validated_once_and_a_change_is_seen_at_once(home: Home) -> None:
+    save_repository(home, repository("github.com-owner-repo"))
+    first = list_repositories(home)
+    assert list_repositories(home) is first
+    content = home.registry.read_bytes()
+    save_repository(home, repository("github.com-owner-other"))
+    assert len(list_repositories(home)) == 2
+    write_atomically(home.registry, content)
+    assert list_repositories(home) == first
+
+
 def test_tasks_come_oldest_first_and_a_damaged_one_is_skipped(home: Home) -> None:
     ids = [TASK_ID[:-1] + str(n) for n in range(3)]
     for day, task_id in zip((3, 1, 2), ids, strict=True):

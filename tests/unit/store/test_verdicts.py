@@ -86,6 +86,7 @@ OTHERS = (
     "build",
     OTHER_TREE,
     "filesystem-read",
+    "read-only",
     ["build"],
     {"B": "2"},
     None,

@@ -17,6 +17,18 @@ def test_folders_of_others_and_of_examples_are_no_projects() -> None:
     assert find_folder_markers(paths, NAMES, ()) == {"api": {"pyproject.toml": "api/pyproject.toml"}}
 
 
+def test_projects_are_looked_for_in_folders_of_folders_that_are_no_project() -> None:
+    """Such as services/; the parts of a project are no projects."""
+    paths = [
+        "services/api/pyproject.toml",
+        "services/tests/Makefile",
+        "web/Makefile",
+        "web/a/Makefile",
+        "a/b/c/Makefile",
+    ]
+    assert list(find_folder_markers(paths, NAMES, ())) == ["web", "services/api"]
+
+
 def test_a_declared_folder_is_looked_at_wherever_it_is() -> None:
     paths = ["tests/kit/Makefile", "tests/kit2/Makefile"]
     assert find_folder_markers(paths, NAMES, ["tests/kit"]) == {"tests/kit": {"Makefile": "tests/kit/Makefile"}}

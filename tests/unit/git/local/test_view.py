@@ -140,7 +140,7 @@ def test_objects_that_the_owner_packs_meanwhile_are_read_again_once(
     if failures == 1:
         assert refresh(tmp_path / "clones" / "cache", access).commit == project.oid("HEAD")
     else:
-        with refused(ErrorCode.UNSAFE_REPOSITORY):
+        with refused(ErrorCode.REMOTE_BROKEN):
             refresh(tmp_path / "clones" / "cache", access)
     assert errors == []
 
@@ -153,7 +153,7 @@ def test_alternates_that_are_not_needed_do_no_harm(project: Upstream, tmp_path: 
 
 def test_a_shallow_file_with_other_lines_is_not_repeated(project: Upstream, git: Git) -> None:
     (project.git_dir / "shallow").write_text("words of a file\n")
-    with refused(ErrorCode.UNSAFE_REPOSITORY) as caught, view_local_repository(git, project.root, MOST):
+    with refused(ErrorCode.REMOTE_BROKEN) as caught, view_local_repository(git, project.root, MOST):
         pass
     assert "words" not in f"{caught.value.brief}{caught.value.details}{caught.value.hint}"
 

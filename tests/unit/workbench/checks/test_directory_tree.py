@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git.objects import list_tree
-from sandbox.models import UncommittedChanges
+from sandbox.models import ChosenSettings, UncommittedChanges
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.repositories.clone import update_cache
@@ -34,7 +34,7 @@ def build(source: Upstream, home: Path, ref: str = "HEAD") -> tuple[str, list[by
     workbench = Workbench(home, environ={"PATH": os.environ["PATH"], "HOME": str(home)}, allow_file=True)
     services = workbench._services
     updated = update_cache(services, str(source.root))
-    with build_directory_tree(services, updated, ref, updated.find_commit(ref)) as built:
+    with build_directory_tree(services, updated, ref, updated.find_commit(ref), ChosenSettings()) as built:
         return built.tree, [entry.path for entry in list_tree(built.git, built.tree)], built.changes
 
 

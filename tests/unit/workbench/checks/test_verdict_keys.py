@@ -44,3 +44,15 @@ def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path)
         for name, binding in build_bindings(Policies(tmp_path), guests, "2" * 40, [lint, CHECK]).items():
             keys[name].add(binding.key)
     assert {name: len(found) for name, found in keys.items()} == {"test": len(variants), "lint": 1}
+
+
+def test_a_checkout_with_submodules_has_other_keys(tmp_path: Path) -> None:
+    without, with_them = (GuestSetup("sha256:" + "1" * 64, "runc", submodules=laid_out) for laid_out in (False, True))
+    keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in (without, with_them)}
+    assert len(keys) == 2
+
+
+def test_how_a_check_gets_the_files_is_part_of_its_key(tmp_path: Path) -> None:
+    guests = GuestSetup("sha256:" + "1" * 64, "runc")
+    checks = [CHECK, CHECK.model_copy(update={"workspace": "read-only"})]
+    assert len({build_bindings(Policies(tmp_path), guests, "2" * 40, [c])["test"].key for c in checks}) == 2

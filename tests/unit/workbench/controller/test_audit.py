@@ -331,6 +331,25 @@ def test_a_standing_approval_is_named_by_every_call_it_lets_through(desk: Desk) 
     assert [(a.how, a.approval_id) for a in taken if a] == [("standing", ids[0])] * 2
 
 
+def test_a_push_that_the_rule_of_its_diff_allows_says_so_and_any_other_is_asked_about(desk: Desk) -> None:
+    task, asked = desk.task.id, []
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[when]\nflags = ["ci"]\nverified = false\n')
+
+    async def session(client: Client) -> None:
+        desk.write("f", b"changed\n")
+        desk.workbench.commit(task, "ordinary")
+        await ok(client, "space_repo_push", task_id=task)
+        desk.write(".github/workflows/ci.yml", b"on: push\n")
+        desk.workbench.commit(task, "risky")
+        asked.append(await failed(client, "space_repo_push", task_id=task))
+
+    talk(agent_of(desk), session)
+    assert asked[0]["code"] == "approval_required"
+    pushed = [entry.allowed for entry in desk.workbench.log(task) if entry.operation == "push"]
+    assert [allowed.how for allowed in pushed if allowed] == ["diff"]
+
+
 def test_an_approval_says_who_asked_who_decided_and_where(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_close_task", {"task_id": desk.task.id})
     asked = desk.workbench.request_approval(call)
@@ -500,3 +519,13 @@ def test_since_leaves_out_what_was_before(worked: Desk) -> None:
     assert list(worked.workbench.audit_export(since=later)) == []
     with refused(ErrorCode.NOT_FOUND):
         worked.workbench.audit_export(task_id=TASK)
+
+
+def test_the_tenant_of_the_settings_is_in_every_entry(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: without the setting there is none."""
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench as workbench:
+        assert [entry.tenant for entry in workbench.log(desk.task.id)] == [None]
+    with Workbench(desk.home, environ={"SANDBOX_CONTAINER_TENANT": "acme"}) as workbench:
+        workbench.snapshot(desk.task.id, "x")
+        assert workbench.log(desk.task.id)[-1].tenant == "acme"

@@ -22,17 +22,25 @@ URL = "https://git.example.com/o/n"
 def connect(tmp_path: Path) -> Callable[..., RemoteConnector]:
     """A connector of a new home. `entries`: its credentials.toml; `helper`: a secret of the user's git helper."""
 
-    def make(entries: str = "", helper: str = "", *, allow_file: bool = True) -> RemoteConnector:
+    def make(
+        entries: str = "",
+        helper: str = "",
+        *,
+        allow_file: bool = True,
+        agent: bool = False,
+        settings: dict[str, object] | None = None,
+    ) -> RemoteConnector:
         home = Home(tmp_path / "home")
         home.prepare()
         (home.root / "credentials.toml").touch(mode=0o600)
         (home.root / "credentials.toml").write_text(entries)
         answer = f"!f() {{ echo username=u; echo password={helper}; }}; f"
         (tmp_path / ".gitconfig").write_text(f'[credential]\n\thelper = "{answer}"\n' if helper else "")
-        environ = {"HOME": str(tmp_path)}
-        settings = load_settings(home.root, environ, {"remotes": {"timeout_s": 7.0, "max_fetch_bytes": 99}})
+        environ = {"HOME": str(tmp_path), **({"SSH_AUTH_SOCK": "/nonexistent/agent"} if agent else {})}
+        ours = {"timeout_s": 7.0, "max_fetch_bytes": 99, **(settings or {})}
+        loaded = load_settings(home.root, environ, {"remotes": ours})
         transfers = TransferCallbacks(None, Shutdown())
-        return RemoteConnector(home, settings, environ, CredentialStore(home, environ), allow_file, transfers)
+        return RemoteConnector(home, loaded, environ, CredentialStore(home, environ), allow_file, transfers)
 
     return make
 
@@ -127,3 +135,66 @@ def test_a_forge_without_a_stored_secret_gets_the_one_of_the_users_helper(
     found = remotes.find_forge_credential(remotes.parse(URL))
     assert found is not None
     assert found.secret.get_secret_value() == "of-the-helper"
+
+
+TOKEN = entry("github.com", "token")
+KEY = '[[credential]]\nhost = "github.com"\nssh_key = "/nonexistent/key"\n'
+
+
+@pytest.mark.parametrize(
+    ("url", "entries", "agent", "tried"),
+    [
+        ("git@github.com:o/n", TOKEN, False, ["https", "ssh"]),
+        ("git@github.com:o/n", TOKEN, True, ["ssh", "https"]),
+        ("git@github.com:o/n", TOKEN + KEY, False, ["ssh", "https"]),
+        ("git@github.com:o/n", "", True, ["ssh"]),
+        ("https://github.com/o/n", "", True, ["https", "ssh"]),
+        ("https://github.com/o/n", KEY, False, ["ssh", "https"]),
+        ("https://github.com/o/n", TOKEN + KEY, True, ["https", "ssh"]),
+        ("https://github.com/o/n", "", False, ["https"]),
+        ("https://github.com/o/n", TOKEN, False, ["https"]),
+        ("git@git.example.com:o/n", entry("git.example.com", "token"), False, ["ssh"]),
+        ("https://git.example.com/o/n", KEY, True, ["https"]),
+    ],
+)
+def test_the_protocol_with_a_credential_goes_first_on_a_forge(
+    url: str, entries: str, agent: bool, tried: list[str], connect: Callable[..., RemoteConnector]
+) -> None:
+    remotes = connect(entries, agent=agent)
+    seen: list[RemoteAccess] = []
+
+    def refuse(access: RemoteAccess) -> None:
+        seen.append(access)
+        raise SandboxError(ErrorCode.AUTH_FAILED, f"refused over {access.remote.protocol}")
+
+    with pytest.raises(SandboxError) as found:
+        remotes.run_with_access(remotes.parse(url), refuse)
+    assert [access.remote.protocol for access in seen] == tried
+    assert found.value.brief == f"refused over {tried[0]}"
+    assert all(access.remote.url.startswith(f"{access.remote.protocol}://") for access in seen[1:])
+
+
+def test_the_protocol_that_worked_is_known_and_no_other_failure_is_tried_again(
+    connect: Callable[..., RemoteConnector],
+) -> None:
+    remotes = connect(TOKEN)
+    remote = remotes.parse("git@github.com:o/n")
+    assert remotes.run_with_access(remote, lambda access: access.remote.url) == "https://github.com/o/n.git"
+    assert remotes.find_other_protocol(remote) == "https"
+    calls: list[str] = []
+
+    def break_off(access: RemoteAccess) -> None:
+        calls.append(access.remote.protocol)
+        raise SandboxError(ErrorCode.NETWORK_ERROR, "no network")
+
+    with pytest.raises(SandboxError, match="no network"):
+        remotes.run_with_access(remote, break_off)
+    assert calls == ["https"]
+
+
+def test_a_proxy_is_chosen_by_host(connect: Callable[..., RemoteConnector]) -> None:
+    ours = {"proxy": "http://proxy.example:3128", "proxies": {"git.Inside.example": "", "far.example": "socks5://p:1"}}
+    remotes = connect(settings=ours)
+    hosts = {"github.com": "http://proxy.example:3128", "git.inside.example": "", "far.example": "socks5://p:1"}
+    for host, proxy in hosts.items():
+        assert remotes.get_access(remotes.parse(f"https://{host}/o/n")).proxy == proxy

@@ -141,7 +141,7 @@ def test_a_stranger_is_told_what_is_there(desk: Desk) -> None:
     said = {remark.kind: remark for remark in desk.workbench.advice(desk.repo_id)}
     assert "GNUmakefile, lib/Makefile, web/composer.json" in said[RemarkKind.NO_CHECKS].seen
     assert f"sandbox repo set {desk.repo_id} --profile make" in said[RemarkKind.NO_CHECKS].remedy
-    assert said[RemarkKind.BELOW].seen == "Projects in folders: lib (make)"
+    assert said[RemarkKind.BELOW].seen == "Projects in folders: lib (make), services/api (make)"
     with pytest.raises(SandboxError) as caught:
         desk.workbench.run_checks(desk.task.id, ["test"])
     assert said[RemarkKind.NO_CHECKS].seen in caught.value.details

@@ -348,3 +348,46 @@ def test_an_edit_starts_no_process(work: Work, monkeypatch: pytest.MonkeyPatch) 
     assert not started
     work.workbench.base_hash(work.task_id, "f.txt")
     assert started, "the control did not fire: this proves nothing"
+
+
+# --- delete and rename
+
+
+def test_a_file_is_deleted_and_renamed_by_its_hash(work: Work) -> None:
+    renamed = work.workbench.rename_file(work.task_id, "run", "bin/start", sha(b"#!/bin/sh\n"))
+    assert [(f.kind, f.old_path, f.path) for f in renamed.files] == [(ChangeKind.RENAMED, "run", "bin/start")]
+    assert (work.root / "bin/start").stat().st_mode & 0o100
+    assert not (work.root / "run").exists()
+    deleted = work.workbench.delete_file(work.task_id, "f.txt", sha(F))
+    assert [(f.kind, f.sha256_before, f.sha256_after) for f in deleted.files] == [(ChangeKind.DELETED, sha(F), None)]
+    assert not (work.root / "f.txt").exists()
+    assert [entry.operation for entry in work.workbench.log(work.task_id)][-2:] == ["rename", "delete"]
+    kinds = {(change.path, change.kind) for change in work.workbench.status(work.task_id).changes}
+    assert ("f.txt", ChangeKind.DELETED) in kinds
+
+
+@pytest.mark.parametrize(
+    ("path", "new_path", "expected", "code"),
+    [
+        ("f.txt", "g", WINDOWS, ErrorCode.STALE_HASH),
+        ("f.txt", "w.txt", F, ErrorCode.STALE_HASH),  # would replace a file that the caller may not know
+        ("f.txt", "f.txt", F, ErrorCode.INVALID_INPUT),
+        ("f.txt", "../x", F, ErrorCode.UNSAFE_PATH),
+        ("f.txt", ".git/hooks/pre-commit", F, ErrorCode.UNSAFE_PATH),
+        ("absent", "x", F, ErrorCode.NOT_FOUND),
+        ("link", "x", F, ErrorCode.UNSAFE_PATH),
+    ],
+)
+def test_a_rename_that_could_lose_or_reach_something_changes_nothing(
+    work: Work, path: str, new_path: str, expected: bytes, code: ErrorCode
+) -> None:
+    with refused(code):
+        work.workbench.rename_file(work.task_id, path, new_path, sha(expected))
+    assert (work.content(), work.content("w.txt")) == (F, WINDOWS)
+    assert not work.workbench.status(work.task_id).dirty
+
+
+def test_a_file_that_changed_is_not_deleted(work: Work) -> None:
+    work.edit("two\none more", "2")
+    with refused(ErrorCode.STALE_HASH):
+        work.workbench.delete_file(work.task_id, "f.txt", sha(F))

@@ -146,3 +146,27 @@ def test_the_reason_and_not_the_words_of_a_hint_choose_the_answer(
     with refused(ErrorCode.UNSAFE_PATH) as foreign:
         bench.workbench.read_file(bench.task_id, "f")
     assert (foreign.value.reason, foreign.value.hint) == ("hard-link", "Have the guest copy the file instead.")
+
+
+def test_a_file_of_a_fetched_commit_is_read_without_a_task(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.write("src/f", b"one\ntwo\nthree\n")
+    upstream.commit()
+    with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
+        fetched = workbench.fetch(str(upstream.root))
+        upstream.write("src/f", b"later\n")
+        upstream.commit()
+        workbench.update_repository(fetched.repo_id)
+        whole = workbench.read_committed_file(fetched.repo_id, "src/f", ref=fetched.commit_sha)
+        assert (whole.content, whole.sha256) == ("one\ntwo\nthree\n", sha256_of(b"one\ntwo\nthree\n"))
+        part = workbench.read_committed_file(fetched.repo_id, "src/f", 2, 2, ref=fetched.commit_sha)
+        assert (part.content, part.start_line, part.total_lines) == ("two\n", 2, 3)
+        assert workbench.read_committed_file(fetched.repo_id, "src/f").content == "later\n"
+        for path, code in (
+            ("src/g", ErrorCode.NOT_FOUND),
+            ("src", ErrorCode.NOT_FOUND),
+            ("../f", ErrorCode.UNSAFE_PATH),
+        ):
+            with refused(code):
+                workbench.read_committed_file(fetched.repo_id, path)
+        with refused(ErrorCode.INVALID_INPUT):
+            workbench.read_committed_file(fetched.repo_id, "src/f", ref="HEAD~1")

@@ -348,7 +348,7 @@ STEPS: dict[str, tuple[object, str]] = {
     "commit": (objects, "commit_tree"),
     "ref": (objects, "move_ref"),
     "plan": (restore, "plan_steps"),
-    "put": (restore, "_write_state"),
+    "put": (restore, "write_state"),
 }
 
 
@@ -393,7 +393,7 @@ def test_p03_what_needs_no_content_is_taken_back_when_git_cannot_be_read_either(
         return real(git, oids)
 
     monkeypatch.setattr(restore, "stream_blobs", read_once)
-    breaking(monkeypatch, restore, "_write_state", 5)
+    breaking(monkeypatch, restore, "write_state", 5)
     with pytest.raises(Broken):
         desk.workbench.restore(desk.task.id, taken.id)
     assert len(asked) == 2

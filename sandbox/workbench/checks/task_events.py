@@ -1,0 +1,163 @@
+"""Use-case: follow what happens in a task, in any process: operations, checks with their output, verdicts.
+
+Theory. A follower reads what every controller writes anyway. Operations are lines of the task's journal, a check that
+runs is a log that grows, and a check that has ended is a record beside its log. So following does not slow the running
+controllers down, and a follower that is killed leaves no trace.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sandbox.models import CheckRun, StreamName, Task, TaskEvent, TaskEventKind, TaskStatus
+from sandbox.store import runs
+from sandbox.store.home import Home
+from sandbox.store.journal import parse_entry
+from sandbox.store.records import find_task
+from sandbox.store.stop_requests import open_requests
+from sandbox.text import DisplayDecoder
+
+POLL_S = 0.25
+_MOST_BYTES = 1024**2
+"""Read of one file at a time: a follower uses little memory, however fast a check writes."""
+_LONGEST_LINE = 64 * 1024
+"""Characters of a line without an end that are held back."""
+_STREAMS: tuple[StreamName, ...] = ("stdout", "stderr")
+
+
+def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[TaskEvent]:
+    """Yield what happens from now on, in order of time within a check; a check that runs already first. Ends when the
+    task is closed.
+
+    Raises: `not_found`; `conflict` for a closed task.
+    """
+    follower = _Follower(home, find_task(home, task_id))
+    while True:
+        is_over = find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
+        yield from follower.look()
+        if is_over:
+            yield follower.event(TaskEventKind.CLOSED)
+            return
+        time.sleep(poll_s)
+
+
+@dataclass
+class _FollowedRun:
+    """A run that has begun. `decoders`, `places`: by stream."""
+
+    run_id: str
+    check_id: str | None
+    places: dict[StreamName, int] = field(default_factory=lambda: dict.fromkeys(_STREAMS, 0))
+    decoders: dict[StreamName, DisplayDecoder] = field(
+        default_factory=lambda: {stream: DisplayDecoder() for stream in _STREAMS}
+    )
+    unfinished: dict[StreamName, str] = field(default_factory=lambda: dict.fromkeys(_STREAMS, ""))
+
+
+class _Follower:
+    """What was seen of a task."""
+
+    def __init__(self, home: Home, task: Task) -> None:
+        self._home, self._task = home, task
+        self._journal_place = _size(home.journal(task.id))
+        self._ended = {path.stem for path in home.logs(task.id).glob("run-*.json")}
+        names = self._read_names()
+        self._ended |= {run_id for run_id in self._list_logs() if run_id not in names}  # of a killed controller
+        self._running: dict[str, _FollowedRun] = {}
+
+    def event(self, kind: TaskEventKind, check: _FollowedRun | None = None, **fields: object) -> TaskEvent:
+        """An event of this moment."""
+        which = {} if check is None else {"run_id": check.run_id, "check_id": check.check_id}
+        return TaskEvent.model_validate(
+            {"at": datetime.now(UTC), "kind": kind, "task_id": self._task.id, **which, **fields}
+        )
+
+    def look(self) -> Iterator[TaskEvent]:
+        """What happened since the last look: checks that run, those that began, operations."""
+        for check in list(self._running.values()):
+            yield from self._follow_check(check)
+        for run_id in sorted(self._list_logs() - self._ended - self._running.keys()):
+            self._running[run_id] = _FollowedRun(run_id, self._find_check(run_id))
+            yield self.event(TaskEventKind.STARTED, self._running[run_id])
+            yield from self._follow_check(self._running[run_id])
+        yield from self._read_journal()
+
+    def _follow_check(self, check: _FollowedRun) -> Iterator[TaskEvent]:
+        run = runs.find_run_record(self._home, self._task.id, check.run_id)  # before its log, which is complete then
+        for stream in _STREAMS:
+            yield from self._read_output(check, stream, is_over=run is not None)
+        if run is None and not self._is_gone(check):
+            return
+        del self._running[check.run_id]
+        self._ended.add(check.run_id)
+        if run is not None:
+            yield self._finish(check, run)
+
+    def _finish(self, check: _FollowedRun, run: CheckRun) -> TaskEvent:
+        return self.event(TaskEventKind.FINISHED, check, check_id=run.check_id, run=run)
+
+    def _is_gone(self, check: _FollowedRun) -> bool:
+        """Whether its log was deleted: its controller failed, or `gc` removed what a killed one left."""
+        return not any(self._log(check.run_id, stream).exists() for stream in _STREAMS)
+
+    def _read_output(self, check: _FollowedRun, stream: StreamName, *, is_over: bool) -> Iterator[TaskEvent]:
+        while chunk := _read(self._log(check.run_id, stream), check.places[stream], _MOST_BYTES):
+            check.places[stream] += len(chunk)
+            text = check.unfinished[stream] + check.decoders[stream].feed(chunk)
+            cut = len(text) if len(text) > _LONGEST_LINE and "\n" not in text else text.rfind("\n") + 1
+            check.unfinished[stream] = text[cut:]
+            if cut:
+                yield self.event(TaskEventKind.OUTPUT, check, stream=stream, text=text[:cut])
+            if not is_over and len(chunk) < _MOST_BYTES:
+                return
+        if is_over and (rest := check.unfinished[stream] + check.decoders[stream].finish()):
+            check.unfinished[stream] = ""
+            yield self.event(TaskEventKind.OUTPUT, check, stream=stream, text=rest)
+
+    def _read_journal(self) -> Iterator[TaskEvent]:
+        path = self._home.journal(self._task.id)
+        while (chunk := _read(path, self._journal_place, _MOST_BYTES)) and b"\n" in chunk:
+            whole = chunk[: chunk.rindex(b"\n") + 1]
+            self._journal_place += len(whole)
+            for line in whole.splitlines():
+                if (entry := parse_entry(line)) is not None:
+                    yield self.event(TaskEventKind.OPERATION, operation=entry)
+
+    def _list_logs(self) -> set[str]:
+        """The ids of all runs of the task that have a log."""
+        return {path.stem for stream in _STREAMS for path in self._home.logs(self._task.id).glob(f"run-*.{stream}")}
+
+    def _find_check(self, run_id: str) -> str | None:
+        """The check of a run that began, or has ended already."""
+        if (name := self._read_names().get(run_id)) is not None:
+            return name
+        run = runs.find_run_record(self._home, self._task.id, run_id)
+        return None if run is None else run.check_id
+
+    def _read_names(self) -> dict[str, str]:
+        """The checks that run now, by the ids of their runs."""
+        with open_requests(self._home.stop_requests, self._task.id) as requests:
+            return {run: check for request in requests for run, check in request.read_runs().items()}
+
+    def _log(self, run_id: str, stream: StreamName) -> Path:
+        return runs.log_path(self._home, self._task.id, run_id, stream)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, offset: int, most: int) -> bytes:
+    """At most so many bytes from an offset; none if the file does not exist."""
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        return os.pread(file.fileno(), most, offset)
+    return b""

@@ -1,0 +1,71 @@
+"""Find the repository that a person names: by the end of its id, by owner and name, by its URL, or by a directory."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
+from sandbox.models import Repository
+from sandbox.remotes import Remote
+from sandbox.store.home import Home
+from sandbox.store.records import list_repositories
+from sandbox.workbench.controller.remote_access import RemoteConnector
+
+_PLACE = re.compile(r"\.{1,2}$|\.{0,2}/|~/|[a-z+]+://|[\w.-]+@[\w.-]+:")
+"""How a path or URL begins."""
+
+_MOST_SHOWN = 5
+
+
+def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
+    """The id of the only registered repository with this name; a name that fits none unchanged.
+
+    Raises: `invalid_input` when several fit; `not_found` for a directory or URL that is not registered.
+    """
+    known = list_repositories(home)
+    if any(repository.id == name for repository in known):
+        return name
+    if _PLACE.match(name):
+        return _find_by_place(known, remotes, name)
+    found = [repository.id for repository in known if _fits(repository, name.lower())]
+    if len(found) > 1:
+        more = f"\nand {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"'{name[:100]}' fits {len(found)} repositories",
+            details="\n".join(found[:_MOST_SHOWN]) + more,
+            hint="Give more of the id.",
+        )
+    return found[0] if found else name
+
+
+def _fits(repository: Repository, name: str) -> bool:
+    owned = f"{repository.owner}/{repository.name}".lower()
+    names = {repository.name.lower(), owned, f"{repository.hostname}/{owned}".lower()}
+    return bool(name) and (name in names or repository.id.endswith((f"-{name}", f".{name}")))
+
+
+def _find_by_place(known: tuple[Repository, ...], remotes: RemoteConnector, name: str) -> str:
+    remote = _locate(remotes, name)
+    identity = (remote.hostname, remote.owner, remote.name)
+    found = [r.id for r in known if identity == (r.hostname, r.owner, r.name)]
+    if not found:
+        where = remote.url.removeprefix("file://")  # not the given text, which may hold a secret
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The repository {where} is not registered",
+            hint=f"`sandbox repo clone {where}` adds it; `sandbox repo list` shows all.",
+        )
+    return found[0]
+
+
+def _locate(remotes: RemoteConnector, name: str) -> Remote:
+    remote = remotes.parse(name)
+    path = local_path_of(remote)
+    try:
+        enclosing = path and find_enclosing_repository(path)
+    except OSError:
+        return remote
+    return remotes.parse(f"file://{quote(str(enclosing))}") if enclosing else remote

@@ -1,0 +1,379 @@
+"""Use-cases that move a task to another commit: `sync` merges with a newer base, `checkout` starts from elsewhere.
+
+The merge works on git objects. Only when it is complete, the worktree is changed, then the branch is moved, then the
+record is written; a sync with open conflicts changes none of them (docs/adr/0069). Uncommitted changes are saved as a
+snapshot first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.git.blobs import read_blobs
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.contents import content_of
+from sandbox.git.diff import blob_sizes
+from sandbox.git.entries import Content
+from sandbox.git.maintenance import store_objects
+from sandbox.git.merge import Side, TreeConflict, TreeMerge, find_merge_base, merge_trees, resolve_conflicts
+from sandbox.git.process import Git
+from sandbox.models import (
+    CheckoutResult,
+    ConflictKind,
+    ConflictResolution,
+    ConflictSide,
+    MergeConflict,
+    Repository,
+    Snapshot,
+    SyncResult,
+    SyncState,
+    Task,
+    TaskStatus,
+)
+from sandbox.policy.paths import path_bytes, show_path
+from sandbox.policy.writes import parse_writable_path
+from sandbox.store.records import save_task
+from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
+from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_demands import demand_of_difference
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.submodules import find_submodules
+from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
+from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
+from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.worktrees import require_writable_disk
+from sandbox.workspaces.restore import restore_tree
+
+MERGED_BYTES, MERGED_TEXTS = 16 * 1024, 50
+"""Longer and further texts with conflict markers are not part of an answer: each costs two git commands."""
+
+_KINDS = {
+    (True, True, True): ConflictKind.BOTH_MODIFIED,
+    (False, True, True): ConflictKind.BOTH_ADDED,
+    (True, False, False): ConflictKind.BOTH_DELETED,
+    (False, True, False): ConflictKind.ADDED_BY_US,
+    (False, False, True): ConflictKind.ADDED_BY_THEM,
+    (True, False, True): ConflictKind.DELETED_BY_US,
+    (True, True, False): ConflictKind.DELETED_BY_THEM,
+}
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """The commit that a task moves to, and the branch that its pull request would go to."""
+
+    commit: str
+    base_branch: str
+
+
+def sync_task(
+    services: Services,
+    task_id: str,
+    onto: str | None = None,
+    resolutions: Sequence[ConflictResolution] = (),
+    expected_tree: str | None = None,
+) -> SyncResult:
+    """Merge a newer base into the task. `onto`: a branch, which becomes the task's base branch, or a commit of its base
+    branch; default: the base branch as of the last fetch. `expected_tree`: the working state that was approved.
+
+    The task's own commits stay: a merge commit is made on top. Without own commits the branch moves, and uncommitted
+    changes are merged. With conflicts that have no resolution the task stays as it is.
+    Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for a resolution of another
+    conflict; `conflict`, `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
+    """
+    answers = _index_resolutions(resolutions)
+    with lock_task(services, task_id) as task:
+        repository, git = services.repositories.open(task.repo_id)
+        goal = _find_sync_goal(git, repository, task, onto)
+        base = find_merge_base(git, task.head_commit, goal.commit)
+        _require_usable(services, repository, git, task, goal)
+        fetch_whole_tree(services, repository, git, base)
+        with compare_task(services, task) as opened:
+            require_approved_tree(opened, expected_tree)
+            if objects.is_ancestor(git, goal.commit, task.head_commit):
+                return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
+            return _merge_and_move(services, opened, (base, goal), answers)
+
+
+def _merge_and_move(
+    services: Services, opened: TaskComparison, between: tuple[str, _Goal], answers: Mapping[bytes, ConflictResolution]
+) -> SyncResult:
+    """`between`: the merge base, and the goal."""
+    task, git = opened.task, opened.git
+    base, goal = between
+    is_forward = objects.is_ancestor(git, task.head_commit, goal.commit)
+    _require_mergeable(opened, is_forward=is_forward)
+    previous = _keep_changes(services, opened)
+    ours = previous.tree if previous else objects.tree_of(git, task.head_commit)
+    with services.disk.admit(Writer.COMMIT, demand_of_difference(git, base, goal.commit)), store_objects(git):
+        merge = merge_trees(git, base, ours, goal.commit)
+        tree, open_conflicts = _resolve(services, task, git, merge, answers)
+        if open_conflicts:
+            shown = tuple(_show_conflicts(git, merge, open_conflicts))
+            status = dict(build_status(opened))
+            return SyncResult(**status, state=SyncState.CONFLICTS, onto=goal.commit, previous=previous, conflicts=shown)
+        head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
+        moved = _move(services, opened, (ours, tree), task.model_copy(update=_describe_move(task, goal, head)))
+    with compare_task(services, moved) as after:
+        return SyncResult(**dict(build_status(after)), state=SyncState.SYNCED, onto=goal.commit, previous=previous)
+
+
+def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
+    """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
+
+    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`,
+    with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`,
+    `unsafe_path`, `quota_exceeded`.
+    """
+    with lock_task(services, task_id) as task:
+        repository, git = services.repositories.open(task.repo_id)
+        _require_other_branch(task, ref)
+        goal = _Goal(*find_start(services, repository, git, ref))
+        _require_no_own_commits(git, task, goal)
+        _require_usable(services, repository, git, task, goal)
+        with compare_task(services, task) as opened:
+            require_approved_tree(opened, expected_tree)
+            require_writable_disk(services.home, task)
+            previous = _keep_changes(services, opened)
+            ours = previous.tree if previous else objects.tree_of(git, task.head_commit)
+            with (
+                services.disk.admit(Writer.COMMIT, demand_of_difference(git, ours, goal.commit)),
+                store_objects(git),
+            ):
+                tree = _apply_changes(git, task, ours, goal)
+                update = _describe_move(task, goal, goal.commit)
+                moved = _move(services, opened, (ours, tree), task.model_copy(update=update))
+        with compare_task(services, moved) as after:
+            return CheckoutResult(**dict(build_status(after)), base_branch=goal.base_branch, previous=previous)
+
+
+def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | None) -> _Goal:
+    """Only a branch can become the base without a look: what the base has, no later question to a person shows. Raises:
+    `invalid_input` for a commit that is not on the task's base branch; `not_found`.
+    """
+    name = onto or task.base_branch
+    name = repository.default_branch if name == "HEAD" else name
+    commit = resolve_commit(git, name, repository.default_branch)
+    _require_other_branch(task, name)
+    if objects.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
+        return _Goal(commit, name)
+    tip = objects.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
+    if tip is not None and objects.is_ancestor(git, commit, tip):
+        return _Goal(commit, task.base_branch)
+    raise SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"'{name[:100]}' is not a branch, and not a commit of the task's base branch '{task.base_branch}'",
+        hint="Name a branch to merge with: it becomes the task's base branch.",
+    )
+
+
+def _require_other_branch(task: Task, name: str) -> None:
+    """On top of itself the task would have no changes to show. Raises: `invalid_input`."""
+    if name == task.branch:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A task cannot start from its own branch on the remote",
+            hint="`sandbox task restore TASK head` undoes uncommitted changes.",
+        )
+
+
+def _require_usable(services: Services, repository: Repository, git: Git, task: Task, goal: _Goal) -> None:
+    """Fetch what a partial clone lacks, and measure the tree, before anything is changed. Raises: `quota_exceeded`;
+    `conflict` for other submodules: their files are laid out once, with the worktree (docs/adr/0072).
+    """
+    fetch_whole_tree(services, repository, git, goal.commit)
+    load_facts(services.home, services.policies, repository.id, git, goal.commit)
+    before, after = (
+        [(one.folder, one.tree) for one in find_submodules(services, repository.id, git, objects.tree_of(git, commit))]
+        for commit in (task.base_commit, goal.commit)
+    )
+    if before != after:
+        changed = sorted({show_path(folder) for folder, _ in set(before) ^ set(after)})
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{goal.commit[:12]} has other submodules than {task.id} was made with",
+            details=", ".join(changed)[:500],
+            hint="Create a task there, and bring this one's changes along: `sandbox diff` shows them, "
+            "`sandbox file patch` applies them.",
+        )
+
+
+def _require_mergeable(opened: TaskComparison, *, is_forward: bool) -> None:
+    if opened.changes.tree and not is_forward:
+        raise SandboxError(
+            ErrorCode.DIRTY_WORKSPACE,
+            f"{opened.task.id} has uncommitted changes, and this sync adds a merge commit",
+            details=", ".join(change.path for change in opened.changes.shown[:10]),
+            hint=f"Commit them, then repeat. `sandbox task checkout {opened.task.id} REF` moves a task without commits "
+            "of its own, and takes its changes along.",
+        )
+
+
+def _require_no_own_commits(git: Git, task: Task, goal: _Goal) -> None:
+    if task.head_commit == task.base_commit or objects.is_ancestor(git, task.head_commit, goal.commit):
+        return
+    raise SandboxError(
+        ErrorCode.CONFLICT,
+        f"{task.id} has commits of its own, which are not in {goal.commit[:12]}",
+        hint=f"`sandbox task sync {task.id} --onto BRANCH` merges a branch into them; a new task starts without them.",
+    )
+
+
+def _keep_changes(services: Services, opened: TaskComparison) -> Snapshot | None:
+    """A snapshot of the uncommitted changes; None without any: the commit itself is kept."""
+    return keep_snapshot(services, opened, BEFORE_MOVE) if opened.changes.tree else None
+
+
+def _apply_changes(git: Git, task: Task, ours: str, goal: _Goal) -> str:
+    """The tree of the goal with the uncommitted changes. Raises: `conflict`."""
+    merge = merge_trees(git, task.head_commit, ours, goal.commit)
+    if not merge.conflicts:
+        return merge.tree
+    paths = [show_path(conflict.path) for conflict in merge.conflicts]
+    raise SandboxError(
+        ErrorCode.CONFLICT,
+        f"The uncommitted changes do not apply to {goal.commit[:12]}",
+        details=", ".join(paths[:20]),
+        hint="The task was not changed. Commit the changes and use `sandbox task sync`, or `sandbox task restore TASK "
+        "head` first: that keeps them as a snapshot.",
+        reason="changes_do_not_apply",
+        data={"paths": paths},
+    )
+
+
+def _index_resolutions(resolutions: Sequence[ConflictResolution]) -> dict[bytes, ConflictResolution]:
+    """Raises: `invalid_input` for two answers to one path, or an answer that is not exactly one of side and content."""
+    answers = {path_bytes(answer.path): answer for answer in resolutions}
+    if len(answers) != len(resolutions) or any((a.take is None) == (a.content is None) for a in resolutions):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A resolution must be one for its path, and have either 'take' or 'content'",
+            hint="take: 'ours' or 'theirs'. content: the whole merged file.",
+        )
+    return answers
+
+
+def _resolve(
+    services: Services, task: Task, git: Git, merge: TreeMerge, answers: Mapping[bytes, ConflictResolution]
+) -> tuple[str, list[TreeConflict]]:
+    """The merged tree, and the conflicts without an answer. Raises: `stale_hash`, `invalid_input`, `unsafe_path`."""
+    conflicts = {conflict.path: conflict for conflict in merge.conflicts}
+    chosen = []
+    for path, answer in answers.items():
+        _require_same_conflict(answer, conflicts.get(path))
+        chosen.append((path, _choose(services, task, answer, conflicts[path], len(merge.tree))))
+    left = [conflict for conflict in merge.conflicts if conflict.path not in answers or conflict.is_structural]
+    if left or not merge.conflicts:
+        return merge.tree, left
+    return resolve_conflicts(git, merge, chosen), []
+
+
+def _require_same_conflict(answer: ConflictResolution, conflict: TreeConflict | None) -> None:
+    """Raises: `stale_hash`; `invalid_input` for a conflict that cannot be resolved here."""
+    if conflict is None or (answer.ours, answer.theirs) != (_oid(conflict.ours), _oid(conflict.theirs)):
+        now = "there is none" if conflict is None else f"ours {_oid(conflict.ours)}, theirs {_oid(conflict.theirs)}"
+        raise SandboxError(
+            ErrorCode.STALE_HASH,
+            f"The resolution of {answer.path} is for another conflict",
+            details=f"given: ours {answer.ours}, theirs {answer.theirs}; now: {now}",
+            hint="Sync again without resolutions to see the conflicts of now.",
+        )
+    if conflict.is_structural:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{answer.path} is a file on one side and a directory on the other: neither side alone can be taken",
+            hint="Rename or delete it in the task, then sync again.",
+        )
+
+
+def _oid(side: Side | None) -> str | None:
+    return side.oid if side else None
+
+
+def _choose(
+    services: Services, task: Task, answer: ConflictResolution, conflict: TreeConflict, oid_length: int
+) -> Side | Content | None:
+    if answer.content is not None:
+        parse_writable_path(answer.path, services.policies.paths, task.repo_id)
+        return content_of(answer.content.encode(), oid_length)
+    return conflict.ours if answer.take == "ours" else conflict.theirs
+
+
+def _show_conflicts(git: Git, merge: TreeMerge, conflicts: Sequence[TreeConflict]) -> Iterator[MergeConflict]:
+    for number, conflict in enumerate(conflicts):
+        base, ours, theirs = (
+            side and ConflictSide(mode=side.mode, blob=side.oid)
+            for side in (conflict.base, conflict.ours, conflict.theirs)
+        )
+        yield MergeConflict(
+            path=show_path(conflict.path),
+            kind=_find_kind(conflict),
+            base=base,
+            ours=ours,
+            theirs=theirs,
+            merged=_read_merged_text(git, merge, conflict) if ours and theirs and number < MERGED_TEXTS else None,
+        )
+
+
+def _find_kind(conflict: TreeConflict) -> ConflictKind:
+    if conflict.is_structural:
+        return ConflictKind.FILE_OR_DIRECTORY
+    return _KINDS[conflict.base is not None, conflict.ours is not None, conflict.theirs is not None]
+
+
+def _read_merged_text(git: Git, merge: TreeMerge, conflict: TreeConflict) -> str | None:
+    oid = objects.find_blob(git, merge.tree, conflict.path)
+    if oid is None or blob_sizes(git, [oid]).get(oid, MERGED_BYTES + 1) > MERGED_BYTES:
+        return None
+    (content,) = read_blobs(git, [oid])
+    with suppress(UnicodeDecodeError):
+        text = content.decode()
+        ours, theirs = merge.labels
+        named = text.replace(f"<<<<<<< {ours}\n", "<<<<<<< ours\n").replace(f">>>>>>> {theirs}\n", ">>>>>>> theirs\n")
+        return None if "\0" in text else named
+    return None
+
+
+def _commit_merge(services: Services, task: Task, git: Git, tree: str, goal: _Goal) -> str:
+    who, now = choose_identity(services.settings, services.git_operator), datetime.now(UTC)
+    text = f"Merge {goal.base_branch} at {goal.commit[:12]}\n"
+    message = add_commit_trailers(services.settings, text, task.id, who)
+    return objects.commit_tree(git, tree, (task.head_commit, goal.commit), message, who.as_environment(now))
+
+
+def _describe_move(task: Task, goal: _Goal, head: str) -> dict[str, object]:
+    update: dict[str, object] = {
+        "head_commit": head,
+        "base_commit": goal.commit,
+        "base_branch": goal.base_branch,
+    }
+    if head != goal.commit:
+        update["committed_at"] = datetime.now(UTC)
+        if task.status is TaskStatus.WORKING:
+            update["status"] = TaskStatus.COMMITTED
+    return update
+
+
+def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], moved: Task) -> Task:
+    """Change the files, then the branch, then the record. If the branch cannot be moved, the files are changed back.
+
+    Raises: as `restore_tree`, which leaves the files unchanged; `conflict` if the branch is elsewhere.
+    """
+    task, git = opened.task, opened.git
+    before, after = trees
+    with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after)):
+        require_writable_disk(services.home, task)
+        restore_tree(git, opened.files, before, after, opened.owner, opened.changes.rejected)
+    try:
+        objects.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
+    except SandboxError:
+        restore_tree(git, opened.files, after, before, opened.owner, opened.changes.rejected)
+        raise
+    return save_task(services.home, moved)

@@ -1,0 +1,68 @@
+"""The table of guests, with an engine in memory."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sandbox.engine.container_labels import (
+    CHECK_LABEL,
+    FETCH_LABEL,
+    INSTANCE_LABEL,
+    RUN_LABEL,
+    TASK_LABEL,
+    TENANT_LABEL,
+)
+from sandbox.engine.protocol import ContainerEngine
+from sandbox.models import Guest, GuestKind, GuestTable
+from sandbox.store.quarantine import QuarantineNotes
+from sandbox.store.stop_requests import register_request
+from sandbox.workbench.checks.guest_list import list_guests
+from sandbox.workbench.controller.services import build_services
+from tests.unit.memory_engine import MemoryEngine
+
+ONE, OTHER = (f"task-{uuid.UUID(int=n)}" for n in range(2))
+RUN = f"run-{'0' * 32}"
+
+
+def test_guests_are_told_with_what_runs_in_them(tmp_path: Path) -> None:
+    with closing(build_services(tmp_path / "home", {}, allow_file=True)) as services:
+        home = services.home
+        ours = {INSTANCE_LABEL: home.instance_id}
+        engine = MemoryEngine(QuarantineNotes(home.quarantine))
+        as_protocol: ContainerEngine = engine
+        services.__dict__["engine"] = services.__dict__["guest_engine"] = as_protocol
+        services.__dict__["engine_facts"] = {}
+        engine.add_container("idle", ours | {TASK_LABEL: OTHER, TENANT_LABEL: "acme"})
+        engine.add_container("task", ours | {TASK_LABEL: ONE})
+        engine.add_container("room", ours | {TASK_LABEL: ONE, RUN_LABEL: RUN, CHECK_LABEL: "lint"})
+        engine.add_container("fetch", ours | {RUN_LABEL: RUN, FETCH_LABEL: "pip"})
+        engine.add_container("foreign", {INSTANCE_LABEL: "another home", TASK_LABEL: ONE})
+        home.stop_requests.mkdir()
+        home.guest_mark(ONE).touch()
+        with register_request(home.stop_requests, ONE) as request:
+            request.note_begin("test")
+            found = {guest.container: guest for guest in list_guests(services).guests}
+    assert {name: (g.kind, g.busy, g.check_ids) for name, g in found.items()} == {
+        "fetch": (GuestKind.FETCH, True, ()),
+        "room": (GuestKind.CLEAN_ROOM, True, ("lint",)),
+        "task": (GuestKind.TASK, True, ("test",)),
+        "idle": (GuestKind.TASK, False, ()),
+    }
+    assert list(found)[-1] == "idle"
+    assert [guest.tenant for guest in found.values()] == [None, None, None, "acme"]
+
+
+def test_cpu_time_since_the_look_before_is_a_rate(tmp_path: Path) -> None:
+    with closing(build_services(tmp_path / "home", {}, allow_file=True)) as services:
+        engine = MemoryEngine(QuarantineNotes(services.home.quarantine))
+        as_protocol: ContainerEngine = engine
+        services.__dict__["engine"] = services.__dict__["guest_engine"] = as_protocol
+        services.__dict__["engine_facts"] = {"CgroupDriver": "cgroupfs", "CgroupVersion": "1"}
+        engine.add_container("task", {INSTANCE_LABEL: services.home.instance_id, TASK_LABEL: ONE})
+        before = Guest(container="task", kind=GuestKind.TASK, busy=True, cpu_time_s=1.0)
+        earlier = GuestTable(at=datetime.now(UTC) - timedelta(seconds=2), guests=(before,), waiting=0)
+        (now,) = list_guests(services, earlier).guests
+        assert now.cpus_used is None, "no counters, no rate"

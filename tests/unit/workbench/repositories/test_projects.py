@@ -1,0 +1,165 @@
+"""Several projects in one repository: their checks, their names, and what a verdict of them is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.command import Command
+from sandbox.config import RepositorySettings, Settings
+from sandbox.errors import ErrorCode
+from sandbox.models import ChosenSettings, RemarkKind
+from sandbox.profiles import Profile
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.profile_checks import load_task_profile
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk
+
+MAKEFILE = b"build:\n\ttrue\ntest:\n\ttrue\n"
+NODE = b'{"name": "web", "version": "1.0.0", "scripts": {"test": "node --test"}}'
+BOTH = {"api": {"subpath": "./services/api/"}, "web": {"subpath": "web", "profile": "node"}}
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    upstream.write("services/api/Makefile", MAKEFILE)
+    upstream.write("web/package.json", NODE)
+    upstream.write("notes/text", b"no project\n")
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench:
+        yield desk
+
+
+def load(desk: Desk, **values: Any) -> Profile:
+    desk.workbench.set_repository(desk.repo_id, values)
+    return load_task_profile(desk.workbench._services, desk.task)
+
+
+def test_each_project_has_its_own_folder_profile_and_names(desk: Desk) -> None:
+    profile = load(desk, projects=BOTH)
+    places = {check.id: (check.cwd, check.requires) for check in profile.checks}
+    assert places == {
+        "api.build": ("services/api", ()),
+        "api.test": ("services/api", ("api.build",)),
+        "web.build": ("web", ()),
+        "web.test": ("web", ("web.build",)),
+    }
+    assert [(part.project_name, part.name) for part in profile.parts] == [("api", "make"), ("web", "node")]
+    assert [rule.folder for part in profile.parts for rule in part.layers] == ["web"]
+    assert profile.full_name == "make (api), node (web)"
+    assert [check.id for check in desk.workbench.checks(desk.task.id)] == list(places)
+
+
+def test_a_project_takes_no_check_away_from_the_top(desk: Desk) -> None:
+    """Neither those of its profile, nor those that the operator trusts: a gate cannot get weaker by a project."""
+    desk.upstream.write("Makefile", MAKEFILE)
+    desk.upstream.write(".sandbox/checks.toml", b'[[check]]\nid = "lint"\nlabel = "Lint"\nargv = ["true"]\n')
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+    sha256 = desk.workbench.suggestion(desk.repo_id).sha256
+    assert sha256 is not None
+    desk.workbench.trust(desk.repo_id, sha256, by="me")
+    desk.workbench.set_repository(desk.repo_id, {"projects": {"web": {"subpath": "web"}}})
+    checks = {check.id: check.cwd for check in desk.workbench.checks(desk.repo_id)}
+    assert checks == {"build": ".", "test": ".", "lint": ".", "web.build": "web", "web.test": "web"}
+
+
+def test_limits_variables_image_and_packages_are_those_of_all_projects(desk: Desk) -> None:
+    profile = load(desk, projects=BOTH, env={"A": "1"}, limits={"pids": 99}, image="own:1")
+    assert all((check.env["A"], check.limits.pids) == ("1", 99) for check in profile.checks)
+    assert {part.repository_image for part in profile.parts} == {"own:1"}
+    settings = Settings(repositories={desk.repo_id: RepositorySettings(packages=("jq",))})
+    assert all("jq" in part.packages for part in apply_overrides(settings, desk.repo_id, profile).parts)
+
+
+def test_services_are_for_the_checks_of_their_own_project(desk: Desk) -> None:
+    service = '[[service]]\nname = "db"\nimage = "redis"\nready = ["true"]\nport = 6379\nchecks = ["test"]\n'
+    folder = desk.home / "profiles"
+    folder.mkdir(exist_ok=True)
+    (folder / "own.toml").write_text(f'extends = "make"\nlabel = "x"\n{service}')
+    with_service = {"subpath": "services/api", "profile": "own"}
+    with Workbench(desk.home, allow_file=True) as workbench:
+        workbench.set_repository(desk.repo_id, {"projects": BOTH | {"api": with_service}})
+        api, web = load_task_profile(workbench._services, desk.task).parts
+    assert [rule.serves(name) for rule in api.services for name in ("api.test", "api.build")] == [True, False]
+    assert not web.services
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"subpath": "services/copy"}, {"subpath": "services/api", "profile": "make-check"}],
+    ids=["folder", "profile"],
+)
+def test_a_verdict_is_bound_to_folder_and_profile(desk: Desk, other: dict[str, str]) -> None:
+    desk.upstream.write("services/copy/Makefile", MAKEFILE)
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+
+    def key(project: dict[str, str]) -> str:
+        desk.workbench.set_repository(desk.repo_id, {"projects": {"api": project}})
+        checks = desk.workbench.checks(desk.repo_id)
+        policies, setup = desk.workbench._services.policies, GuestSetup("sha256:" + "1" * 64, "runc")
+        return build_bindings(policies, setup, "2" * 40, checks[-1:])["api.test"].key
+
+    assert key({"subpath": "services/api"}) == key({"subpath": "services/api", "profile": "make"})
+    assert key({"subpath": "services/api"}) != key(other)
+
+
+@pytest.mark.parametrize(
+    ("project", "code"),
+    [
+        ({"subpath": "notes"}, ErrorCode.INVALID_INPUT),
+        ({"subpath": "web", "profile": "generic"}, ErrorCode.INVALID_INPUT),
+        ({"subpath": "gone"}, ErrorCode.NOT_FOUND),
+        ({"subpath": "web", "profile": "nod"}, ErrorCode.NOT_FOUND),
+        ({"subpath": "../web"}, ErrorCode.UNSAFE_PATH),
+        ({"subpath": "web", "network": "yes"}, ErrorCode.INVALID_INPUT),
+        ("web", ErrorCode.INVALID_INPUT),
+    ],
+    ids=str,
+)
+def test_a_project_that_cannot_be_checked_is_refused(desk: Desk, project: object, code: ErrorCode) -> None:
+    with refused(code):
+        desk.workbench.set_repository(desk.repo_id, {"projects": {"api": project}})
+    assert desk.workbench.repository(desk.repo_id).settings == ChosenSettings()
+
+
+def test_a_project_whose_folder_is_gone_is_an_error_and_not_less_to_check(desk: Desk) -> None:
+    desk.workbench.set_repository(desk.repo_id, {"projects": BOTH})
+    desk.upstream.git("rm", "-rq", "services")
+    desk.upstream.commit()
+    desk.workbench.update_repository(desk.repo_id)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        desk.workbench.checks(desk.repo_id)
+    assert "'api' has no checks" in caught.value.brief
+    assert len(desk.workbench.checks(desk.task.id)) == 4, "the base of a task still has it"
+    left = desk.workbench.set_repository(desk.repo_id, unset=["projects.api"]).settings
+    assert list(left.projects) == ["web"]
+
+
+def test_the_command_line_declares_shows_and_takes_back(desk: Desk) -> None:
+    sandbox = Command(desk.home)
+    shown = sandbox("repo", "set", desk.repo_id, "--project", "services/api", "--project", "front=web:node").stdout
+    assert "project  api: services/api/ (profile as detected)\n  project  front: web/ (node)" in shown
+    assert "generic" not in shown
+    assert sandbox.ok("repo", "set", desk.repo_id, "--no-project", "front")["repository"]["settings"]["projects"] == {
+        "api": {"subpath": "services/api", "profile": ""}
+    }
+    detected = sandbox("profiles", "detect", str(desk.upstream.root))
+    assert "api: used, make in services/api/" in detected.stdout
+    assert "web/: not used, node (build, test)" in detected.stdout
+    assert f"sandbox repo set {desk.repo_id} --project web=web" in detected.stderr
+
+
+def test_projects_that_nobody_declared_are_named_with_a_command(desk: Desk) -> None:
+    said = {remark.kind: remark for remark in desk.workbench.advice(desk.repo_id)}[RemarkKind.BELOW]
+    assert said.seen == "Projects in folders: services/api (make), web (node)"
+    options = "--project api=services/api --project web=web"
+    assert f"`sandbox run {desk.upstream.root} {options}`" in said.remedy
+    assert f"`sandbox repo set {desk.repo_id} {options}`" in said.remedy

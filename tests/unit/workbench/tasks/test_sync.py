@@ -1,0 +1,294 @@
+"""Sync and checkout: the task's work is never lost, a conflict changes nothing, and later steps see the new base."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.command import Command
+from sandbox.errors import ErrorCode
+from sandbox.git.log import list_changed_paths
+from sandbox.git.process import Git
+from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState
+from sandbox.workbench import Workbench
+from sandbox.workbench.tasks import lifecycle
+from tests.unit.conftest import Upstream, refused
+from tests.unit.desk import Desk, on_disk
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    with desk.workbench:
+        yield desk
+
+
+def advance(desk: Desk, path: str = "f", content: bytes = b"zero\none\ntwo\n") -> str:
+    """A new commit on the remote's default branch."""
+    desk.upstream.write(path, content)
+    return desk.upstream.commit()
+
+
+def answer(conflict: MergeConflict, **choice: str) -> ConflictResolution:
+    ours, theirs = (side and side.blob for side in (conflict.ours, conflict.theirs))
+    return ConflictResolution.model_validate({"path": conflict.path, "ours": ours, "theirs": theirs, **choice})
+
+
+def test_uncommitted_changes_are_merged_with_the_newer_base_and_the_state_before_is_a_snapshot(desk: Desk) -> None:
+    desk.write("f", b"one\ntwo\nthree\n")
+    desk.write("kept.log", b"ignored")
+    tip = advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert (done.state, done.onto, done.base_commit, done.head_commit) == (SyncState.SYNCED, tip, tip, tip)
+    assert (desk.root / "f").read_bytes() == b"zero\none\ntwo\nthree\n"
+    assert (desk.root / "kept.log").read_bytes() == b"ignored"
+    assert [c.path for c in done.changes] == ["f"]
+    assert done.previous is not None
+    assert desk.git("show", f"{done.previous.tree}:f") == "one\ntwo\nthree\n"
+    assert desk.workbench.sync_task(desk.task.id).state is SyncState.UP_TO_DATE
+    text = desk.workbench.diff(desk.task.id).text
+    assert "+three" in text
+    assert "zero" not in [line[1:] for line in text.splitlines() if line[:1] in "+-"]
+
+
+def test_a_plain_worktree_is_synced_as_well(desk: Desk) -> None:
+    """The others are overlays where the host allows it."""
+    settings = {"workspaces": {"worktree": "plain"}}
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    with Workbench(desk.home, environ=environ, settings=settings, allow_file=True) as plain:
+        task = plain.create_task(desk.repo_id)
+        root = desk.worktree(task)
+        (root / "f").write_bytes(b"one\ntwo\nthree\n")
+        (root / "kept.log").write_bytes(b"ignored")
+        tip = advance(desk)
+        done = plain.sync_task(task.id, fetch=True)
+        assert (done.base_commit, [c.path for c in done.changes]) == (tip, ["f"])
+        assert (root / "f").read_bytes() == b"zero\none\ntwo\nthree\n"
+        assert (root / "kept.log").read_bytes() == b"ignored"
+
+
+def test_own_commits_stay_below_a_merge_commit(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    own = desk.workbench.commit(desk.task.id, "mine").commit
+    tip = advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert desk.git("rev-parse", f"{done.head_commit}^1", f"{done.head_commit}^2").split() == [own, tip]
+    assert (done.dirty, done.ahead, done.previous) == (False, 2, None)
+    assert [file.path for file in desk.workbench.diff(desk.task.id).files] == ["mine"]
+    assert (desk.root / "f").read_bytes() == b"zero\none\ntwo\n"
+    git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
+    assert list_changed_paths(git, tip, done.head_commit) == {b"mine"}  # what the merge took over is not new
+    desk.write("mine", b"more\n")
+    desk.workbench.commit(desk.task.id, "more")
+
+
+def conflict_in_each_kind(desk: Desk) -> None:
+    """Both sides change f; the task deletes run and changes d/e/x; the remote changes run and deletes d/e/x."""
+    desk.write("f", b"ours\n")
+    (desk.root / "run").unlink()
+    desk.write("d/e/x", b"ours\n")
+    desk.write("new", b"ours\n")
+    desk.upstream.git("rm", "-q", "d/e/x")
+    desk.upstream.write("run", b"#!/bin/sh\nexit\n", executable=True)
+    desk.upstream.write("new", b"theirs\n")
+    advance(desk, "f", b"theirs\n")
+
+
+def test_a_sync_with_conflicts_lists_them_and_changes_nothing(desk: Desk) -> None:
+    conflict_in_each_kind(desk)
+    before, refs, record = (
+        on_disk(desk.root),
+        desk.git("rev-parse", desk.task.branch),
+        desk.workbench.task(desk.task.id),
+    )
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert found.state is SyncState.CONFLICTS
+    assert {c.path: c.kind for c in found.conflicts} == {
+        "f": ConflictKind.BOTH_MODIFIED,
+        "run": ConflictKind.DELETED_BY_US,
+        "d/e/x": ConflictKind.DELETED_BY_THEM,
+        "new": ConflictKind.BOTH_ADDED,
+    }
+    named = {c.path: c for c in found.conflicts}
+    assert named["f"].merged == "<<<<<<< ours\nours\n=======\ntheirs\n>>>>>>> theirs\n"
+    assert desk.git("cat-file", "-p", named["f"].theirs.blob if named["f"].theirs else "") == "theirs\n"
+    assert (on_disk(desk.root), desk.git("rev-parse", desk.task.branch)) == (before, refs)
+    assert desk.workbench.task(desk.task.id) == record
+
+
+def test_each_conflict_is_resolved_by_a_side_or_by_content(desk: Desk) -> None:
+    conflict_in_each_kind(desk)
+    named = {c.path: c for c in desk.workbench.sync_task(desk.task.id, fetch=True).conflicts}
+    some = [answer(named["f"], content="both\n"), answer(named["run"], take="theirs")]
+    left = desk.workbench.sync_task(desk.task.id, resolutions=some)
+    assert [c.path for c in left.conflicts] == ["d/e/x", "new"]
+    answers = [*some, answer(named["d/e/x"], take="theirs"), answer(named["new"], take="ours")]
+    done = desk.workbench.sync_task(desk.task.id, resolutions=answers)
+    assert done.state is SyncState.SYNCED
+    assert (desk.root / "f").read_bytes() == b"both\n"
+    assert (desk.root / "run").read_bytes() == b"#!/bin/sh\nexit\n"
+    assert (desk.root / "new").read_bytes() == b"ours\n"
+    assert not (desk.root / "d" / "e" / "x").exists()
+    assert [c.path for c in done.changes] == ["f", "new"]
+
+
+def test_an_answer_to_another_conflict_is_stale(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    advance(desk, "f", b"theirs\n")
+    (seen,) = desk.workbench.sync_task(desk.task.id, fetch=True).conflicts
+    desk.write("f", b"ours, later\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.STALE_HASH):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(seen, take="theirs")])
+    with refused(ErrorCode.STALE_HASH):
+        stray = seen.model_copy(update={"path": "run"})
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(stray, take="theirs")])
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(seen)])
+    assert on_disk(desk.root) == before
+
+
+def test_a_file_against_a_directory_is_no_choice_of_a_side(desk: Desk) -> None:
+    desk.write("d/e/x", b"ours\n")
+    desk.upstream.git("rm", "-rq", "d")
+    (desk.upstream.root / "d").symlink_to("/etc")
+    desk.upstream.commit()
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    structural = next(c for c in found.conflicts if c.kind is ConflictKind.FILE_OR_DIRECTORY)
+    assert structural.path == "d"
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, resolutions=[answer(c, take="theirs") for c in found.conflicts])
+
+
+def test_uncommitted_changes_on_top_of_commits_are_refused(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    desk.write("mine", b"more\n")
+    advance(desk)
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        desk.workbench.sync_task(desk.task.id, fetch=True)
+
+
+def test_an_ignored_file_in_the_way_stops_a_sync_and_is_kept(desk: Desk) -> None:
+    desk.write("made.log", b"precious")
+    desk.write("f", b"ours\n")
+    advance(desk, "made.log", b"theirs\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert on_disk(desk.root) == before
+    assert desk.workbench.task(desk.task.id) == desk.task
+
+
+def test_only_a_branch_or_a_commit_of_the_base_branch_may_become_the_base(desk: Desk) -> None:
+    desk.upstream.git("checkout", "-q", "-b", "other")
+    other = advance(desk, "ci", b"strange\n")
+    desk.upstream.git("checkout", "-q", "main")
+    tip = advance(desk)
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.sync_task(desk.task.id, other, fetch=True)
+    assert desk.workbench.sync_task(desk.task.id, tip).base_commit == tip
+    desk.workbench.sync_task(desk.task.id, "other")
+    assert desk.workbench.task(desk.task.id).base_branch == "other"
+
+
+def test_a_fork_of_the_state_before_a_sync_starts_from_the_old_base(desk: Desk) -> None:
+    desk.write("f", b"one\ntwo\nthree\n")
+    advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert done.previous is not None
+    fork = desk.workbench.fork_task(desk.task.id, done.previous.id)
+    assert (fork.base_commit, fork.head_commit) == (desk.task.base_commit, desk.task.head_commit)
+    assert [file.path for file in desk.workbench.diff(fork.id).files] == ["f"]
+
+
+def test_a_sync_after_a_push_is_pushed_without_force(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    assert not desk.workbench.push(desk.task.id).forced
+    advance(desk)
+    done = desk.workbench.sync_task(desk.task.id, fetch=True)
+    sent = desk.workbench.push(desk.task.id)
+    assert (sent.commit, sent.forced) == (done.head_commit, False)
+    desk.workbench.update_repository(desk.repo_id)
+    for move in (desk.workbench.sync_task, desk.workbench.checkout_task):
+        with refused(ErrorCode.INVALID_INPUT):
+            move(desk.task.id, desk.task.branch)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    assert not [ref for ref in desk.refs() if desk.task.id in ref and "/remotes/" not in ref]
+
+
+def test_a_branch_that_was_moved_without_a_record_is_moved_back(desk: Desk) -> None:
+    advance(desk)
+    tip = advance(desk, "later", b"later\n")
+    desk.workbench.update_repository(desk.repo_id)
+    desk.git("update-ref", f"refs/heads/{desk.task.branch}", tip)
+    assert ("commit", desk.task.id) in {(found.kind, found.name) for found in desk.workbench.collect().leftovers}
+    assert desk.git("rev-parse", f"refs/heads/{desk.task.branch}").strip() == desk.task.head_commit
+
+
+# --- checkout
+
+
+def test_a_checkout_takes_uncommitted_changes_along(desk: Desk) -> None:
+    desk.upstream.git("checkout", "-q", "-b", "release")
+    release = advance(desk, "version", b"2\n")
+    desk.write("f", b"one\ntwo\nthree\n")
+    done = desk.workbench.checkout_task(desk.task.id, "release", fetch=True)
+    assert (done.base_commit, done.head_commit, done.base_branch) == (release, release, "release")
+    assert [c.path for c in done.changes] == ["f"]
+    assert (desk.root / "version").read_bytes() == b"2\n"
+    back = desk.workbench.checkout_task(desk.task.id, "main")
+    assert (back.base_commit, back.ahead) == (desk.task.base_commit, 0)
+    assert not (desk.root / "version").exists()
+    assert (desk.root / "f").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_checkout_where_the_changes_do_not_apply_changes_nothing(desk: Desk) -> None:
+    desk.write("f", b"ours\n")
+    tip = advance(desk, "f", b"theirs\n")
+    before = on_disk(desk.root)
+    with refused(ErrorCode.CONFLICT) as caught:
+        desk.workbench.checkout_task(desk.task.id, tip, fetch=True)
+    assert caught.value.data == {"paths": ["f"]}
+    assert (on_disk(desk.root), desk.workbench.task(desk.task.id)) == (before, desk.task)
+
+
+def test_a_task_with_commits_is_not_moved_away_from_them(desk: Desk) -> None:
+    desk.write("mine", b"mine\n")
+    desk.workbench.commit(desk.task.id, "mine")
+    tip = advance(desk)
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.checkout_task(desk.task.id, tip, fetch=True)
+
+
+def test_a_comparison_with_the_base_from_before_a_move_is_refused(desk: Desk) -> None:
+    services = desk.workbench._services  # the use-cases below the facade
+    stale = lifecycle.read_base(services, desk.task)
+    advance(desk)
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    moved = desk.workbench.task(desk.task.id)
+    with refused(ErrorCode.CONFLICT), lifecycle.compare_task(services, moved, task_base=stale):
+        pass
+    with lifecycle.compare_task(services, moved) as opened:
+        assert not opened.changes.tree
+
+
+def test_the_command_exits_with_four_until_each_conflict_has_an_answer(desk: Desk, tmp_path: Path) -> None:
+    sandbox = Command(desk.home)
+    desk.write("f", b"ours\n")
+    desk.write("run", b"ours\n")
+    desk.upstream.write("run", b"theirs\n")
+    advance(desk, "f", b"theirs\n")
+    listed = sandbox("task", "sync", desk.task.id)
+    assert listed.code == 4
+    named = [line.split(maxsplit=1)[1] for line in listed.stdout.splitlines()]
+    merged = tmp_path / "merged"
+    merged.write_bytes(b"both\n")
+    done = sandbox.ok("task", "sync", desk.task.id, "--edited", named[0], str(merged), "--theirs", named[1])
+    assert (done["state"], done["conflicts"]) == ("synced", [])
+    assert ((desk.root / "f").read_bytes(), (desk.root / "run").read_bytes()) == (b"both\n", b"theirs\n")
+    assert sandbox("task", "sync", desk.task.id, "--ours", "f").code == 2
