@@ -105,6 +105,7 @@ PROJECTS = {
 }
 
 
+NOT_FETCHED = ": the packages that the project asks for were not fetched (layers.fetch is 'never')"
 LACKING = {
     "go": (
         {
@@ -113,14 +114,14 @@ LACKING = {
             "github.com/spf13/pflag v1.0.5/go.mod h1:McXfJ1zwxdtk8KYbiqzbHAxvMKjMZIjtcCuCtMDYuBY=\n",
             "main.go": 'package main\n\nimport _ "github.com/spf13/pflag"\n\nfunc main() {}\n',
         },
-        "go lacks modules of the project",
+        "go lacks modules of the project" + NOT_FETCHED,
     ),
     "rust": (
         {
             "Cargo.toml": '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n\n[dependencies]\nitoa = "1"\n',
             "src/lib.rs": "",
         },
-        "cargo lacks crates of the project",
+        "cargo lacks crates of the project" + NOT_FETCHED,
     ),
 }
 

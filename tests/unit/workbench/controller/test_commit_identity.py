@@ -145,7 +145,9 @@ def test_nobody_signs_off_for_the_sandbox(bench: Bench) -> None:
 def test_a_snapshot_names_nobody(bench: Bench) -> None:
     bench.gitconfig.write_text(CONFIG)
     bench.commit()
-    assert bench.log(bench.snapshot, "%an <%ae> %cn <%ce> %(trailers)") == f"{SANDBOX} {SANDBOX}"
+    assert bench.log(bench.snapshot, "%an <%ae> %cn <%ce> %(trailers)") == (
+        f"{SANDBOX} {SANDBOX} Sandbox-Base: {bench.upstream.oid('HEAD')}"
+    )
 
 
 def test_an_agent_commits_as_the_operator(upstream: Upstream, tmp_path: Path) -> None:

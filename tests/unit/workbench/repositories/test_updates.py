@@ -89,9 +89,11 @@ def test_all_are_updated_though_one_is_gone(desk: Desk, sandbox: Command) -> Non
 
 
 def test_a_closed_and_deleted_task_leaves_no_ref(desk: Desk) -> None:
-    assert any(desk.task.id in ref for ref in desk.refs())
-    desk.workbench.close_task(desk.task.id, delete_worktree=True)
-    assert not any(desk.task.id in ref for ref in desk.refs())
+    desk.workbench.snapshot(desk.task.id)
+    names = (desk.task.id, desk.task.branch)
+    assert [sum(name in ref for ref in desk.refs()) for name in names] == [1, 1]
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert not any(name in ref for ref in desk.refs() for name in names)
 
 
 def test_commits_that_exist_only_here_keep_their_branch(desk: Desk) -> None:
