@@ -1,6 +1,6 @@
 """Run every test in parallel, then those that failed once more, alone.
 
-Six test processes share two processors with the containers they start, so a test that waits for the kernel or the
+Four test processes share two processors with the containers they start, so a test that waits for the kernel or the
 engine can miss a deadline that says nothing about what it claims. Failing alone too, it fails the suite; passing alone,
 it is named at the end, for somebody to make it sturdier. Many failures at once are no bad luck: they are not repeated.
 """
@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-PROCESSES = 6  # they wait a third of their time: for the disk, the engine and deadlines
+PROCESSES = 4
 MOST_REPEATED = 12
 FAILED = 1  # pytest's exit code for failed tests, as opposed to an interrupted run or one that left something behind
 REPORT = Path(".pytest_cache/suite.xml")
