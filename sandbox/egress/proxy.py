@@ -78,6 +78,7 @@ class EgressProxy:
     owner: tuple[int, int] | None = None
     outside: Outside = Outside()
     _meter: ConnectionMeter = field(init=False)
+    _lookups: dict[Destination, asyncio.Future[Sequence[str]]] = field(init=False, default_factory=dict)
     _loop: asyncio.AbstractEventLoop = field(init=False)
     _thread: threading.Thread = field(init=False)
     _stop: asyncio.Event = field(init=False)
@@ -174,9 +175,7 @@ class EgressProxy:
         asked = entry.destination
         try:
             found = (
-                [asked.host]
-                if asked.is_address
-                else await self._step(self.outside.resolve(asked), EgressRefusal.NOT_RESOLVED)
+                [asked.host] if asked.is_address else await self._step(self._look_up(asked), EgressRefusal.NOT_RESOLVED)
             )
         except (OSError, UnicodeError):
             raise Refused(EgressRefusal.NOT_RESOLVED) from None
@@ -189,6 +188,22 @@ class EgressProxy:
             except (OSError, Refused):
                 continue
         raise Refused(EgressRefusal.CONNECT_FAILED)
+
+    async def _look_up(self, asked: Destination) -> Sequence[str]:
+        """The addresses of a name. Connections that ask at the same time share one look: resolvers drop some of many
+        equal questions at once, and the system's asks again after five seconds.
+        """
+        found = self._lookups.get(asked)
+        if found is None:
+            found = self._lookups[asked] = asyncio.ensure_future(self.outside.resolve(asked))
+
+            def forget(ended: asyncio.Future[Sequence[str]]) -> None:
+                del self._lookups[asked]
+                if not ended.cancelled():
+                    ended.exception()  # those who asked may all have given up
+
+            found.add_done_callback(forget)
+        return await asyncio.shield(found)
 
     async def _pass_on(self, client: _Peer, server: _Peer, connection: Connection, *, both_ways: bool) -> None:
         """Pass bytes on until both sides have ended theirs, or a limit. A plain request has only an answer."""

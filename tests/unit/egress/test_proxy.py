@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
 import threading
@@ -29,7 +30,7 @@ from sandbox.attack.harness.egress_peers import (
     serving,
 )
 from sandbox.egress.connection_meter import EgressLimits
-from sandbox.egress.destinations import AllowList
+from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy
 from sandbox.models import EgressRefusal
 
@@ -276,3 +277,18 @@ def test_end_of_the_proxy_cuts_what_is_open(
         ended(proxy)
         assert read_rest(client) == b""
     assert len(proxy.accesses) == 1
+
+
+def test_connections_that_ask_at_the_same_time_share_one_look_at_a_name(tmp_path: Path) -> None:
+    """Also one that fails; a later connection looks again, so an answer is never older than its connection."""
+    network = FakeNetwork({NAME: [[PUBLIC_ADDRESS], ["192.0.2.9"]]}, {})
+    proxy = EgressProxy(tmp_path / "socket", allow(), outside=network.outside)
+
+    async def look_up(name: str) -> list[Any]:
+        looks = (proxy._look_up(Destination(name, 443)) for _ in range(3))
+        return await asyncio.gather(*looks, return_exceptions=True)
+
+    assert asyncio.run(look_up(NAME)) == [[PUBLIC_ADDRESS]] * 3
+    assert asyncio.run(look_up(NAME)) == [["192.0.2.9"]] * 3
+    assert all(isinstance(found, OSError) for found in asyncio.run(look_up("elsewhere.example")))
+    assert network.looked_up == [NAME, NAME, "elsewhere.example"]
