@@ -214,7 +214,7 @@ ConflictBlob = Annotated[ObjectId | None, Field(description="Its blob in the con
 
 
 class ResolutionInput(Input):
-    path: Annotated[str, Field(max_length=4096)]
+    path: Path
     ours: ConflictBlob
     theirs: ConflictBlob
     take: Literal["ours", "theirs"] | None = Field(None, description="Either this or content.")

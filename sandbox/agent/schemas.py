@@ -26,7 +26,6 @@ _NULL = {"type": "null"}
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The input schema of a tool, with the field descriptions."""
     schema = model.model_json_schema()
-    schema = model.model_json_schema()
     schema = _inline_shapes(schema, schema.pop("$defs", {}))
     required = schema.get("required", [])
     fields = {name: _shorten(field, nullable=name in required) for name, field in schema.get("properties", {}).items()}

@@ -17,6 +17,11 @@ ABSENT = "absent"
 _MAX_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench enforces
 
 
+_expect = click.option(
+    "--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it."
+)
+
+
 @click.group()
 def file() -> None:
     """Read, search and edit the files of a task."""
@@ -95,7 +100,7 @@ def write(
 @click.option("--old-file", type=click.File("rb"), help="File with the text to replace.")
 @click.option("--new", help="Replacement text.")
 @click.option("--new-file", type=click.File("rb"), help="File with the replacement text.")
-@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
+@_expect
 @global_options
 @click.pass_obj
 def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **texts: Any) -> None:
@@ -110,7 +115,7 @@ def edit(invocation: Invocation, /, task_id: str, path: str, expected: str, **te
 @file.command()
 @click.argument("task_id", metavar="TASK")
 @click.argument("path")
-@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
+@_expect
 @global_options
 @click.pass_obj
 def delete(invocation: Invocation, task_id: str, path: str, expected: str) -> None:
@@ -125,7 +130,7 @@ def delete(invocation: Invocation, task_id: str, path: str, expected: str) -> No
 @click.argument("task_id", metavar="TASK")
 @click.argument("path")
 @click.argument("new_path")
-@click.option("--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it.")
+@_expect
 @global_options
 @click.pass_obj
 def rename(invocation: Invocation, task_id: str, path: str, new_path: str, expected: str) -> None:

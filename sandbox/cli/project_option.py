@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import click
 
-_NAME = re.compile("[a-z0-9][a-z0-9_-]{0,39}")
+from sandbox.models.words import SIMPLE_NAME
+
 PROJECT_METAVAR = "NAME=FOLDER[:PROFILE]"
 
 
@@ -22,7 +23,7 @@ def parse_projects(texts: Iterable[str]) -> dict[str, dict[str, str]]:
         if not name or not folder:
             raise click.UsageError(f"'{text[:80]}' is not {PROJECT_METAVAR}, such as api=services/api.")
         name = name if equals else name.lower()
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(SIMPLE_NAME, name):
             raise click.UsageError(
                 f"'{name[:40]}' cannot name a project: a name has a-z, 0-9, - and _. Write {PROJECT_METAVAR}."
             )

@@ -19,6 +19,9 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 SAMPLE_INTERVAL_S = 0.04
 _NS_PER_S = 1e9
 _US_PER_S = 1e6
+UNLIMITED = 1 << 60
+"""Version 1 shows the largest number of whole pages where there is no limit."""
+
 _JOINT = ("cpu,cpuacct", "cpuacct,cpu")
 _Number = TypeVar("_Number", int, float)
 
@@ -97,6 +100,17 @@ def read_counters(paths: CgroupPaths) -> Counters:
 def read_current_pids(paths: CgroupPaths) -> int | None:
     """Count the threads in the container at this moment."""
     return _read_number(paths.pids, "pids.current")
+
+
+def read_limit(folder: Path | None, name: str) -> int | None:
+    """The number in a file of a group that holds a limit; None without a limit."""
+    number = _read_number(folder, name)
+    return number if number is not None and number < UNLIMITED else None
+
+
+def read_memory_limit(folder: Path | None, version: int) -> int | None:
+    """The limit on memory of a group; None without one."""
+    return read_limit(folder, "memory.max" if version > 1 else "memory.limit_in_bytes")
 
 
 def read_held_memory(paths: CgroupPaths) -> int | None:

@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.cgroups import CGROUP_ROOT, CgroupPaths, read_held_memory
+from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
 from sandbox.errors import ErrorCode, SandboxError
 
 SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0
 _JOINT = {name: (name, "cpu,cpuacct", "cpuacct,cpu") for name in ("cpu", "cpuacct")}
-_UNLIMITED = 1 << 60
-"""Version 1 shows the largest number of whole pages where there is no limit."""
 _MAX_SHARES = 262_144
 
 RunSystemctl = Callable[[Sequence[str]], None]
@@ -141,7 +139,7 @@ def ensure_guest_group(host: GroupHost | None, name: str, limits: GroupLimits) -
             _apply_limits(host, name, folders, limits)
         except OSError as error:
             obstacle = _describe(error)
-    bound = _read_limit(folders["memory"], host.version)
+    bound = read_memory_limit(folders["memory"], host.version)
     if bound is None:
         return GuestGroup(obstacle=obstacle or f"{folders['memory']} has no limit")
     return GuestGroup(parent_name(name, host.driver), bound, obstacle, paths)
@@ -215,7 +213,7 @@ def _apply_limits(host: GroupHost, name: str, folders: Mapping[str, Path], limit
         (folders["memory"] / "memory.use_hierarchy").write_text("1", encoding="ascii")
     files = [(path, value) for path, value, must in _list_files(host, folders, limits) if must or path.exists()]
     first, second, *rest = files
-    if host.version == 1 and (_read_limit(folders["memory"], 1) or _UNLIMITED) < limits.memory_bytes:
+    if host.version == 1 and (read_memory_limit(folders["memory"], 1) or UNLIMITED) < limits.memory_bytes:
         first, second = second, first  # memory may not exceed memory and swap, which are raised first
     for path, value in (first, second, *rest):
         path.write_text(value, encoding="ascii")
@@ -230,12 +228,6 @@ def _apply_to_slice(host: GroupHost, unit: str, limits: GroupLimits) -> None:
     )
     host.systemctl(("start", unit))
     host.systemctl(("set-property", "--runtime", unit, *memory, f"TasksMax={limits.pids}"))
-
-
-def _read_limit(folder: Path, version: int) -> int | None:
-    """The limit on memory of a group; None without one."""
-    text = _read(folder / ("memory.max" if version > 1 else "memory.limit_in_bytes"))
-    return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
 
 
 def _read(path: Path) -> str:

@@ -6,10 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.engine.cgroups import CgroupPaths, read_counters, read_current_pids, read_held_memory
+from sandbox.engine.cgroups import (
+    CgroupPaths,
+    read_counters,
+    read_current_pids,
+    read_held_memory,
+    read_limit,
+    read_memory_limit,
+)
 from sandbox.engine.guest_group import GroupHost
 
-_UNLIMITED = 1 << 60  # version 1 shows the largest number of whole pages where there is no limit
 _ENGINES_OWN = {"cgroupfs": "docker", "systemd": "system.slice"}
 """The parent of containers that name none, for each driver of the engine."""
 
@@ -49,14 +55,13 @@ def find_guest_cgroups(host: GroupHost, container_id: str, group: str) -> Cgroup
 def read_guest_usage(paths: CgroupPaths) -> GuestUsage:
     """Read one sample. Never raises: a value that cannot be read is None."""
     counters = read_counters(paths)
-    memory_limit = "memory.max" if paths.version > 1 else "memory.limit_in_bytes"
     return GuestUsage(
         memory_bytes=read_held_memory(paths),
-        memory_limit_bytes=_read_limit(paths.memory, memory_limit),
+        memory_limit_bytes=read_memory_limit(paths.memory, paths.version),
         cpu_time_s=counters.cpu_time_s,
         cpus_limit=_read_cpus(paths),
         pids=read_current_pids(paths),
-        pids_limit=_read_limit(paths.pids, "pids.max"),
+        pids_limit=read_limit(paths.pids, "pids.max"),
     )
 
 
@@ -67,11 +72,6 @@ def _read_cpus(paths: CgroupPaths) -> float | None:
     else:
         words = _read_words(paths.quota, ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
     return int(words[0]) / int(words[1]) if len(words) == 2 and all(w.isdigit() and int(w) for w in words) else None
-
-
-def _read_limit(folder: Path | None, name: str) -> int | None:
-    words = _read_words(folder, (name,))
-    return int(words[0]) if words and words[0].isdigit() and int(words[0]) < _UNLIMITED else None
 
 
 def _read_words(folder: Path | None, names: Iterable[str]) -> list[str]:

@@ -63,15 +63,18 @@ def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     commits = git.run("rev-list", head, f"^{base}")
     if commits.count(b"\n") < 2:
         return frozenset()
-    options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")
-    return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
+    return _list_paths(git, commits)
 
 
 def list_unpublished_paths(git: Git, head: str) -> frozenset[bytes]:
     """Every path changed by a commit on `head` that no branch or tag of the remote had at the last fetch; of a merge
     those that differ from all parents. A rename counts with both names.
     """
-    commits = git.run("rev-list", head, "--not", "--remotes", "--tags")
+    return _list_paths(git, git.run("rev-list", head, "--not", "--remotes", "--tags"))
+
+
+def _list_paths(git: Git, commits: bytes) -> frozenset[bytes]:
+    """Every path that one of these commits changed: ids, one a line."""
     options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")
     return frozenset(git.run("diff-tree", "--stdin", *options, stdin=commits).split(b"\0")) - {b""}
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from sandbox.models.words import SLUG_PATTERN, TASK_ID_PATTERN
+from sandbox.models.words import SIMPLE_NAME, SLUG_PATTERN, TASK_ID_PATTERN
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full git object id, SHA-1 or SHA-256."""
@@ -20,10 +20,8 @@ SnapshotId = Annotated[str, StringConstraints(pattern=r"^snap-[0-9a-f]{13}-[0-9a
 PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]{0,98}[a-z0-9+.]$")]
 """A Debian package (Debian policy 5.6.1). Never an option; apt would remove a package for a name that ends in `-`."""
 
-_NAME = "[a-z0-9][a-z0-9_-]{0,39}"
-
-SimpleName = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
+SimpleName = Annotated[str, StringConstraints(pattern=f"^{SIMPLE_NAME}$")]
 """The name of a project or a parameter, and the id that a profile gives a check."""
 
-CheckId = Annotated[str, StringConstraints(pattern=rf"^({_NAME}\.)?{_NAME}$")]
+CheckId = Annotated[str, StringConstraints(pattern=rf"^({SIMPLE_NAME}\.)?{SIMPLE_NAME}$")]
 """`test`, or `api.test` for the check `test` of the project `api`."""

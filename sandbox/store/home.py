@@ -375,13 +375,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
     Raises: `internal` with the name of the file if it is damaged or of another version. The file is not changed.
     """
+    content = read_content(path)
+    return None if content is None else parse_json(content, path)
+
+
+def read_content(path: Path) -> bytes | None:
+    """The content of a file of the home; None if it does not exist. Raises: `internal` with its name."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise damaged_file_error(path, str(error)) from error
-    return parse_json(content, path)
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN, CheckRun, ChosenSettings, Model, Repository, Task, TaskStatus
-from sandbox.store.home import Home, damaged_file_error, parse_json, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
 
 
 class _Registry(Model):
@@ -35,18 +35,11 @@ def not_found_error(kind: str, requested: str, known: Iterable[str], hint: str) 
 
 def list_repositories(home: Home) -> tuple[Repository, ...]:
     """All registered repositories, ordered by id."""
-    try:
-        content = home.registry.read_bytes()
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise damaged_file_error(home.registry, str(error)) from error
-    return _parse_registry(content, home.registry)
+    content = read_content(home.registry)
+    return () if content is None else _parse_registry(content, home.registry)
 
 
-@lru_cache(
-    maxsize=2
-)  # an operation asks for a repository, its settings and its remote: the file is read, but is the same
+@lru_cache(maxsize=2)  # an operation asks for a repository, its settings and its remote, of the same content
 def _parse_registry(content: bytes, path: Path) -> tuple[Repository, ...]:
     registry = _validate(_Registry, parse_json(content, path), path)
     return tuple(sorted(registry.repositories, key=lambda r: r.id))

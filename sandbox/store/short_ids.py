@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.words import TASK_ID_PATTERN
@@ -51,11 +51,12 @@ def complete_owner_id(home: Home, name: str) -> str:
 def _choose(kind: str, name: str, ids: Iterable[str]) -> str:
     found = sorted(set(ids))
     if len(found) > 1:
-        more = f"\nand {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"The ids of {len(found)} {kind}s begin with '{name}'",
-            details="\n".join(found[:_MOST_SHOWN]) + more,
-            hint="Give more characters of the id.",
-        )
+        brief = f"The ids of {len(found)} {kind}s begin with '{name}'"
+        raise ambiguous_error(brief, found, "Give more characters of the id.")
     return found[0] if found else name
+
+
+def ambiguous_error(brief: str, found: Sequence[str], hint: str) -> SandboxError:
+    """`invalid_input` for a name that fits all of `found`. Pure."""
+    more = f"\nand {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, details="\n".join(found[:_MOST_SHOWN]) + more, hint=hint)

@@ -1,9 +1,9 @@
-"""Trees of other repositories that a checkout holds in its folders: submodules."""
+"""The files of a checkout: those of its tree, and of trees of other repositories in its folders (submodules)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sandbox.files.checkout import FileSpec
@@ -29,13 +29,6 @@ class AddedTree:
             if e.mode != GITLINK
         ]
 
-    def specs(self) -> Iterator[FileSpec]:
-        """Its files to write."""
-        leaves = self.entries()
-        blobs = stream_blobs(self.git, [e.oid for e in leaves])
-        for entry, blob in zip(leaves, blobs, strict=True):
-            yield entry.path, entry.mode, blob.chunks()
-
 
 AddedTrees = tuple[AddedTree, ...]
 
@@ -48,7 +41,11 @@ def name_checkout(tree: str, added: AddedTrees) -> str:
     return f"{tree}-with-{hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def list_added_files(added: AddedTrees) -> Iterator[FileSpec]:
-    """The files of all added trees to write."""
+def list_files(git: Git, entries: Iterable[TreeEntry], added: AddedTrees = ()) -> Iterator[FileSpec]:
+    """The files of a tree to write, then those of the trees that are added. Submodules of the tree are left out."""
+    leaves = [e for e in entries if e.mode != GITLINK]
+    blobs = stream_blobs(git, [e.oid for e in leaves])
+    for entry, blob in zip(leaves, blobs, strict=True):
+        yield entry.path, entry.mode, blob.chunks()
     for one in added:
-        yield from one.specs()
+        yield from list_files(one.git, one.entries())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import chain
 
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
@@ -18,11 +17,10 @@ from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
-from sandbox.workspaces.added_trees import list_added_files
+from sandbox.workspaces.added_trees import list_files
 from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
-from sandbox.workspaces.pristine import file_specs
 from sandbox.workspaces.statcache import StatIndex, load_or_build, save_if_worth
 
 
@@ -33,7 +31,7 @@ class PlainLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`."""
-        check_out(site.root, chain(file_specs(git, list_tree(git, tree)), list_added_files(site.added)), site.owner)
+        check_out(site.root, list_files(git, list_tree(git, tree), site.added), site.owner)
         try:
             write_mask(site.root, site.mask)
             _save_first_index(git, tree, site)

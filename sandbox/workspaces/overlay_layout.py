@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -39,7 +38,7 @@ from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
-from sandbox.workspaces.added_trees import list_added_files, name_checkout
+from sandbox.workspaces.added_trees import list_files, name_checkout
 from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
@@ -51,7 +50,7 @@ from sandbox.workspaces.own_disk import (
     open_upper,
     unmount_disk,
 )
-from sandbox.workspaces.pristine import ensure_pristine, file_specs
+from sandbox.workspaces.pristine import ensure_pristine
 
 _log = logging.getLogger(__name__)
 _BASE, _CHECKOUT = "base", "checkout"
@@ -82,9 +81,7 @@ class OverlayLayout:
         try:
             _make_layers(site, EMPTY_TREES[len(tree)], EMPTY_TREES[len(tree)])
             site.upper.rmdir()
-            check_out(
-                site.upper, chain(file_specs(git, list_tree(git, tree)), list_added_files(site.added)), site.owner
-            )
+            check_out(site.upper, list_files(git, list_tree(git, tree), site.added), site.owner)
             self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:

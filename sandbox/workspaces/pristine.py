@@ -5,24 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sandbox.files.checkout import FileSpec, check_out, make_durable, remove_tree
-from sandbox.git.blobs import stream_blobs
-from sandbox.git.entries import GITLINK, TreeEntry
+from sandbox.files.checkout import check_out, make_durable, remove_tree
+from sandbox.git.entries import TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
-from sandbox.workspaces.added_trees import AddedTrees, list_added_files
-
-
-def file_specs(git: Git, entries: Iterable[TreeEntry]) -> Iterator[FileSpec]:
-    """The files of a tree to write. Submodules are left out."""
-    leaves = [e for e in entries if e.mode != GITLINK]
-    blobs = stream_blobs(git, [e.oid for e in leaves])
-    for entry, blob in zip(leaves, blobs, strict=True):
-        yield entry.path, entry.mode, blob.chunks()
+from sandbox.workspaces.added_trees import AddedTrees, list_files
 
 
 def ensure_pristine(
@@ -45,7 +35,7 @@ def ensure_pristine(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        check_out(beside, chain(file_specs(git, entries), list_added_files(added)), owner)
+        check_out(beside, list_files(git, entries, added), owner)
         make_durable(beside)  # else a power failure could leave empty files in the base
         beside.rename(path)
     finally:

@@ -15,7 +15,7 @@ from sandbox.errors import ErrorCode
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.process import Git
 from sandbox.workbench import Workbench
-from sandbox.workspaces.added_trees import AddedTree
+from sandbox.workspaces.added_trees import AddedTree, list_files
 from sandbox.workspaces.pristine import ensure_pristine
 from tests.unit.conftest import Upstream, add_submodule, initialised, refused, run
 
@@ -119,7 +119,7 @@ def test_c12_files_of_a_submodule_stay_in_its_folder(upstream: Upstream, lib: Up
     careless = tmp_path / "careless"
     careless.mkdir()
     (careless / "lib").symlink_to(victim)
-    for path, _, chunks in added[0].specs():
+    for path, _, chunks in list_files(added[0].git, added[0].entries()):
         assert not isinstance(chunks, bytes)
         (careless / os.fsdecode(path)).write_bytes(b"".join(chunks))
     assert (victim / "lib.c").exists(), "void: a careless writer follows the link"

@@ -54,6 +54,15 @@ class Desk:
         return self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
 
 
+def change_each_kind(desk: Desk) -> None:
+    """Content, mode, a deletion and the target of a link."""
+    desk.write("f", b"changed\n")
+    desk.write("run", b"#!/bin/sh\n", executable=False)
+    (desk.root / "d" / "y").unlink()
+    (desk.root / "link").unlink()
+    (desk.root / "link").symlink_to("d/e/x")
+
+
 def on_disk(root: Path) -> dict[str, tuple[str, bytes]]:
     """Every leaf below a worktree: path to (kind and execute bit, bytes or link target)."""
     found = {}

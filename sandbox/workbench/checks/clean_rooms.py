@@ -23,8 +23,8 @@ from sandbox.store.verdicts import Binding, find_verdict, save_verdict
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, add_layers, hold_layers
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -66,21 +66,19 @@ def run_in_rooms(
     """Return the runs, chain by chain. A chain with cached verdicts needs no room. Stops at the first failure, unless
     `options.keep_going`. Rooms are removed in any case.
 
-    Raises: as `resolve_guest_setup`, `add_layers` and `build_room_recorder`; `quota_exceeded` for a tree past the
+    Raises: as `prepare_setups` and `build_room_recorder`; `quota_exceeded` for a tree past the
     limits of a checkout or a full disk.
     """
     tree = TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
-    runners = {}
-    for part in request.profile.parts_of(request.checks):
-        setup = resolve_guest_setup(services, part, watch.building)
-        setup = add_layers(services, setup, part, tree, watch, refresh=options.refresh)
-        runners[part.project_name] = _ChainRunner(services, source, request, setup, options)
+    parts = request.profile.parts_of(request.checks)
+    setups = prepare_setups(services, parts, tree, watch, refresh=options.refresh)
+    runners = {name: _ChainRunner(services, source, request, setup, options) for name, setup in setups.items()}
 
     def run_chain(chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         return runners[project_of(chain[0].id)].run_chain(chain, watch)
 
     chains = split_into_chains(request.checks)
-    with hold_layers(services, *(runner.setup for runner in runners.values())):
+    with hold_layers(services, *setups.values()):
         if options.jobs > 1 and len(chains) > 1:
             return _run_in_parallel(chains, run_chain, watch, options)
         return _run_one_by_one(chains, run_chain, watch, options)

@@ -57,7 +57,7 @@ def build_directory_tree(
         )
     git, head = updated.git, updated.default_head
     listing = head if commit == head.commit else list_commit(git, commit)
-    facts = load_facts_of_listing(services.home, services.policies, updated.repository.id, git, listing, chosen.folders)
+    facts = load_facts_of_listing(services.home, services.policies, updated.repository.id, listing, chosen.folders)
     artifacts = choose_artifacts(services.policies, facts, chosen)
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -119,6 +119,25 @@ def add_layers(
     describe = _describer(services, setup, tree, watch)
     found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
     return replace(found, without_layers=next(iter(absent), ""))
+
+
+def prepare_setups(
+    services: Services,
+    parts: Iterable[Profile],
+    tree: TreeOfCommit,
+    watch: Watch,
+    *,
+    refresh: bool = False,
+) -> dict[str, GuestSetup]:
+    """The image, services and layers of each part of a profile, by the name of its project. `refresh`: as `add_layers`.
+
+    Raises: as `resolve_guest_setup` and `add_layers`.
+    """
+    setups = {}
+    for part in parts:
+        setup = resolve_guest_setup(services, part, watch.building)
+        setups[part.project_name] = add_layers(services, setup, part, tree, watch, refresh=refresh)
+    return setups
 
 
 @dataclass(frozen=True)

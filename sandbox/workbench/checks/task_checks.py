@@ -18,8 +18,7 @@ from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.git_facts import add_git_facts
-from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.checks.layers import add_layers, find_last_tree, hold_layers
+from sandbox.workbench.checks.layers import find_last_tree, hold_layers, prepare_setups
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -47,11 +46,8 @@ def run_checks(
     """
     task = find_task(services.home, task_id)
     base = read_base(services, task)
-    profile = add_git_facts(
-        profile_from_facts(services, task.repo_id, base.facts, task.profile),
-        services.repositories.open(task.repo_id)[1],
-        task.head_commit,
-    )
+    profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
+    profile = add_git_facts(profile, base.git, task.head_commit)
     checks = running.order_checks(
         profile,
         check_ids,
@@ -59,10 +55,7 @@ def run_checks(
         lambda: advise(services, task.repo_id, base.facts, profile),
         arguments,
     )
-    setups, tree = {}, find_last_tree(services, task)
-    for part in profile.parts_of(checks):
-        setup = resolve_guest_setup(services, part, watch.building)
-        setups[part.project_name] = add_layers(services, setup, part, tree, watch)
+    setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
     with hold_layers(services, *setups.values()), lock_task(services, task) as task:
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [

@@ -8,15 +8,13 @@ from urllib.parse import quote
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
 from sandbox.models import Repository
-from sandbox.remotes import Remote
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories
+from sandbox.store.short_ids import ambiguous_error
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
 _PLACE = re.compile(r"\.{1,2}$|\.{0,2}/|~/|[a-z+]+://|[\w.-]+@[\w.-]+:")
 """How a path or URL begins."""
-
-_MOST_SHOWN = 5
 
 
 def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
@@ -31,13 +29,7 @@ def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
         return _find_by_place(known, remotes, name)
     found = [repository.id for repository in known if _fits(repository, name.lower())]
     if len(found) > 1:
-        more = f"\nand {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"'{name[:100]}' fits {len(found)} repositories",
-            details="\n".join(found[:_MOST_SHOWN]) + more,
-            hint="Give more of the id.",
-        )
+        raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", found, "Give more of the id.")
     return found[0] if found else name
 
 
@@ -48,7 +40,7 @@ def _fits(repository: Repository, name: str) -> bool:
 
 
 def _find_by_place(known: tuple[Repository, ...], remotes: RemoteConnector, name: str) -> str:
-    remote = _locate(remotes, name)
+    remote = remotes.parse(find_repository_url(remotes, name))
     identity = (remote.hostname, remote.owner, remote.name)
     found = [r.id for r in known if identity == (r.hostname, r.owner, r.name)]
     if not found:
@@ -61,11 +53,11 @@ def _find_by_place(known: tuple[Repository, ...], remotes: RemoteConnector, name
     return found[0]
 
 
-def _locate(remotes: RemoteConnector, name: str) -> Remote:
-    remote = remotes.parse(name)
-    path = local_path_of(remote)
+def find_repository_url(remotes: RemoteConnector, url: str) -> str:
+    """The URL of the repository that contains a directory of this host; any other URL unchanged."""
+    path = local_path_of(remotes.parse(url))
     try:
         enclosing = path and find_enclosing_repository(path)
     except OSError:
-        return remote
-    return remotes.parse(f"file://{quote(str(enclosing))}") if enclosing else remote
+        return url
+    return url if enclosing is None or enclosing == path else f"file://{quote(str(enclosing))}"

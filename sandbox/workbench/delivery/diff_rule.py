@@ -20,7 +20,7 @@ from sandbox.git import objects
 from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.diff import diff_trees
-from sandbox.git.entries import TreeEntry
+from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.log import list_unpublished_paths
 from sandbox.git.process import Git
 from sandbox.models import Repository, Task
@@ -37,7 +37,6 @@ MOST_LINKS = 2_000
 _CI = "ci"
 _MOST_NAMES = 64
 _MOST_SHOWN = 20
-_LINK, _SUBMODULE = "120000", "160000"
 _LINK_BYTES = 4096
 
 Names = tuple[str, ...]
@@ -50,11 +49,11 @@ def find_reasons_to_ask(services: Services, task: Task, rule: DiffRule) -> tuple
     reasons = [] if not rule.verified else list(_find_unverified(services, task))
     entries = objects.list_tree(git, objects.tree_of(git, task.head_commit), sizes=False)
     paths = list_unpublished_paths(git, task.head_commit) | _list_changed(git, task.base_commit, task.head_commit)
-    links = {e.path: e for e in entries if e.mode in {_LINK, _SUBMODULE}}
+    links = {e.path: e for e in entries if e.mode in {SYMLINK, GITLINK}}
     reasons += [f"{_show(path)} is a link or a submodule" for path in sorted(paths & links.keys())]
     if len(links) > MOST_LINKS:
         return (*reasons[: _MOST_SHOWN - 1], f"the tree has {len(links)} links")
-    targets = _read_targets(git, [entry for entry in links.values() if entry.mode == _LINK])
+    targets = _read_targets(git, [entry for entry in links.values() if entry.mode == SYMLINK])
     flags = rule.rules | {LOOK_ALIKE}
     tip = _find_target_branch(git, task, repository)
     for path in sorted(paths):

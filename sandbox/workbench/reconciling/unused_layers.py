@@ -43,7 +43,7 @@ def remove_layer(store: LayerStore, layer: Layer) -> None:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Checks use the layer {layer.key[:12]}",
-            hint="Try again when they have ended.",
+            hint="Try again when they have ended: `sandbox top` lists them.",
         )
     remove_tree(tree)
 

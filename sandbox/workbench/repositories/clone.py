@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import (
@@ -22,7 +21,7 @@ from sandbox.git.cache_clones import (
     resolve_commit,
 )
 from sandbox.git.entries import TreeEntry
-from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
+from sandbox.git.local.local_remotes import local_path_of
 from sandbox.git.objects import peel, resolve_ref, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
@@ -37,6 +36,7 @@ from sandbox.store.records import list_repositories, save_repository
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.remote_access import RemoteConnector
+from sandbox.workbench.controller.repository_names import find_repository_url
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.commit_facts import (
@@ -60,17 +60,14 @@ def locate(remotes: RemoteConnector, url: str) -> str:
     Raises: `invalid_input` for a path where nothing is.
     """
     path = local_path_of(remotes.parse(url))
-    try:
+    with suppress(OSError):
         if path and not path.exists():
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"There is no directory {path}",
                 hint="Name a directory of a git repository, or the URL of one.",
             )
-        enclosing = path and find_enclosing_repository(path)
-    except OSError:
-        return url
-    return url if enclosing is None or enclosing == path else f"file://{quote(str(enclosing))}"
+    return find_repository_url(remotes, url)
 
 
 def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult:
@@ -134,7 +131,7 @@ def update_cache(
         head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
     listing = _list_default_branch(services, remote, git, head)
-    facts = load_facts_of_listing(services.home, services.policies, repo_id, git, listing)
+    facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -192,7 +189,7 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
         listing, facts = head, found.facts
     else:
         listing = list_commit(git, commit)
-        facts = load_facts_of_listing(services.home, services.policies, repository.id, git, listing)
+        facts = load_facts_of_listing(services.home, services.policies, repository.id, listing)
     folder = (subpath or "").strip("/")
     prefix = path_bytes(parse_repo_path(folder)) + b"/" if folder else b""
     name = f"{tree}-{hashlib.sha256(prefix).hexdigest()[:12]}" if folder else tree

@@ -102,22 +102,17 @@ def load_facts(
     """
     below = read_settings(home, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, commit, below) or _gather_and_store(
-        home, policies, repo_id, git, list_commit(git, commit), below
+        home, policies, repo_id, list_commit(git, commit), below
     )
 
 
 def load_facts_of_listing(
-    home: Home,
-    policies: Policies,
-    repo_id: str,
-    git: Git,
-    listing: CommitListing,
-    folders: Collection[str] | None = None,
+    home: Home, policies: Policies, repo_id: str, listing: CommitListing, folders: Collection[str] | None = None
 ) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
     below = read_settings(home, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, listing.commit, below) or _gather_and_store(
-        home, policies, repo_id, git, listing, below
+        home, policies, repo_id, listing, below
     )
 
 
@@ -132,9 +127,9 @@ def gather_facts_of_tree(policies: Policies, git: Git, tree: str, folders: Colle
 
 
 def _gather_and_store(
-    home: Home, policies: Policies, repo_id: str, git: Git, listing: CommitListing, folders: Collection[str]
+    home: Home, policies: Policies, repo_id: str, listing: CommitListing, folders: Collection[str]
 ) -> BaseFacts:
-    facts = _gather(policies, git, listing.tree, listing.entries, folders)
+    facts = _gather(policies, listing.git, listing.tree, listing.entries, folders)
     path = home.facts(repo_id, listing.commit)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)

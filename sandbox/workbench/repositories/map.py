@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sandbox.context import ctags, vendored
 from sandbox.context.map import MAX_TOKENS, build_map, count_mentions, is_code, rank_symbols
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
-from sandbox.git.blobs import read_blobs, stream_blobs
+from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
@@ -40,6 +40,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.repositories.clone import ensure_pristine_checkout
 from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workspaces.added_trees import list_files
 
 MENTION_BYTES = 16 * 1024**2
 MENTION_FILE_BYTES = 256 * 1024
@@ -196,12 +197,9 @@ def _find_symbols(
 
 
 def _write_files(services: Services, git: Git, folder: Path, files: Mapping[str, TreeEntry]) -> Path:
-    blobs = stream_blobs(git, [entry.oid for entry in files.values()])
-    specs = (
-        (path.encode(), entry.mode, blob.chunks()) for (path, entry), blob in zip(files.items(), blobs, strict=True)
-    )
-    with services.disk.admit(Writer.CHECKOUT, demand_of_checkout(list(files.values()))):
-        check_out(folder, specs, None)
+    entries = [replace(entry, path=path.encode()) for path, entry in files.items()]
+    with services.disk.admit(Writer.CHECKOUT, demand_of_checkout(entries)):
+        check_out(folder, list_files(git, entries), None)
     return folder
 
 

@@ -44,13 +44,17 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
 
     Raises: `not_found`, `invalid_input`: see `find_profile`.
     """
-    read = facts.markers_in(chosen.subpath)
-    profile = (
-        find_profile(policies.profiles, chosen.profile) if chosen.profile else detect_profile(policies.profiles, read)
-    )
+    profile, read = _match_profile(policies, facts, chosen), facts.markers_in(chosen.subpath)
     asks = profile.git_facts or asks_git_for_version(read) or asks_for_commit(facts.markers.values())
     wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
-    return apply_settings(profile.model_copy(update={"git_facts": wants}), chosen)
+    return profile.model_copy(update={"git_facts": wants})
+
+
+def _match_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> Profile:
+    """As `choose_profile`, without a look at whether its checks get facts of the commit."""
+    if chosen.profile:
+        return apply_settings(find_profile(policies.profiles, chosen.profile), chosen)
+    return apply_settings(detect_profile(policies.profiles, facts.markers_in(chosen.subpath)), chosen)
 
 
 def require_folders(git: Git, tree: str, chosen: ChosenSettings, where: str) -> None:
@@ -77,7 +81,7 @@ def add_projects(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, p
 def choose_artifacts(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> tuple[str, ...]:
     """The ignore rules for build output of the top and of all projects. Raises: as `choose_profile`."""
     used = (chosen, *(_settings_of(chosen, name) for name in chosen.projects))
-    rules = (rule for settings in used for rule in choose_profile(policies, facts, settings).artifacts)
+    rules = (rule for settings in used for rule in _match_profile(policies, facts, settings).artifacts)
     return tuple(dict.fromkeys(rules))
 
 

@@ -14,7 +14,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import ApplyResult, ChangeKind
 from sandbox.workspaces import person_directory, restore
 from tests.unit.conftest import Upstream, refused
-from tests.unit.desk import Desk, on_disk
+from tests.unit.desk import Desk, change_each_kind, on_disk
 
 
 class Checkout:
@@ -39,11 +39,7 @@ def person(upstream: Upstream, tmp_path: Path) -> Iterator[Checkout]:
 
 
 def change_all_kinds(desk: Desk) -> None:
-    desk.write("f", b"changed\n")
-    desk.write("run", b"#!/bin/sh\n", executable=False)
-    (desk.root / "d" / "y").unlink()
-    (desk.root / "link").unlink()
-    (desk.root / "link").symlink_to("d/e/x")
+    change_each_kind(desk)
     desk.write("new/deep/file", b"new\n", executable=True)
 
 

@@ -26,7 +26,7 @@ from sandbox.policy.paths import RepoPath
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workspaces import restore
 from tests.unit.conftest import Upstream, initialised, refused
-from tests.unit.desk import BINARY, Desk, on_disk
+from tests.unit.desk import BINARY, Desk, change_each_kind, on_disk
 
 _ResultT = TypeVar("_ResultT")
 
@@ -43,11 +43,7 @@ def snapshot_refs(desk: Desk) -> list[str]:
 
 
 def change_all_kinds(desk: Desk) -> None:
-    desk.write("f", b"changed\n")
-    desk.write("run", b"#!/bin/sh\n", executable=False)
-    (desk.root / "d" / "y").unlink()
-    (desk.root / "link").unlink()
-    (desk.root / "link").symlink_to("d/e/x")
+    change_each_kind(desk)
     desk.write("new/deep/file", b"new\n")
     desk.write("noise.log", b"ignored")
 
