@@ -43,6 +43,7 @@ from sandbox.workbench.repositories.commit_facts import (
     CommitListing,
     list_commit,
     load_facts_of_listing,
+    load_stored_facts,
     profile_from_facts,
 )
 from sandbox.workbench.repositories.repository_settings import choose_profile
@@ -130,8 +131,10 @@ def update_cache(
     with services.home.locked(f"repository-{repo_id}"):
         head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
-    listing = _list_default_branch(services, remote, git, head)
-    facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
+    listing, facts = _find_stored_head(services, git, head) if only_if_changed else (None, None)
+    if listing is None or facts is None:
+        listing = _list_default_branch(services, remote, git, head)
+        facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -148,6 +151,17 @@ def update_cache(
     if repository != known:
         repository = save_repository(services.home, repository)
     return UpdatedRepository(repository, git, listing, head.commit, facts)
+
+
+def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing | None, BaseFacts | None]:
+    """The default branch and the facts of its commit, without a process of git: if they and its checkout are stored."""
+    facts = head.branch_commit and load_stored_facts(
+        services.home, services.policies, git.git_dir.name, head.branch_commit
+    )
+    if not facts or not services.home.pristine(git.git_dir.name, facts.tree).is_dir():
+        return None, None
+    git.cache.trees.store({head.branch_commit: facts.tree})
+    return CommitListing(git, head.branch_commit, facts.tree), facts
 
 
 def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
@@ -179,8 +193,13 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
 def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     """Update a ref and return its files, or those of one directory, as an immutable checkout.
 
-    A tree that was fetched before is not listed again. Raises: `not_found` for an unknown ref or directory.
+    A tree that was fetched before is not listed again. Threads that ask for the same at the same time share a fetch
+    that begins after the last of them asked. Raises: `not_found` for an unknown ref or directory.
     """
+    return services.fetches.run((url, ref, subpath), lambda: _fetch(services, url, ref, subpath))
+
+
+def _fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     found = update_cache(services, url, only_if_changed=True)
     repository, git, head = found.repository, found.git, found.default_head
     commit = fetch_commit(services, found, ref)
