@@ -55,10 +55,9 @@ def rank_edited(
     if len(names) > MAX_CHANGED_NAMES:
         return None
     files: dict[str, list[Symbol]] = {path: list(symbols.get(key, ())) for path, key in edit.changed.items()}
-    for name in names:
-        for path, symbol in base.find_symbols(name):
-            if path not in edit.gone:
-                files.setdefault(path, []).append(symbol)
+    for path, symbol in base.find_symbols(names) if names else ():
+        if path not in edit.gone:
+            files.setdefault(path, []).append(symbol)
     counts = Counter(before.counts)
     counts.update({name: mentions[name] for name in names})
     same = [each for each in before.best if each[1] not in edit.gone and each[3][0] not in names]

@@ -2,14 +2,14 @@
 
 Theory. After an edit most symbols keep their score. The others are those of the edited files, and those whose name is
 now mentioned in more or fewer files. So the file has a document first: the files, the words, and the best symbols with
-their scores. All symbols follow, one a line, sorted by name: the few that are needed are found by binary search, and
-the others are neither parsed nor held as objects. A reader sees the old or the new file; it can always be made again.
+their scores. All symbols follow, one a line. The few that are needed are found by name; to parse and score the others
+would be most of the time. A reader sees the old or the new file; it can always be made again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -46,37 +46,23 @@ class TreeSummary(Model):
 
 @dataclass(frozen=True)
 class MappedTree:
-    """`lines`: all symbols, sorted, after a line break and before one. Their last field is the number of the path."""
+    """`lines`: all symbols, each line ended. Their last field is the number of the path."""
 
     summary: TreeSummary
     lines: bytes
 
-    def find_symbols(self, name: str) -> Iterator[tuple[str, Symbol]]:
-        """Path and symbol of each definition of a name."""
-        paths, wanted = list(self.summary.files), f"{name}\t".encode()
-        start = self._find_first(wanted)
-        while self.lines.startswith(wanted, start):
-            end = self.lines.index(b"\n", start)
-            yield _parse_line(self.lines[start:end], paths)
-            start = end + 1
-
-    def _find_first(self, wanted: bytes) -> int:
-        """Where the first line begins that is not before `wanted`."""
-        low, high = 1, len(self.lines)  # both at the start of a line
-        while low < high:
-            middle = self.lines.rindex(b"\n", low - 1, (low + high) // 2) + 1
-            end = self.lines.index(b"\n", middle) + 1
-            if self.lines[middle:end] < wanted:
-                low = end
-            else:
-                high = middle
-        return low
+    def find_symbols(self, names: Collection[str]) -> Iterator[tuple[str, Symbol]]:
+        """Path and symbol of each definition of these names."""
+        paths, wanted = list(self.summary.files), {name.encode() for name in names}
+        for line in self.lines.splitlines():
+            if line.partition(b"\t")[0] in wanted:
+                yield _parse_line(line, paths)
 
     def read_blobs(self) -> dict[str, list[Symbol]]:
         """The symbols of all files, by key of the blob."""
         paths, files = list(self.summary.files), self.summary.files
         by_path: dict[str, list[Symbol]] = {path: [] for path in paths}
-        for line in self.lines[1:-1].split(b"\n") if len(self.lines) > 1 else ():
+        for line in self.lines.splitlines():
             path, symbol = _parse_line(line, paths)
             by_path[path].append(symbol)
         return {files[path]: symbols for path, symbols in by_path.items()}
@@ -89,8 +75,7 @@ def build_mapped_tree(summary: TreeSummary, symbols: Mapping[str, Sequence[Symbo
         for number, key in enumerate(summary.files.values())
         for name, line, kind, scope, signature in symbols.get(key, ())
     ]
-    lines.sort()  # by code points, which is the order of their bytes
-    return MappedTree(summary, b"\n" + "".join(lines).encode())
+    return MappedTree(summary, "".join(lines).encode())
 
 
 def load_mapped_tree(home: Home, repo_id: str, version: str) -> MappedTree | None:
@@ -103,7 +88,7 @@ def load_mapped_tree(home: Home, repo_id: str, version: str) -> MappedTree | Non
         summary = TreeSummary.model_validate_json(document)
     except (OSError, ValidationError):
         return None
-    return MappedTree(summary, b"\n" + lines) if found and summary.version == version else None
+    return MappedTree(summary, lines) if found and summary.version == version else None
 
 
 def save_mapped_tree(home: Home, repo_id: str, tree: MappedTree) -> None:
@@ -111,7 +96,7 @@ def save_mapped_tree(home: Home, repo_id: str, tree: MappedTree) -> None:
     path = _path(home, repo_id)
     try:
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        write_atomically(path, tree.summary.model_dump_json().encode() + tree.lines, synced=False)
+        write_atomically(path, tree.summary.model_dump_json().encode() + b"\n" + tree.lines, synced=False)
     except OSError as error:
         _log.info("%s could not be saved: %s", path.name, error)
 

@@ -135,7 +135,7 @@ class _FilesToMap:
     entries: Mapping[str, TreeEntry]
     others: set[str]
     wanted: Mapping[str, TreeEntry]
-    counted: frozenset[str]
+    counted: Sequence[str]
 
     @cached_property
     def keys(self) -> dict[str, str]:
@@ -178,12 +178,14 @@ def _list_files_to_map(request: _MapRequest) -> _FilesToMap:
     own = {path: e for path, e in files.items() if path not in others}
     asked = _select(files, request.globs) if request.globs else own
     wanted = {path: e for path, e in asked.items() if is_code(path) and 0 < (e.size or 0) <= SYMBOL_FILE_BYTES}
-    return _FilesToMap(entries, others, wanted, frozenset(_choose_blobs(own.values())))
+    chosen = set(_choose_blobs(own.values()))
+    counted = list(dict.fromkeys(e.oid for e in own.values() if e.oid in chosen))  # git reads neighbours faster
+    return _FilesToMap(entries, others, wanted, counted)
 
 
 def _rank_edited(services: Services, request: _MapRequest, files: _FilesToMap, base: MappedTree) -> _Ranking | None:
     """From what differs from a tree that was ranked. None if that is too much."""
-    edit = compare_tree(base, files.keys, files.counted)
+    edit = compare_tree(base, files.keys, frozenset(files.counted))
     if not edit.is_small:
         return None
     index = load_index(services.home, request.repo_id, request.version)
@@ -217,7 +219,7 @@ def _rank_all(services: Services, request: _MapRequest, files: _FilesToMap, base
         summary = TreeSummary.model_construct(  # not validated again: that takes longer than to write it
             version=request.version,
             files=files.keys,
-            counted=files.counted,
+            counted=frozenset(files.counted),
             counts=counts,
             best=best,
             is_whole=sum(len(known.get(key, ())) for key in files.keys.values()) == len(best),
@@ -309,17 +311,18 @@ def _plain_name(path: str) -> str:
     return re.sub(r"^[-.]|[^A-Za-z0-9._+-]", "_", posixpath.basename(path)[-100:])
 
 
-def _count_words(git: Git, base: MappedTree | None, wanted: frozenset[str]) -> dict[str, int]:
+def _count_words(git: Git, base: MappedTree | None, wanted: Sequence[str]) -> dict[str, int]:
     """In how many of these blobs each word occurs: from what is kept and the blobs that differ, if they are few."""
     if base is not None:
-        new, gone = wanted - base.summary.counted, base.summary.counted - wanted
+        before, now = base.summary.counted, frozenset(wanted)
+        new, gone = now - before, before - now
         if len(new) + len(gone) < len(wanted) // 2:
             growth = _count_growth(git, new, gone)
             if growth is not None:
                 counts = Counter(base.summary.counts)
                 counts.update(growth)
                 return {word: count for word, count in counts.items() if count > 0}
-    return dict(count_mentions(read_blobs(git, sorted(wanted))))
+    return dict(count_mentions(read_blobs(git, wanted)))
 
 
 def _count_growth(git: Git, added: Collection[str], removed: Collection[str]) -> dict[str, int] | None:
