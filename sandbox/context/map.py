@@ -32,16 +32,24 @@ _DATA_SUFFIXES = (
     *(".txt", ".log", ".png", ".jpg", ".jpeg", ".gif", ".ico", ".pdf", ".zip", ".gz", ".xz", ".bin", ".dat", ".wasm"),
     *(".ttf", ".woff", ".woff2", ".mp3", ".mp4", ".wav", ".ogg", ".jar", ".so", ".a", ".o", ".exe", ".dll", ".ipynb"),
 )
-_WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
+_SHORTEST_WORD, _WORD_CHARS = 3, 100
+_WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{%d,%d}" % (_SHORTEST_WORD - 1, _WORD_CHARS - 1))
+_ONLY_WORDS = bytes(c if re.match(rb"\w", bytes([c])) else ord(" ") for c in range(256))
+_LAST_DIGIT = ord("9")
 _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?)(/|$)|(^|/)test_[^/]*$")
 
 
 def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
     """Count in how many files each word occurs."""
     counts: Counter[bytes] = Counter()
-    for content in contents:
-        counts.update(set(_WORD.findall(content)))
-    return Counter({word.decode(): count for word, count in counts.items()})
+    for content in contents:  # a run of word characters is a word, with few exceptions: faster than to match each
+        runs = set(content.translate(_ONLY_WORDS).split())
+        odd = [run for run in runs if run[0] <= _LAST_DIGIT or len(run) > _WORD_CHARS]
+        if odd:
+            runs.difference_update(odd)
+            runs.update(_WORD.findall(b" ".join(odd)))
+        counts.update(runs)
+    return Counter({word.decode(): count for word, count in counts.items() if len(word) >= _SHORTEST_WORD})
 
 
 def score_symbols(files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping[str, int]) -> list[Scored]:
@@ -53,7 +61,10 @@ def score_symbols(files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping
         for symbol in symbols:  # a large tree has 300,000
             name, line, kind = symbol[:3]
             score = weight * _KINDS.get(kind, _OTHER_KIND) * factors[counts.get(name, 0)]
-            score *= min(1.0, len(name) / _DISTINCTIVE_LENGTH) * (0.3 if name[0] == "_" else 1.0)
+            if len(name) < _DISTINCTIVE_LENGTH:
+                score *= len(name) / _DISTINCTIVE_LENGTH
+            if name[0] == "_":
+                score *= 0.3
             scored.append((score, path, line, symbol))
     return scored
 

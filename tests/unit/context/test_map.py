@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -89,6 +90,13 @@ SYMBOLS = st.tuples(
     st.sampled_from(["", "(a, b)"]),
 )
 PATHS = st.sampled_from(["a.c", "src/b.py", "tests/test_c.py", "deep/er/and/deeper/d.rs"])
+
+
+@given(st.lists(st.binary(max_size=300) | st.text("aZ_09 .\n", max_size=300).map(str.encode), max_size=4))
+def test_words_are_counted_once_a_file_as_the_pattern_finds_them(contents: list[bytes]) -> None:
+    pattern = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
+    found = Counter(word.decode() for content in contents for word in set(pattern.findall(content)))
+    assert count_mentions(contents) == found
 
 
 @given(files=st.dictionaries(PATHS, st.lists(SYMBOLS, max_size=20)), budget=st.integers(1, 400))
