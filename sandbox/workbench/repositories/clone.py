@@ -112,12 +112,13 @@ class UpdatedRepository:
 
 
 def update_cache(
-    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False
+    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False, only_stored: bool = False
 ) -> UpdatedRepository:
     """Clone or fetch into the cache, and save the repository in the registry.
 
     `partial`: a new clone leaves out file contents that are not on the default branch. `only_if_changed`: see
-    `refresh`.
+    `refresh`. `only_stored`: do not read a commit whose facts and checkout are stored, so that damage to the clone is
+    not noticed.
     """
     remote = services.remotes.parse(url)
     ensure_recovered(services)
@@ -131,7 +132,7 @@ def update_cache(
     with services.home.locked(f"repository-{repo_id}"):
         head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
-    listing, facts = _find_stored_head(services, git, head) if only_if_changed else (None, None)
+    listing, facts = _find_stored_head(services, git, head) if only_stored else (None, None)
     if listing is None or facts is None:
         listing = _list_default_branch(services, remote, git, head)
         facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
@@ -200,7 +201,7 @@ def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchR
 
 
 def _fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
-    found = update_cache(services, url, only_if_changed=True)
+    found = update_cache(services, url, only_if_changed=True, only_stored=True)
     repository, git, head = found.repository, found.git, found.default_head
     commit = fetch_commit(services, found, ref)
     tree = whole_tree_of(services, found, commit)
