@@ -27,7 +27,7 @@ Symbol: TypeAlias = tuple[str, int, str, str, str]
 Scored: TypeAlias = tuple[float, str, int, Symbol]
 """Score, path, line and symbol. The lowest score is the best, so that they sort from the best to the worst."""
 
-_MAX_BYTES = 512 * 1024**2
+_MAX_BYTES = 256 * 1024**2
 
 
 class TreeSummary(Model):

@@ -132,10 +132,8 @@ def update_cache(
     with services.home.locked(f"repository-{repo_id}"):
         head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
-    listing, facts = _find_stored_head(services, git, head) if only_stored else (None, None)
-    if listing is None or facts is None:
-        listing = _list_default_branch(services, remote, git, head)
-        facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
+    stored = _find_stored_head(services, git, head) if only_stored else None
+    listing, facts = stored or _read_head(services, remote, git, head)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     repository = Repository(
         id=repo_id,
@@ -154,15 +152,19 @@ def update_cache(
     return UpdatedRepository(repository, git, listing, head.commit, facts)
 
 
-def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing | None, BaseFacts | None]:
-    """The default branch and the facts of its commit, without a process of git: if they and its checkout are stored."""
-    facts = head.branch_commit and load_stored_facts(
-        services.home, services.policies, git.git_dir.name, head.branch_commit
-    )
-    if not facts or not services.home.pristine(git.git_dir.name, facts.tree).is_dir():
-        return None, None
-    git.cache.trees.store({head.branch_commit: facts.tree})
-    return CommitListing(git, head.branch_commit, facts.tree), facts
+def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts] | None:
+    """The default branch and the facts of its commit, if these and its checkout are stored; without a process of git."""
+    commit, repo_id = head.branch_commit, git.git_dir.name
+    facts = load_stored_facts(services.home, services.policies, repo_id, commit) if commit else None
+    if facts is None or not services.home.pristine(repo_id, facts.tree).is_dir():
+        return None
+    git.cache.trees.store({commit: facts.tree})
+    return CommitListing(git, commit, facts.tree), facts
+
+
+def _read_head(services: Services, remote: Remote, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts]:
+    listing = _list_default_branch(services, remote, git, head)
+    return listing, load_facts_of_listing(services.home, services.policies, git.git_dir.name, listing)
 
 
 def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
