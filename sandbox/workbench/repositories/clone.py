@@ -153,7 +153,7 @@ def update_cache(
 
 
 def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts] | None:
-    """The default branch and the facts of its commit, if these and its checkout are stored; without a process of git."""
+    """The default branch and the facts of its commit, if they and its checkout are stored; git is not asked."""
     commit, repo_id = head.branch_commit, git.git_dir.name
     facts = load_stored_facts(services.home, services.policies, repo_id, commit) if commit else None
     if facts is None or not services.home.pristine(repo_id, facts.tree).is_dir():
