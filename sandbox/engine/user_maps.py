@@ -48,9 +48,9 @@ def find_first_id(info: Mapping[str, Any], users: UserIds) -> int:
     if users.mapped and first < users.first and users.ids[-1] - first <= MAX_GUEST_ID:
         return first
     raise _unusable_error(
-        f"The engine maps the users of guests to ids from {first} (userns-remap), which the container policy does not",
-        f"Write to policies/container.toml of the home: [users] mapped = true, first = {first + _SUGGESTED_FIRST}, "
-        f"count = {_SUGGESTED_COUNT}. Then close tasks that exist, and create them again.",
+        f"The engine maps the users of guests to ids from {first} (userns-remap), and [users] of the policy does not",
+        f"Run the controller as root, and write to policies/container.toml of its home: [users] mapped = true, "
+        f"first = {first + _SUGGESTED_FIRST}, count = {_SUGGESTED_COUNT}. Create tasks that exist again.",
     )
 
 

@@ -45,7 +45,7 @@ argv = ["sh", "-ec", "echo more >> README; touch new /report/x ~/x /tmp/x; id -u
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory whose later mounts the engine sees, as it does on hosts with systemd."""
     folder = tmp_path_factory.mktemp("homes")
-    for words in (["--bind", folder, folder], ["--make-shared", folder]):
+    for words in (["--bind", str(folder), str(folder)], ["--make-shared", str(folder)]):
         subprocess.run(["mount", *words], check=True, timeout=60)
     yield folder
     unmount_below(folder)

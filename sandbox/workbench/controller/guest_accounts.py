@@ -95,7 +95,7 @@ def _find_first_id(services: Services, user: tuple[int, int]) -> int:
             ErrorCode.ENGINE_UNAVAILABLE,
             f"These files belong to uid {user[0]}, which the engine gives no guest",
             details=f"Its guests have ids from {first} to {first + MAX_GUEST_ID}.",
-            hint="Discard the task and create it again: a new one gets an id of the container policy's range.",
+            hint="Create the task again: with a controller that is root, a new one gets an id of [users].",
         )
     return first
 
