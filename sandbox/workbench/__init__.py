@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         GuestTable,
+        ImageArchive,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -1071,6 +1072,24 @@ class Workbench:
         Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
         """
         return home_operations.remove_image(self._services, name)
+
+    def export_images(self, path: Path, names: Sequence[str], progress: Callable[[str], None]) -> ImageArchive:
+        """Write images to an archive for another host; `sandbox.images.export_images`.
+
+        Raises: `image_missing`, `not_found`; `conflict` for a path that exists; `quota_exceeded`; `engine_unavailable`.
+        """
+        with self._services.disk.admit_image_build():
+            return images.export_images(self._services.image_build_context, path, names, progress)
+
+    def import_images(
+        self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
+    ) -> ImageArchive:
+        """Import such an archive, all of it or nothing; `sandbox.images.import_images`.
+
+        Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
+        `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.
+        """
+        return home_operations.import_images(self._services, path, progress, expected=expected, replace=replace)
 
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
