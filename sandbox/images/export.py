@@ -52,11 +52,9 @@ def export_images(site: ImageBuildContext, path: Path, names: Collection[str], p
 
 def _choose(site: ImageBuildContext, names: Collection[str]) -> Iterator[tuple[str, Image]]:
     """Choose the images, each with the tag that it gets in the archive."""
-    if not site.settings.base and (base := find_present_base(site.engine, site.settings)):
-        yield BOOTSTRAPPED, base  # also a pulled one: the other host finds it under this name first
     for name in names or read_catalogue(site.home):
         try:
-            yield from _choose_line(site, name)
+            yield from () if name == SUPERVISOR else _choose_line(site, name)
         except SandboxError as error:
             if names or error.code not in (ErrorCode.IMAGE_MISSING, ErrorCode.INVALID_INPUT):
                 raise
@@ -69,6 +67,8 @@ def _choose_line(site: ImageBuildContext, name: str) -> Iterator[tuple[str, Imag
         steps = find_lineage_images(site, read_lineage(site.home, name))
         if steps[-1].image is None:
             raise not_built_error(name, others=False)
+        if not site.settings.base and (base := find_present_base(site.engine, site.settings)):
+            yield BOOTSTRAPPED, base  # also a pulled one: the other host finds it under this name first
         yield from ((step.tag, step.image) for step in steps if step.image)
         return
     tag = f"{TAG_PREFIX}{name}" if name.startswith(f"{PACKAGES}:") else tag_of(name)

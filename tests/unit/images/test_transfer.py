@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import io
-from collections.abc import Callable
+import json
+import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO, Any, cast
 
 import pytest
 
 from sandbox.config import ImageSettings
 from sandbox.errors import ErrorCode
 from sandbox.images import ImageBuildContext, build, export_images, import_images, list_images
+from sandbox.images.archive_format import (
+    INDEX,
+    LAYER_TYPE,
+    NAME_ANNOTATION,
+    blob_path,
+    digest_bytes,
+    format_file,
+    format_header,
+)
+from sandbox.images.archive_reader import ImageArchiveReader
+from sandbox.images.archive_writer import write_archive
 from sandbox.images.catalogue import tag_of
 from sandbox.images.debian import BOOTSTRAPPED
 from sandbox.images.lookup import NAME_LABEL
@@ -123,3 +138,174 @@ def test_an_export_never_overwrites_and_leaves_no_part(here: ImageBuildContext, 
     with refused(ErrorCode.CONFLICT):
         export_images(here, path, (), quiet)
     assert path.read_bytes() == b"mine"
+
+
+def rewrite(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A copy of an archive whose files were changed: written as the exporter writes them."""
+    with tarfile.open(path) as opened:
+        files = {member.name: cast("IO[bytes]", opened.extractfile(member)).read() for member in opened}
+    change(files)
+    target = path.with_name("changed.tar")
+    target.write_bytes(b"".join(b"".join(format_file(*item)) for item in files.items()) + bytes(1024))
+    return target
+
+
+def blob(files: dict[str, bytes], content: bytes) -> dict[str, Any]:
+    """Add a blob; return its descriptor."""
+    digest = digest_bytes(content)
+    files[blob_path(digest)] = content
+    return {"digest": digest, "size": len(content), "mediaType": LAYER_TYPE}
+
+
+def with_python(change: Callable[[dict[str, bytes], dict[str, Any], dict[str, Any]], object]) -> Change:
+    """Change manifest and configuration of the image `python`, and name the changed ones in the index."""
+
+    def apply(files: dict[str, bytes]) -> None:
+        index = json.loads(files[INDEX])
+        entry = next(e for e in index["manifests"] if "/python:" in e["annotations"][NAME_ANNOTATION])
+        manifest = json.loads(files.pop(blob_path(entry["digest"])))
+        config = json.loads(files.pop(blob_path(manifest["config"]["digest"])))
+        change(files, manifest, config)
+        manifest["config"] = blob(files, json.dumps(config).encode())
+        entry.update(blob(files, json.dumps(manifest).encode()))
+        files[INDEX] = json.dumps(index).encode()
+
+    return apply
+
+
+def add_layer(files: dict[str, bytes], manifest: dict[str, Any], config: dict[str, Any], content: bytes) -> None:
+    manifest["layers"].append(blob(files, content))
+    config["rootfs"]["diff_ids"].append(digest_bytes(content))
+
+
+def sparse_layer() -> bytes:
+    """Eight bytes that an engine would write out as a terabyte."""
+    header = bytearray(format_header("bomb", 8))
+    header[156:157] = b"S"
+    header[483:495] = b"\x80" + (2**40).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(512) + bytes(1024)
+
+
+def pax_layer(records: Mapping[str, str]) -> bytes:
+    member = tarfile.TarInfo("bomb")
+    member.pax_headers = dict(records)
+    return member.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
+
+
+def rename(tag: str) -> Change:
+    def apply(files: dict[str, bytes]) -> None:
+        index = json.loads(files[INDEX])
+        index["manifests"][-1]["annotations"][NAME_ANNOTATION] = tag
+        files[INDEX] = json.dumps(index).encode()
+
+    return apply
+
+
+def flip(files: dict[str, bytes]) -> None:
+    name = max((name for name in files if name.startswith("blobs/")), key=lambda name: len(files[name]))
+    files[name] = b"X" + files[name][1:]
+
+
+def nested(files: dict[str, bytes]) -> None:
+    files[INDEX] = b'{"manifests":' + b"[" * 100_000
+
+
+HOSTILE: dict[str, Change] = {
+    "a byte of a layer": flip,
+    "another name": rename("space-sandbox/base:123456789012"),
+    "a foreign name": rename("debian:bookworm-slim"),
+    "latest of the catalogue": rename("space-sandbox/python:latest"),
+    "a path as a name": rename("../../python:123456789012"),
+    "labels of another image": with_python(lambda f, m, c: c["config"]["Labels"].update({NAME_LABEL: "base"})),
+    "another machine": with_python(lambda f, m, c: c.update(architecture="s390x")),
+    "layers that are not its own": with_python(
+        lambda f, m, c: c["rootfs"]["diff_ids"].reverse() or m["layers"].append(m["layers"][0])
+    ),
+    "a compressed layer": with_python(lambda f, m, c: m["layers"][0].update(mediaType=f"{LAYER_TYPE}+gzip")),
+    "a sparse file": with_python(lambda f, m, c: add_layer(f, m, c, sparse_layer())),
+    "a sparse file by a record": with_python(
+        lambda f, m, c: add_layer(f, m, c, pax_layer({"GNU.sparse.realsize": "9" * 12}))
+    ),
+    "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
+    "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
+    "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
+    "a file of another kind": lambda files: files.update({"etc/passwd": b"x"}),
+    "an endless document": nested,
+    "no document": lambda files: files.update({INDEX: b"{"}),
+    "no images": lambda files: files.update({INDEX: b'{"manifests":[]}'}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_before_the_engine_gets_a_byte(
+    archive: ImageArchive, tmp_path: Path, name: str
+) -> None:
+    there, engine = make_site(tmp_path / "there")
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        import_images(there, rewrite(archive.path, HOSTILE[name]), quiet)
+    assert caught.value.details or caught.value.hint
+    assert engine.images == {}
+    assert engine.layers == {}
+    import_images(there, rewrite(archive.path, lambda files: None), quiet, expected=archive.digest)
+    assert engine.images, "control"
+
+
+def test_a_damaged_file_is_refused(archive: ImageArchive, tmp_path: Path) -> None:
+    there, engine = make_site(tmp_path / "there")
+    whole = archive.path.read_bytes()
+    link = bytearray(whole)
+    link[156:157] = b"2"
+    for content in (
+        b"",
+        b"x" * 5000,
+        bytes(1024),
+        whole[:-512],
+        whole[:5000],
+        whole + bytes(512),
+        whole * 2,
+        bytes(link),
+    ):
+        path = tmp_path / "damaged.tar"
+        path.write_bytes(content)
+        with refused(ErrorCode.INVALID_INPUT):
+            import_images(there, path, quiet)
+    with refused(ErrorCode.INVALID_INPUT):
+        import_images(there, archive.path, quiet, expected=f"sha256:{'0' * 64}")
+    assert engine.images == {}
+
+
+def test_an_archive_that_changes_after_it_was_checked_does_not_reach_the_engine_whole(archive: ImageArchive) -> None:
+    with archive.path.open("r+b") as file:
+        reader = ImageArchiveReader(file)
+        assert len(b"".join(reader.stream())) <= archive.size_bytes
+        file.seek(600)
+        file.write(b"other bytes")
+        file.flush()
+        with refused(ErrorCode.INVALID_INPUT):
+            b"".join(reader.stream())
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_stream_of_a_newer_engine_gives_the_same_archive(
+    here: ImageBuildContext, archive: ImageArchive, compressed: bool
+) -> None:
+    """Engines from 25 on save blobs by digest; the containerd store compresses layers. Before, a link says 'twice'."""
+    references = {image.tag: image.tag for image in archive.images}
+    engine = cast("MemoryEngine", here.engine)
+    with engine.save_images([*references]) as stream, tarfile.open(fileobj=stream) as opened:
+        files = {member.name: cast("IO[bytes]", opened.extractfile(member)).read() for member in opened}
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as saved:
+        for name, content in files.items():
+            packed = gzip.compress(content) if compressed and name.endswith("layer.tar") else content
+            entry = tarfile.TarInfo(name)
+            entry.size = len(packed)
+            saved.addfile(entry, io.BytesIO(packed))
+    target.seek(0)
+    with archive.path.with_name("again.tar").open("w+b") as file:
+        digest, _ = write_archive(target, file, references)
+        file.seek(0)
+        assert file.read() == archive.path.read_bytes()
+    assert digest == archive.digest
