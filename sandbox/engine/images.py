@@ -43,7 +43,7 @@ class _ImageConfig(_EngineAnswer):
     arguments: list[str] | None = Field(None, alias="Cmd")
 
 
-class _RootFilesystem(_EngineAnswer):
+class _InspectedRoot(_EngineAnswer):
     layers: list[str] | None = Field(None, alias="Layers")
 
 
@@ -53,7 +53,7 @@ class _InspectedImage(_EngineAnswer):
     size: int = Field(0, alias="Size")
     created: str = Field("", alias="Created")
     config: _ImageConfig | None = Field(None, alias="Config")
-    root: _RootFilesystem | None = Field(None, alias="RootFS")
+    root: _InspectedRoot | None = Field(None, alias="RootFS")
 
 
 class _ListedImage(_EngineAnswer):

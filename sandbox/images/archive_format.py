@@ -62,18 +62,18 @@ class Index(_Document):
     manifests: list[Descriptor] = Field(min_length=1, max_length=MAX_IMAGES)
 
 
-class Manifest(_Document):
+class ImageManifest(_Document):
     """The manifest of one image."""
 
     config: Descriptor
     layers: list[Descriptor] = Field(min_length=1, max_length=MAX_LAYERS)
 
 
-class _RootFilesystem(_Document):
+class _LayerDigests(_Document):
     diff_ids: list[str]
 
 
-class _Settings(_Document):
+class _GuestDefaults(_Document):
     labels: dict[str, str] | None = Field(None, alias="Labels")
 
 
@@ -82,8 +82,8 @@ class ImageConfiguration(_Document):
 
     architecture: str
     os: str
-    rootfs: _RootFilesystem
-    settings: _Settings = Field(default_factory=lambda: _Settings.model_validate({}), alias="config")
+    rootfs: _LayerDigests
+    settings: _GuestDefaults = Field(default_factory=lambda: _GuestDefaults.model_validate({}), alias="config")
 
     @property
     def labels(self) -> dict[str, str]:

@@ -34,8 +34,8 @@ from sandbox.images.archive_format import (
     NAME_ANNOTATION,
     Descriptor,
     ImageConfiguration,
+    ImageManifest,
     Index,
-    Manifest,
     blob_path,
     digest_bytes,
     format_file,
@@ -111,7 +111,7 @@ class ImageArchiveReader:
 
     def _read_image(self, entry: Descriptor) -> ArchivedImage:
         tag = entry.annotations.get(NAME_ANNOTATION, "")
-        manifest = _parse(Manifest, self._read_blob(entry))
+        manifest = _parse(ImageManifest, self._read_blob(entry))
         config = _parse(ImageConfiguration, self._read_blob(manifest.config))
         size = sum(layer.size for layer in manifest.layers)
         image = ArchivedImage(tag, entry, manifest.config.digest, config, size)
