@@ -68,16 +68,19 @@ def build(
     name_as: str | None,
     verbose: bool,
 ) -> None:
-    """Build images, parents first. Images that are up to date are not built again."""
+    """Build images: parents first, others in parallel. Images that are up to date are not built again."""
     progress = BuildProgress(invocation.status, verbose=verbose)
     try:
         with invocation.workbench() as workbench:
-            built = tuple(
-                workbench.build_image(
-                    name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
+            if wheelhouse is None and name_as is None:
+                built = workbench.build_images(names, progress.add_line, no_cache=no_cache)
+            else:
+                built = tuple(
+                    workbench.build_image(
+                        name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
+                    )
+                    for name in names
                 )
-                for name in names
-            )
     except SandboxError:
         progress.show_log()
         raise

@@ -1,6 +1,6 @@
 """The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
-from sandbox.images.build import SUPERVISOR, build
+from sandbox.images.build import SUPERVISOR, build, build_all
 from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
 from sandbox.images.export import export_images
 from sandbox.images.imports import import_images
@@ -18,6 +18,7 @@ __all__ = [
     "SupervisorExtractor",
     "UnusedImage",
     "build",
+    "build_all",
     "build_derived",
     "ensure_relay",
     "ensure_supervisor",

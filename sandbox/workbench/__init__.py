@@ -1058,6 +1058,16 @@ class Workbench:
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
+    def build_images(
+        self, names: Sequence[str], progress: Callable[[str], None], *, no_cache: bool = False
+    ) -> tuple[ImageInfo, ...]:
+        """Build images as `build_image` does, and at the same time what does not depend on each other.
+
+        Raises: as `build_image`.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_all(self._services.image_build_context, names, progress, no_cache=no_cache)
+
     def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
         """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
 
