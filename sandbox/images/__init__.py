@@ -2,8 +2,6 @@
 
 from sandbox.images.build import SUPERVISOR, build, build_all
 from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
-from sandbox.images.export import export_images
-from sandbox.images.imports import import_images
 from sandbox.images.inventory import list_images
 from sandbox.images.lookup import ImageBuildContext
 from sandbox.images.packages import build_derived, list_derived, remove_derived, resolve_derived
@@ -22,11 +20,9 @@ __all__ = [
     "build_derived",
     "ensure_relay",
     "ensure_supervisor",
-    "export_images",
     "find_unused_images",
     "find_usable_image",
     "has_recipe",
-    "import_images",
     "list_derived",
     "list_images",
     "read_catalogue",

@@ -1084,17 +1084,16 @@ class Workbench:
         return home_operations.remove_image(self._services, name)
 
     def export_images(self, path: Path, names: Sequence[str], progress: Callable[[str], None]) -> ImageArchive:
-        """Write images to an archive for another host; `sandbox.images.export_images`.
+        """Write images to an archive for another host; `sandbox.images.export`.
 
         Raises: `image_missing`, `not_found`; `conflict` for a path that exists; `quota_exceeded`; `engine_unavailable`.
         """
-        with self._services.disk.admit_image_build():
-            return images.export_images(self._services.image_build_context, path, names, progress)
+        return use.image_archives.export_images(self._services, path, names, progress)
 
     def import_images(
         self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
     ) -> ImageArchive:
-        """Import such an archive, all of it or nothing; `sandbox.images.import_images`.
+        """Import such an archive, all of it or nothing; `sandbox.images.imports`.
 
         Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
         `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.

@@ -203,13 +203,13 @@ def remove_image(services: Services, name: str) -> ImageInfo:
 def import_images(
     services: Services, path: Path, progress: Callable[[str], None], *, expected: str, replace: bool
 ) -> ImageArchive:
-    """As `sandbox.images.import_images`. The journal has the archive's digest and the images that came."""
+    """As `sandbox.images.imports`. The journal has the archive's digest and the images that came."""
     arguments = {"path": str(path), "expected": expected, "replace": replace}
     facts = {"replace": _true_or_false(replace)}
     with record_home_operation(
         services, "images-import", arguments, names=[clip_text(path.name)], facts=facts
     ) as operation:
-        result = use.doctor.import_images(services, path, progress, expected=expected, replace=replace)
+        result = use.image_archives.import_images(services, path, progress, expected=expected, replace=replace)
         operation.note(*(f"{image.tag} {image.digest}" for image in result.images), archive=result.digest)
     return result
 

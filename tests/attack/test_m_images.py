@@ -16,7 +16,8 @@ import pytest
 from sandbox.config import ImageSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
-from sandbox.images import ImageBuildContext, archive_format, import_images
+from sandbox.images import ImageBuildContext, archive_format
+from sandbox.images.imports import import_images
 from sandbox.policy.container import UserIds
 from sandbox.store.home import Home
 from tests.attack.arena import Arena, refused

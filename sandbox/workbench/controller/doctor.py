@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from sandbox import capabilities, images
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 from sandbox.git import process, user_config
-from sandbox.models import ImageArchive, ImageInfo, Probe, ProbeLevel
+from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.home_visibility import visibility_probes
@@ -93,14 +92,6 @@ def list_images(services: Services) -> tuple[ImageInfo, ...]:
 def remove_image(services: Services, name: str) -> ImageInfo:
     """Remove an image with packages of a profile. Raises: as `sandbox.images.remove_derived`."""
     return images.remove_derived(services.image_build_context, name)
-
-
-def import_images(
-    services: Services, path: Path, progress: Callable[[str], None], *, expected: str, replace: bool
-) -> ImageArchive:
-    """Import an archive of images. Raises: as `sandbox.images.import_images`, `quota_exceeded`."""
-    with services.disk.admit_image_build():
-        return images.import_images(services.image_build_context, path, progress, expected=expected, replace=replace)
 
 
 def _list_recipe_images(services: Services) -> tuple[ImageInfo, ...]:

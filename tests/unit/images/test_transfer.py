@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.config import ImageSettings
 from sandbox.errors import ErrorCode
-from sandbox.images import ImageBuildContext, build, export_images, import_images, list_images
+from sandbox.images import ImageBuildContext, build, list_images
 from sandbox.images.archive_format import (
     INDEX,
     LAYER_TYPE,
@@ -28,6 +28,8 @@ from sandbox.images.archive_reader import ImageArchiveReader
 from sandbox.images.archive_writer import write_archive
 from sandbox.images.catalogue import tag_of
 from sandbox.images.debian import BOOTSTRAPPED
+from sandbox.images.export import export_images
+from sandbox.images.imports import import_images
 from sandbox.images.lookup import NAME_LABEL
 from sandbox.models import ImageArchive
 from sandbox.store.home import Home
