@@ -83,6 +83,7 @@ def build(
 
     `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` build a variant of
     a Python image with more wheels. Safe in several processes at once: one builds, the others wait.
+    Independent images are built at the same time; each line begins with the name of its image, `NAME | `.
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
     recipes = read_catalogue(site.home)

@@ -84,7 +84,7 @@ def test_a_second_host_has_the_same_images_with_the_same_ids(
     assert {**engine.images} == before
     lines: list[str] = []
     build(there, "python", lines.append)
-    assert not [line for line in lines if line.startswith("building")]
+    assert not [line for line in lines if "building" in line]
 
 
 def test_exports_of_the_same_images_have_one_digest(here: ImageBuildContext, archive: ImageArchive) -> None:
