@@ -149,7 +149,7 @@ def test_the_command_line_declares_shows_and_takes_back(desk: Desk) -> None:
     assert "project  api: services/api/ (profile as detected)\n  project  front: web/ (node)" in shown
     assert "generic" not in shown
     assert sandbox.ok("repo", "set", desk.repo_id, "--no-project", "front")["repository"]["settings"]["projects"] == {
-        "api": {"subpath": "services/api", "profile": ""}
+        "api": {"subpath": "services/api", "profile": "", "image": "", "limits": {}, "env": {}}
     }
     detected = sandbox("profiles", "detect", str(desk.upstream.root))
     assert "api: used, make in services/api/" in detected.stdout
