@@ -418,6 +418,17 @@ class Workbench:
         """
         return use.search.search(self._services, task_id, query)
 
+    def search_commit(self, repo_id: str, query: SearchQuery, *, ref: str = "HEAD") -> SearchResult:
+        """As `search`, in a fetched commit: no task is needed. `ref`: a branch, tag or commit id.
+
+        Raises: `not_found`; `invalid_input` for the query or ref; `quota_exceeded`; for a partial clone as `fetch`.
+        """
+        return use.search.search_commit(self._services, repo_id, ref, query)
+
+    def complete_id(self, owner_id: str) -> str:
+        """The whole id of a task or repository, from its beginning or name. Raises: `invalid_input`; `not_found`."""
+        return owner_id
+
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; each file it changes needs the hash it was read with, None for a new file.
 
