@@ -421,7 +421,7 @@ class Workbench:
     def search_commit(self, repo_id: str, query: SearchQuery, *, ref: str = "HEAD") -> SearchResult:
         """As `search`, in a fetched commit: no task is needed. `ref`: a branch, tag or commit id.
 
-        Raises: `not_found`; `invalid_input` for the query or ref; `quota_exceeded`; for a partial clone as `fetch`.
+        Raises: `not_found`; `invalid_input` for the query or ref; `quota_exceeded`.
         """
         return use.search.search_commit(self._services, repo_id, ref, query)
 

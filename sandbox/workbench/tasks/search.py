@@ -19,6 +19,7 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import GITLINK, REGULAR, Content, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
+from sandbox.git.partial import is_partial, list_missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
@@ -28,7 +29,6 @@ from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task
 from sandbox.workbench.tasks.matching import PristineSearch, find_matches, plan_pristine_search
 from sandbox.workbench.tasks.worktrees import find_pristine
@@ -60,14 +60,20 @@ def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult
 
 
 def search_commit(services: Services, repo_id: str, ref: str, query: SearchQuery) -> SearchResult:
-    """As `search`, in a commit of the cache clone. A partial clone fetches the files that it lacks. Raises: also
-    `not_found` for the ref, network errors.
+    """As `search`, in a commit of the cache clone. Uses no network. Raises: also `not_found` for the ref, and for
+    files that a partial clone lacks.
     """
     _require_valid_query(query)
     selection = PathSelection(query.glob)
     repository, git = services.repositories.open(repo_id)
     commit = resolve_commit(git, ref, repository.default_branch)
-    tree = fetch_whole_tree(services, repository, git, commit)
+    tree = objects.tree_of(git, commit)
+    if query.pattern is not None and is_partial(git) and list_missing_blobs(git, tree):
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The partial clone of {repo_id} lacks files of {commit[:12]}",
+            hint=f"`sandbox repo fetch {repository.remote_url} --ref {commit}` downloads them.",
+        )
     large = () if query.pattern is None else list_files_over(git, tree, FILE_BYTES)
     checkout = services.home.pristine(repo_id, tree)
     changes = [TreeChange(path, "000000", None) for path in large]
