@@ -36,7 +36,7 @@ _NOT_OWN = frozenset(
 )
 
 
-_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "taskfile.yml", "description"})
+_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "taskfile.yml"})
 """Build files that say nothing of what is beside them: they often build what is in folders."""
 
 
