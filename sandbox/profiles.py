@@ -381,6 +381,14 @@ class _SuggestedProject(_ProfileModel):
         return value
 
 
+class _SuggestedProjects(BaseModel):
+    """The projects of a suggestion file; all other keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    project: tuple[_SuggestedProject, ...] = Field(default=(), max_length=MAX_PROJECTS)
+
+
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     image: _SuggestedImage = _SuggestedImage()
@@ -419,10 +427,12 @@ def read_suggested_projects(content: bytes) -> dict[str, ChosenProject]:
 
 
 def list_suggested_folders(content: bytes) -> tuple[str, ...]:
-    """The folders of the projects in `SUGGESTIONS`, without the top; none of a file that cannot be used."""
+    """The folders of the projects in `SUGGESTIONS`, without the top; none if they cannot be used. Nobody has trusted
+    the file: all else in it is left unread.
+    """
     try:
-        projects = read_suggested_projects(content).values()
-    except SandboxError:
+        projects = _SuggestedProjects.model_validate(untrusted_toml.loads(content.decode())).project
+    except ValueError:
         return ()
     return tuple(dict.fromkeys(project.subpath for project in projects if project.subpath))
 
