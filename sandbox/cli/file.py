@@ -19,7 +19,11 @@ _MAX_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench
 
 
 _expect = click.option(
-    "--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it."
+    "--expect",
+    "expected",
+    required=True,
+    metavar="HASH",
+    help="Hash (sha256:...) of PATH when you read it: `sandbox file read TASK PATH` prints it.",
 )
 
 
