@@ -64,6 +64,7 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     )
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
+        options = replace(options, named_folder=_find_named_folder(url, located))
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
     _warn_of_other_folder(url, located, summary)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
@@ -77,13 +78,19 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     return 0 if summary.verified else 1
 
 
+def _find_named_folder(url: str, located: str) -> str:
+    """The folder of the repository that the user named; '' for the repository itself."""
+    if located == url:
+        return ""
+    top = Path(unquote(located.removeprefix("file://")))
+    return os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
+
+
 def _warn_of_other_folder(url: str, located: str, summary: RunSummary) -> None:
     """Warn that the verdict is about another folder than the one that the user named: the settings say so."""
-    folder = summary.subpath
-    if located == url or not folder or folder != summary.repository.settings.subpath:
+    folder, given = summary.subpath, _find_named_folder(url, located)
+    if not given or not folder or folder != summary.repository.settings.subpath:
         return
-    top = Path(unquote(located.removeprefix("file://")))
-    given = os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
     if not f"{given}/".startswith(f"{folder}/"):
         note(
             f"note: the settings of {summary.repository.id} say that checks run in {one_line(folder)}/, not in "

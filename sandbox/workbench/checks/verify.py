@@ -42,7 +42,7 @@ from sandbox.workbench.repositories.clone import (
     whole_tree_of,
 )
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
-from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.commit_settings import add_only_folder, choose_named_folder, complete_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.repository_settings import (
     add_projects,
@@ -113,6 +113,9 @@ def run_url(
         facts, uncommitted = found.facts, found.uncommitted
         if not profile_name and options.projects is None:
             chosen = complete_settings(services.home, services.policies, repository.id, facts, chosen)
+            chosen = choose_named_folder(services.policies, facts, chosen, options.named_folder)
+        elif profile_name:  # without what the repository suggests
+            chosen = add_only_folder(services.policies, facts, chosen)
         require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
         profile = (
             _choose_named(services, repository.id, facts, chosen)

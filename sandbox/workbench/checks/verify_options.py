@@ -16,7 +16,8 @@ class VerifyOptions:
     the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
     settings'. `include_changes`: of `run` on a local directory: verify its files as they are. `refresh`: choose the
     project's packages anew. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name,
-    the fields of `ChosenProject`; and the folder of the project. Raises: `invalid_input`.
+    the fields of `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller
+    is in; a project that holds it is run if nothing else says what runs. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -27,6 +28,7 @@ class VerifyOptions:
     refresh: bool = False
     projects: Mapping[str, Mapping[str, object]] | None = None
     subpath: str | None = None
+    named_folder: str = ""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,7 @@ def merge_settings(
     try:
         chosen = ChosenSettings.model_validate(_merge_tables(merged, values))
         for limits in (chosen.limits, *(project.limits for project in chosen.projects.values())):
+            _require_known(limits)
             Limits.model_validate(limits)
     except ValidationError as error:
         raise SandboxError(
@@ -111,6 +113,18 @@ def merge_settings(
         for name, project in chosen.projects.items()
     }
     return chosen.model_copy(update={"subpath": parse_folder(chosen.subpath), "projects": projects})
+
+
+def _require_known(limits: Mapping[str, object]) -> None:
+    """Raises: `invalid_input` with near names."""
+    for name in limits.keys() - Limits.model_fields.keys():
+        near = difflib.get_close_matches(name, Limits.model_fields, n=3, cutoff=0.5) or sorted(Limits.model_fields)
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"There is no limit '{name[:100]}'",
+            details=f"Did you mean: {', '.join(near)}?",
+            hint="docs/profiles.md lists the limits.",
+        )
 
 
 def _merge_tables(before: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:

@@ -29,10 +29,28 @@ def complete_settings(
     """
     if suggested := _read_trusted_projects(home, repo_id, facts):
         chosen = chosen.model_copy(update={"projects": {**suggested, **chosen.projects}})
-    if chosen.profile or chosen.subpath or chosen.projects:
+    return add_only_folder(policies, facts, chosen)
+
+
+def add_only_folder(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> ChosenSettings:
+    """The settings with the folder of the only project, if they name no other place; also with its profile named."""
+    if chosen.subpath or chosen.projects:
         return chosen
     folder = find_only_folder(policies.profiles, facts)
-    return chosen.model_copy(update={"subpath": folder}) if folder else chosen
+    if not folder or chosen.profile not in {"", match_folders(policies.profiles, facts)[folder].name}:
+        return chosen
+    return chosen.model_copy(update={"subpath": folder})
+
+
+def choose_named_folder(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, named: str) -> ChosenSettings:
+    """The settings with the folder of the project that a person named, if nothing else says what runs. `named`: that
+    folder, or one in it. `chosen`: as completed.
+    """
+    says = chosen.profile or chosen.subpath or chosen.projects or facts.marker(SUGGESTIONS) is not None
+    if says or find_matches(policies.profiles, facts.marker):
+        return chosen
+    around = [folder for folder in match_folders(policies.profiles, facts) if f"{named}/".startswith(f"{folder}/")]
+    return chosen.model_copy(update={"subpath": around[0]}) if around else chosen
 
 
 def find_only_folder(profiles: Mapping[str, Profile], facts: BaseFacts) -> str:

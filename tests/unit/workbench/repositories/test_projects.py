@@ -18,6 +18,8 @@ from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.commit_settings import choose_named_folder
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -286,8 +288,9 @@ def test_that_only_a_folder_was_looked_at_is_said_and_settings_go_first(desk: De
     assert remark.seen == "The only project is in web/ (node): its checks run there"
     assert f"`sandbox repo set {desk.repo_id} --subpath web`" in remark.remedy
     assert "subpath  web (the only project)" in Command(desk.home)("repo", "show", desk.repo_id).stdout
-    desk.workbench.set_repository(desk.repo_id, {"profile": "node"})
-    assert {check.cwd for check in desk.workbench.checks(desk.repo_id)} == {"."}, "a profile alone is for the top"
+    for name, folder in (("make", "."), ("node", "web")):
+        desk.workbench.set_repository(desk.repo_id, {"profile": name})
+        assert {check.cwd for check in desk.workbench.checks(desk.repo_id)} == {folder}, "another is for the top"
     desk.workbench.set_repository(desk.repo_id, {"subpath": "web"}, unset=["profile"])
     assert RemarkKind.ONLY_FOLDER not in {one.kind for one in desk.workbench.advice(desk.repo_id)}
 
@@ -305,3 +308,22 @@ def test_with_one_project_on_the_command_line_other_options_are_of_it(desk: Desk
         "repo", "set", desk.repo_id, "--project", "web", "--project", "services/api", "--env", "A=1"
     )
     assert (refused_words.code, "of which project" in refused_words.stderr) == (2, True)
+
+
+def test_a_folder_that_a_person_names_chooses_among_several(desk: Desk) -> None:
+    services, chosen = desk.workbench._services, ChosenSettings()
+    _, git = services.repositories.open(desk.repo_id)
+    facts = load_facts(services.home, services.policies, desk.repo_id, git, desk.task.base_commit)
+
+    def choose(named: str, **settings: Any) -> str:
+        return choose_named_folder(services.policies, facts, chosen.model_copy(update=settings), named).subpath
+
+    assert [choose(named) for named in ("web", "services/api/src", "services", "webs", "")] == [
+        "web",
+        "services/api",
+        "",
+        "",
+        "",
+    ]
+    assert choose("web", profile="make") == ""
+    assert choose("web", subpath="services/api") == "services/api"
