@@ -92,12 +92,23 @@ def update_repositories(services: Services) -> tuple[RepositoryUpdate, ...]:
 
 def set_repository(services: Services, repo_id: str, values: Mapping[str, object], unset: Sequence[str]) -> Repository:
     """As `change_settings.change_settings`. The journal has the names of variables, not their values."""
-    env = values.get("env")
-    said = {**values, "env": sorted(env)} if isinstance(env, Mapping) else dict(values)
+    said = _name_variables(values)
     names = [repo_id, *(clip_text(f"{key}={value}") for key, value in said.items()), *(f"unset {n}" for n in unset)]
     arguments = {"repo_id": repo_id, "values": said, "unset": list(unset)}
     with record_home_operation(services, "repo-set", arguments, names=names):
         return use.change_settings.change_settings(services, repo_id, values, unset)
+
+
+def _name_variables(values: Mapping[str, object]) -> dict[str, object]:
+    """The settings with the names of variables in place of their values, also in projects."""
+    return {
+        name: sorted(value)
+        if name == "env" and isinstance(value, Mapping)
+        else _name_variables(value)
+        if isinstance(value, Mapping)
+        else value
+        for name, value in values.items()
+    }
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
