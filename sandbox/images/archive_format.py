@@ -5,7 +5,7 @@ layers, and the configuration the same layers again. So the digest of `index.jso
 every byte that a guest can see. Layers are not compressed: the digest of a layer in the configuration is that of its
 tar file, and such an archive has no second form that the reader would have to unpack to compare.
 
-`manifest.json` is for engines before 25 alone. The reader ignores it, so that nothing is said twice.
+`manifest.json` is for engines before 25 alone. The reader ignores it, so that each fact is said once.
 """
 
 from __future__ import annotations

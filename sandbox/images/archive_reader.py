@@ -1,6 +1,6 @@
 """Read an image archive that anyone may have written: every byte is checked before the engine gets one.
 
-Only what `archive_writer` writes is accepted: plain files with plain headers, in no order. Nothing is unpacked here. A
+Only what `archive_writer` writes is accepted: plain files with plain headers, in no order. It is not unpacked here. A
 tar file in a layer may say that a small file is large (a sparse file), which an engine would write out; such a layer is
 refused, so that no image is larger than its archive.
 """
@@ -95,7 +95,7 @@ class ImageArchiveReader:
                 ErrorCode.INVALID_INPUT,
                 "This is another archive than the one that was expected",
                 details=f"expected {expected}\nfound    {self.digest}",
-                hint="`sandbox images export` printed the digest of its archive; nothing was imported.",
+                hint="`sandbox images export` printed the digest of its archive; no image was imported.",
             )
         if self._read(LAYOUT) != LAYOUT_TEXT:
             raise _refused("it has no layout that is known")
@@ -262,5 +262,5 @@ def _refused(why: str) -> SandboxError:
         ErrorCode.INVALID_INPUT,
         "This is not an archive of images that can be imported",
         details=why,
-        hint="Only files of `sandbox images export` are accepted, and as it wrote them; nothing was imported.",
+        hint="Only files of `sandbox images export` are accepted, and as it wrote them; no image was imported.",
     )

@@ -1114,7 +1114,7 @@ class Workbench:
     def import_images(
         self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
     ) -> ImageArchive:
-        """Import such an archive, all of it or nothing; `sandbox.images.imports`.
+        """Import such an archive, all of it or no image; `sandbox.images.imports`.
 
         Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
         `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.
