@@ -65,6 +65,8 @@ def _show(repository: Repository) -> None:
         click.echo(f"  git      facts of the commit: {chosen.git_facts}")
     for url in chosen.submodules:
         click.echo(f"  submodule {one_line(url)}")
+    if chosen.lfs:
+        click.echo("  lfs      checks get the files of Git LFS")
     for name, limit in chosen.limits.items():
         click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
     for name, value in chosen.env.items():
@@ -186,6 +188,7 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
 @click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option("--lfs", is_flag=True, help="Lay out the files of Git LFS instead of their pointers.")
 @click.option(
     "--git-facts",
     type=click.Choice(["auto", "always", "never"]),
@@ -195,7 +198,8 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, submodules, git_facts, limits, env, projects, limits.NAME or env.NAME.",
+    help="Take back profile, image, subpath, submodules, lfs, git_facts, limits, env, projects, limits.NAME or "
+    "env.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -206,6 +210,7 @@ def set_(
     unset: tuple[str, ...],
     dropped: tuple[str, ...],
     submodules: bool,
+    lfs: bool,
     **fields: Any,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
@@ -219,6 +224,9 @@ def set_(
     if submodules:
         note("Cloning the submodules")
         values["submodules"] = True
+    if lfs:
+        note("Fetching the files of Git LFS")
+        values["lfs"] = True
     taken_back = (*unset, *(f"projects.{name}" for name in dropped))
     if not values and not taken_back:
         raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")

@@ -40,6 +40,11 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
     "`repo set` keeps.",
 )
 @click.option(
+    "--lfs",
+    type=click.Choice(["yes", "no"]),
+    help="no: leave the pointers of Git LFS in place; yes: lay out its files. Default: as `repo set --lfs` says.",
+)
+@click.option(
     "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
 )
 @add_clean_room_options
@@ -55,7 +60,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
     projects = parse_projects(what["projects"]) or None
-    options = replace(rooms.options, include_changes=what["include_changes"], projects=projects)
+    lfs = None if what["lfs"] is None else what["lfs"] == "yes"
+    options = replace(rooms.options, include_changes=what["include_changes"], projects=projects, lfs=lfs)
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)

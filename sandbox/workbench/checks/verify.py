@@ -110,6 +110,8 @@ def run_url(
     chosen = read_settings(services.home, repository.id, profile_name)
     if options.projects is not None:
         chosen = merge_settings(chosen.model_copy(update={"projects": {}}), {"projects": options.projects})
+    if options.lfs is not None:
+        chosen = chosen.model_copy(update={"lfs": options.lfs})
     with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
         facts, uncommitted = found.facts, found.uncommitted
         require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")

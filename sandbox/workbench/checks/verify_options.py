@@ -15,7 +15,8 @@ class VerifyOptions:
     `jobs`: number of check chains that run in parallel, each in its own room. `keep_going`: after a failure, also run
     the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
     settings'. `include_changes`: of `run` on a local directory: verify its files as they are. `refresh`: choose the
-    project's packages anew. `projects`: of `run`, instead of those in the repository's settings: by name, the fields of
+    project's packages anew. `lfs`: of `run`: whether checkouts hold the files of Git LFS; None: as the repository's
+    settings say. `projects`: of `run`, instead of those in the repository's settings: by name, the fields of
     `ChosenProject`. Raises: `invalid_input`.
     """
 
@@ -25,6 +26,7 @@ class VerifyOptions:
     runtime: str | None = None
     include_changes: bool = False
     refresh: bool = False
+    lfs: bool | None = None
     projects: Mapping[str, Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:

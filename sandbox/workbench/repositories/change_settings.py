@@ -16,7 +16,9 @@ from sandbox.models import ChosenSettings, Limits, Repository
 from sandbox.policy.paths import parse_repo_path
 from sandbox.store.records import find_repository, save_settings
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import add_projects, choose_profile, require_folders
 from sandbox.workbench.repositories.submodules import choose_submodules
 
@@ -28,9 +30,9 @@ def change_settings(
     services: Services, repo_id: str, values: Mapping[str, object], unset: Collection[str]
 ) -> Repository:
     """Give a repository these settings, and take back those in `unset`: `profile`, `image`, `subpath`, `submodules`,
-    `git_facts`, `limits`, `env`, `projects`, or one name of the last three, as `limits.NAME`. Limits, variables and
-    projects are merged by name. `submodules`: True takes the remotes of those that the default branch has, and clones
-    them.
+    `lfs`, `git_facts`, `limits`, `env`, `projects`, or one name of the last three, as `limits.NAME`. Limits, variables
+    and projects are merged by name. `submodules`: True takes the remotes of those that the default branch has, and
+    clones them. `lfs`: True fetches the files that the default branch has.
 
     Raises: `not_found` for the repository, profile or folder; `invalid_input`, also for a project without checks;
     `policy_violation` for a limit above the ceiling and a protected variable; `unsafe_path`.
@@ -39,6 +41,8 @@ def change_settings(
         before = find_repository(services.home, repo_id).settings
         if values.get("submodules") is True:
             values = {**values, "submodules": _choose_submodules(services, repo_id)}
+        if values.get("lfs") is True:
+            _fetch_large_files(services, repo_id)
         chosen = merge_settings(_take_back(before, unset), values)
         _require_allowed(chosen, services.policies.container.container)
         profile = _find_profile_name(services, repo_id, chosen)
@@ -52,6 +56,13 @@ def _choose_submodules(services: Services, repo_id: str) -> tuple[str, ...]:
     return choose_submodules(services, repository, git, tree_of(git, commit))
 
 
+def _fetch_large_files(services: Services, repo_id: str) -> None:
+    """So that a server that refuses is known now, and not only when a check runs."""
+    repository, git = services.repositories.open(repo_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    find_large_files(services, repo_id, git, [fetch_whole_tree(services, repository, git, commit)], wanted=True)
+
+
 def _take_back(before: ChosenSettings, unset: Collection[str]) -> ChosenSettings:
     left = before.model_dump()
     for name in unset:
@@ -60,7 +71,7 @@ def _take_back(before: ChosenSettings, unset: Collection[str]) -> ChosenSettings
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The repository has no setting '{name[:100]}'",
-                hint="Settings are profile, image, subpath, submodules, git_facts, limits.NAME, env.NAME and "
+                hint="Settings are profile, image, subpath, submodules, lfs, git_facts, limits.NAME, env.NAME and "
                 "projects.NAME; `sandbox repo show REPO` lists them.",
             )
         if key:

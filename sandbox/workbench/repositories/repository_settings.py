@@ -126,6 +126,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "artifacts": tuple(_move_rule(rule, folder) for rule in profile.artifacts),
             "repository_image": chosen.image,
             "submodules": bool(chosen.submodules),
+            "lfs": chosen.lfs,
         }
     )
 
