@@ -19,15 +19,15 @@ from devtools.forges.exchange import Answer, Request
 from devtools.forges.githttp import GitHttp
 from devtools.forges.server import StandIn, serving
 
-TOKEN = "lfs-canary-3b1f"
+TOKEN = "lfs-canary-3b1f"  # noqa: S105 - of a stand-in
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 
 
 def pointer_of(content: bytes) -> bytes:
     """What git holds in place of a file."""
-    return (
-        b"version https://git-lfs.github.com/spec/v1\n"
-        b"oid sha256:%s\nsize %d\n" % (sha256(content).hexdigest().encode(), len(content))
+    return b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n" % (
+        sha256(content).hexdigest().encode(),
+        len(content),
     )
 
 

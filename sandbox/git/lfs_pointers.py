@@ -72,6 +72,11 @@ def parse_pointer(content: bytes) -> Pointer | None:
     return Pointer(found["oid"].decode(), int(found["size"]), content)
 
 
+def is_pointer(content: bytes) -> bool:
+    """Whether a content is a pointer, with extensions or not. Pure."""
+    return len(content) in _POINTER_BYTES and _POINTER.fullmatch(content) is not None
+
+
 def read_pointers(git: Git, blobs: Iterable[str]) -> dict[str, Pointer]:
     """The pointers among these blobs, by object id. Reads only blobs of a pointer's size."""
     sizes = blob_sizes(git, blobs)

@@ -59,7 +59,7 @@ EDIT_WAIT_S = 10.0
 @dataclass(frozen=True)
 class TaskComparison:
     """A task with the values that its operations need. `changes`: differences from the task's head, whose contents can
-    be read until the `with` block ends.
+    be read until the `with` block ends. `uses_lfs`: .gitattributes of the base give files to Git LFS.
     """
 
     task: Task
@@ -69,6 +69,7 @@ class TaskComparison:
     files: WorktreeFiles
     spool: ContentSpool
     changes: Changes
+    uses_lfs: bool = False
 
     @property
     def owner(self) -> Owner:
@@ -218,7 +219,7 @@ def compare_task(
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
-        yield TaskComparison(task, git, root, site, files, spool, changes)
+        yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

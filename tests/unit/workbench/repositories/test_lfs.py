@@ -1,4 +1,4 @@
-"""Files of Git LFS: laid out where the operator wants them, from the remote's own server, and equal to their pointers."""
+"""Files of Git LFS: laid out where the operator wants them, from the remote's server, and equal to their pointers."""
 
 from __future__ import annotations
 
@@ -83,3 +83,83 @@ def test_a_task_holds_the_files_and_they_are_no_changes(workbench: Workbench, pr
     assert files["docs/example.bin"][1].startswith(b"version "), "its attribute is unset"
     assert workbench.status(task_id).changes == ()
     assert not any(r.kind is RemarkKind.LFS for r in workbench.clone(host.url).advice)
+
+
+@pytest.mark.parametrize("workbench", ["auto", "plain"], indirect=True)
+def test_a_changed_file_is_seen_kept_restored_and_not_committed(
+    workbench: Workbench, project: Upstream, host: LfsHost
+) -> None:
+    repo_id = chosen(workbench, host)
+    task_id, _ = files_of(workbench, repo_id)
+    root = workbench.task(task_id).worktree_path
+    assert root is not None
+    (root / "logo.bin").write_bytes(b"drawn anew")
+    (root / "assets/run.bin").chmod(0o644)
+    (root / "new.bin").write_bytes(b"\0new")
+    (root / "main.c").write_bytes(b"int other;\n")
+    kinds = {change.path: change.kind for change in workbench.status(task_id).changes}
+    assert kinds == {
+        "assets/run.bin": ChangeKind.MODIFIED,
+        "logo.bin": ChangeKind.MODIFIED,
+        "main.c": ChangeKind.MODIFIED,
+        "new.bin": ChangeKind.ADDED,
+    }
+    with refused(ErrorCode.POLICY_VIOLATION) as caught:
+        workbench.commit(task_id, "a new logo")
+    assert caught.value.details == "logo.bin\nnew.bin"
+
+    drawn = workbench.snapshot(task_id)
+    workbench.restore(task_id, "head")
+    assert workbench.status(task_id).changes == ()
+    assert on_disk(root)["logo.bin"] == ("file", LOGO)
+    assert on_disk(root)["assets/run.bin"] == ("run", SOUND)
+    workbench.restore(task_id, drawn.id)
+    assert (root / "logo.bin").read_bytes() == b"drawn anew"
+
+    (root / "logo.bin").write_bytes(LOGO)
+    (root / "new.bin").unlink()
+    done = workbench.commit(task_id, "a mode and a text")
+    assert sorted(change.path for change in done.files) == ["assets/run.bin", "main.c"]
+    assert host.rules.objects.keys() >= {stored_id(workbench, repo_id, done.commit, "assets/run.bin")}
+
+
+def stored_id(workbench: Workbench, repo_id: str, commit: str, path: str) -> str:
+    """The object id in the pointer that a commit has at a path."""
+    git = workbench._services.repositories.open(repo_id)[1]
+    return git.run("show", f"{commit}:{path}").decode().split("sha256:")[1].split()[0]
+
+
+def test_a_sync_brings_the_files_of_a_newer_base(workbench: Workbench, project: Upstream, host: LfsHost) -> None:
+    repo_id = chosen(workbench, host)
+    task_id, _ = files_of(workbench, repo_id)
+    newer = b"a newer logo" * 100
+    project.write("logo.bin", host.rules.add(newer))
+    project.commit()
+    workbench.update_repository(repo_id)
+    workbench.sync_task(task_id)
+    root = workbench.task(task_id).worktree_path
+    assert root is not None
+    assert (root / "logo.bin").read_bytes() == newer
+    assert workbench.status(task_id).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [({"max_lfs_bytes": 20_000}, ErrorCode.QUOTA_EXCEEDED), ({}, ErrorCode.NOT_FOUND)],
+    ids=["past the budget", "an object is missing"],
+)
+def test_what_cannot_be_had_is_said_by_name(
+    settings: dict[str, int], code: ErrorCode, project: Upstream, host: LfsHost, tmp_path: Path
+) -> None:
+    host.rules.objects.pop(pointer_id(project.root / "assets/run.bin"))
+    store_credential(tmp_path / "home", host, AUTHORITY)
+    with Workbench(tmp_path / "home", environ=ENVIRON, settings={"remotes": settings}) as workbench:
+        repo_id = workbench.clone(host.url).repository.id
+        with refused(code) as caught:
+            workbench.set_repository(repo_id, {"lfs": True})
+        assert "assets/run.bin" in f"{caught.value.brief} {caught.value.details}" or settings
+        assert not workbench.repository(repo_id).settings.lfs
+
+
+def pointer_id(path: Path) -> str:
+    return path.read_text().split("sha256:")[1].split()[0]
