@@ -67,9 +67,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
     _warn_of_other_folder(url, located, summary)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
-    show_advice(
-        r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
-    )
+    shown = _ALWAYS_SHOWN | ({RemarkKind.LFS} if lfs is False else set()) | (set() if summary.verified else _ON_FAILURE)
+    show_advice(remark for remark in summary.advice if remark.kind in shown)
     if summary.uncommitted is not None and summary.uncommitted.included:
         _explain_included(summary.uncommitted)
     elif summary.uncommitted is not None:
