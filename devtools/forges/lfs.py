@@ -70,7 +70,7 @@ class LfsRules:
             return {**row, "error": {"code": 404, "message": "Object does not exist"}}
         href = f"{self.place or f'{request.base_url}/objects/'}{oid}"
         action = {"href": href, "header": self.header, "expires_in": 3600}
-        return {**row, "size": len(self.objects[oid]), "authenticated": True, "actions": {"download": action}}
+        return {**row, "size": len(self.objects[oid]), "actions": {"download": action}}
 
     def misasked(self, request: Request) -> list[str]:
         if not request.path.endswith("/objects/batch"):

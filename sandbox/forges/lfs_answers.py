@@ -26,37 +26,37 @@ _OURS = re.compile(r"host|content-length|transfer-encoding|connection|te|trailer
 """Headers that a server may not choose for us: they are about the connection, or change what is answered."""
 
 
-class _Model(BaseModel):
+class _AnswerPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 _Url = Annotated[str, StringConstraints(max_length=16_384)]
 
 
-class DownloadAction(_Model):
+class DownloadAction(_AnswerPart):
     """Where an object is, and the headers to ask for it with. Both are the server's words."""
 
     href: _Url
     header: dict[str, str] = Field(default_factory=dict, max_length=20)
 
 
-class _Actions(_Model):
+class _Actions(_AnswerPart):
     download: DownloadAction | None = None
 
 
-class _ObjectError(_Model):
+class _ObjectError(_AnswerPart):
     code: int = 0
     message: str = ""
 
 
-class _Object(_Model):
+class _Object(_AnswerPart):
     oid: str
     size: int = 0
     actions: _Actions = _Actions()
     error: _ObjectError | None = None
 
 
-class _Batch(_Model):
+class _Batch(_AnswerPart):
     transfer: str = "basic"
     hash_algo: str = "sha256"
     objects: tuple[_Object, ...] = Field(max_length=1000)

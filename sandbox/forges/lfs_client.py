@@ -81,15 +81,15 @@ def download(server: LfsServer, wanted: Sequence[PointedFile], store: Store) -> 
     Raises: `auth_failed`, `remote_not_found`, `not_found`, `remote_broken`, `policy_violation` for an address that is
     not allowed, `quota_exceeded`, `network_error`, `timeout`; what `store` raises.
     """
-    client = _Client(server)
-    with client.opened():
+    transfer = _Transfer(server)
+    with transfer.opened():
         for start in range(0, len(wanted), _BATCH):
             by_id = {file.pointer.oid: file for file in wanted[start : start + _BATCH]}
-            for oid, action in client.ask(by_id).items():
-                retry_read(partial(store, by_id[oid], partial(client.receive, action)))
+            for oid, action in transfer.ask(by_id).items():
+                retry_read(partial(store, by_id[oid], partial(transfer.receive, action)))
 
 
-class _Client:
+class _Transfer:
     def __init__(self, server: LfsServer) -> None:
         self._server = server
         self._remote = _parse(server.endpoint)
