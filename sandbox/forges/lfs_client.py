@@ -145,8 +145,9 @@ class _Transfer:
         raise broken_error(f"more than {_REDIRECTS} redirects for one object", _show(_parse(url)))
 
     def _authorization(self) -> dict[str, str]:
+        """As for git: never without encryption."""
         credential = self._server.credential
-        if credential is None or not credential.secret.get_secret_value():
+        if self._remote.scheme != "https" or credential is None or not credential.secret.get_secret_value():
             return {}
         pair = f"{credential.username}:{credential.secret.get_secret_value()}"
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}

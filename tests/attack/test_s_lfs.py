@@ -282,6 +282,18 @@ def test_s76_one_repository_does_not_get_the_objects_of_another(host: LfsHost, t
         Fetcher(host, tmp_path).fetch()
 
 
+def test_s74_an_unencrypted_remote_gets_no_secret(tmp_path: Path) -> None:
+    rules = LfsRules("/demo/project.git", token="")
+    rules.add(CONTENT)
+    host = LfsHost(rules, StandIn(rules))
+    with serving(host.stand_in):
+        careless_get(f"{host.stand_in.url}/objects/{sha256(CONTENT).hexdigest()}")
+        assert host.stand_in.saw(TOKEN), "void: a careless client sends it"
+        host.stand_in.requests.clear()
+        assert Fetcher(host, tmp_path).fetch() == CONTENT
+        assert not any("authorization" in request.headers for request in host.stand_in.requests)
+
+
 def test_s74_the_secret_is_in_no_error(host: LfsHost, tmp_path: Path) -> None:
     rules: LfsRules = host.rules
     said = {"message": f"no access for {TOKEN}"}
