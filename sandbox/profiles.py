@@ -50,6 +50,7 @@ _NOT_IN_FILES: Mapping[str, object] = {
     "project_name": "",
     "project_parts": (),
     "submodules": False,
+    "lfs": False,
 }
 
 ReadBaseFile = Callable[[str], bytes | None]
@@ -126,7 +127,7 @@ class Profile(_ProfileModel):
 
     `folder`: where its checks run, '' for the top. `project_parts`: the projects of a repository with several; their
     checks are in `checks`, named `PROJECT.CHECK`, and all else of them is in the part. `project_name`: of such a part.
-    `submodules`: its checkouts hold their files.
+    `submodules`, `lfs`: its checkouts hold their files.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Profile(_ProfileModel):
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
     submodules: bool = Field(default=False, exclude=True)
+    lfs: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
