@@ -129,12 +129,13 @@ def _merge_and_move(
 
 def _name_other_base(task: Task) -> str:
     """What a sync cannot change: its caller was asked for nothing that leaves this host."""
-    if task.pr_base in {None, task.base_branch}:
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base}:
         return ""
     known = one_line(task.pr_base or "")
     return (
-        f"The pull request {task.pr_url} still goes into {known}: change its base to {task.base_branch} on the forge, "
-        "until then nothing is pushed to it"
+        f"The pull request {task.pr_url} still goes into {known}: change its base to {base} on the forge, until then "
+        "nothing is pushed to it"
     )
 
 
