@@ -130,12 +130,13 @@ def _merge_and_move(
 
 def _name_other_base(task: Task) -> str:
     """What a sync cannot change: it may change no other host."""
-    if task.pr_base in {None, task.base_branch}:
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base}:
         return ""
     known = one_line(task.pr_base or "")
     return (
-        f"The pull request {task.pr_url} still goes into {known}: change its base to {task.base_branch} on the forge, "
-        "until then no push reaches it"
+        f"The pull request {task.pr_url} still goes into {known}: change its base to {base} on the forge, until then "
+        "no push reaches it"
     )
 
 
