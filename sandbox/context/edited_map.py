@@ -1,7 +1,7 @@
 """The ranking of a tree that differs little from one that was ranked: from what differs, with the same result.
 
 A score depends on the path, the symbol, and the number of files that mention its name. So only the symbols of changed
-files, and those whose name has another number, get a new score; the others keep their order.
+files, and those of names with another number, get a new score; the others keep their order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_CHANGED_NAMES = 20_000
 @dataclass(frozen=True)
 class TreeEdit:
     """How a tree differs from the ranked one. `changed`: new and changed files with the key of the blob. `gone`: paths
-    whose symbols in the ranked tree no longer count. `added`, `removed`: blobs in which words are counted.
+    with symbols in the ranked tree that no longer count. `added`, `removed`: blobs in which words are counted.
     """
 
     changed: Mapping[str, str]

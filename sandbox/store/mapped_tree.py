@@ -1,9 +1,9 @@
-"""The last tree of a repository whose map was made from all of its symbols, kept for the maps of similar trees.
+"""The last tree of a repository with a map that was made from all of its symbols, kept for the maps of similar trees.
 
-Theory. After an edit most symbols keep their score. The others are those of the edited files, and those whose name is
-now mentioned in more or fewer files. So the file has a document first: the files, the words, and the best symbols with
-their scores. All symbols follow, one a line. The few that are needed are found by name; to parse and score the others
-would be most of the time. A reader sees the old or the new file; it can always be made again.
+Theory. After an edit most symbols keep their score. The others are those of the edited files, and those with a name
+that is now mentioned in more or fewer files. So the file has a document first: the files, the words, and the best
+symbols with their scores. All symbols follow, one a line. The few that are needed are found by name; to parse and score
+the others would be most of the time. A reader sees the old or the new file; it can always be made again.
 """
 
 from __future__ import annotations

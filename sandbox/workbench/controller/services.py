@@ -95,7 +95,7 @@ class Services:
     @Once
     def policies(self) -> Policies:
         """The policies and profiles in force."""
-        return Policies(self.home.root)
+        return Policies(self.home.root, lambda: self.settings)
 
     @Once
     def credentials(self) -> CredentialStore:

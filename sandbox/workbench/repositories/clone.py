@@ -46,7 +46,8 @@ from sandbox.workbench.repositories.commit_facts import (
     load_stored_facts,
     profile_from_facts,
 )
-from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.tree_description import describe_tree
 from sandbox.workspaces.base_facts import BaseFacts
@@ -135,6 +136,9 @@ def update_cache(
     stored = _find_stored_head(services, git, head) if only_stored else None
     listing, facts = stored or _read_head(services, remote, git, head)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
+    chosen = read_settings(services.home, services.policies, repo_id)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
+    profile = choose_profile(services.policies, facts, chosen)
     repository = Repository(
         id=repo_id,
         remote_url=remote.url,
@@ -143,7 +147,8 @@ def update_cache(
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=choose_profile(services.policies, facts, known.settings if known else ChosenSettings()).name,
+        profile=profile.name,
+        subpath=profile.folder,
         created_at=known.created_at if known else datetime.now(UTC),
         settings=known.settings if known else ChosenSettings(),
     )
