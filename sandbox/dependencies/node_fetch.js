@@ -29,6 +29,7 @@ const JOBS = 8
 const CONNECTIONS = 12 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
 const UNFIT = /^npm (?:ERR!|error) code (?:E404|ETARGET|ENOVERSIONS|ERESOLVE|EINVALIDTAGNAME|EUNSUPPORTEDPROTOCOL)$/m
 const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
+const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
@@ -181,7 +182,7 @@ async function fetchRuntime (packages) {
   try {
     found = await pacote.packument(name, { ...settings, fullMetadata: true })
   } catch (error) {
-    if (!NOT_THERE.has(error.code)) throw error
+    if (!NOT_GIVEN.has(error.code)) throw error
     return ''
   }
   const rows = semver.rsort(Object.keys(found.versions))
