@@ -62,7 +62,8 @@ class _ProfileModel(BaseModel):
 
 
 class Marker(_ProfileModel):
-    """A file that must exist, and optionally a pattern that one of its lines must match.
+    """A file that must exist, and optionally a pattern that one of its lines must match. `file` may be a pattern for
+    names at the top of the project, `*_test.go`: then the first that fits is looked at.
 
     `priority`: how strong this evidence is, instead of the profile's own priority; only for markers of `any`.
     """
