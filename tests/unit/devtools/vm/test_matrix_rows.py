@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from devtools.vm.__main__ import format_environment, is_complete
-from devtools.vm.guest_limits import PROFILE, SCENARIOS
+from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
 from devtools.vm.measurements import MEASUREMENTS
 from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
@@ -93,3 +93,17 @@ def test_a_machine_has_no_network_and_changes_its_root_disk_only_when_it_is_made
 def test_profiles_of_the_rows_are_toml_with_the_checks_that_are_measured(name: str) -> None:
     checks = {check["id"] for check in tomllib.loads(PROFILE[name])["check"]}
     assert checks >= ({"build", "test"} if name == "job" else {scenario.check for scenario in SCENARIOS.values()})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("memory_peak_bytes", 64 * 1024**2, "memory peak 64.0 MiB"),
+        ("cpu_time_s", 0.614, "cpu time 0.61 s"),
+        ("pids_peak", 16, "pids peak 16"),
+        ("disk_written_bytes", None, "disk written bytes -"),
+    ],
+    ids=["bytes", "seconds", "a count", "not measured"],
+)
+def test_a_figure_has_its_unit(name: str, value: float | None, text: str) -> None:
+    assert format_figure(name, value) == text
