@@ -63,7 +63,9 @@ class Engine(StrEnum):
 
 
 class Row(_Declared):
-    """One line of the table. `user`: who runs the product. `refused`: the error code with which every job must end."""
+    """One line of the table. `user`: who runs the product. `refused`: what doctor and every job must
+    say of the engine, instead of doing anything.
+    """
 
     system: str
     engine: Engine

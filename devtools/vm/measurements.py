@@ -1,6 +1,6 @@
 """Runs in the machine of a row: drives the product and writes a line for each column (`row_results.py`).
 
-    python -m devtools.vm.measurements FOLDER COLUMN... [--refused CODE]
+    python -m devtools.vm.measurements FOLDER COLUMN... [--refused WORDS]
 
 A column that raises is `failed`, with what was raised; the next one goes on. Works on any host: all files are below
 FOLDER, which must be on a disk.
@@ -187,7 +187,7 @@ MEASUREMENTS: Mapping[Column, Callable[[Stage], str]] = {
 
 
 def measure(stage: Stage, column: Column, refused: str = "") -> Cell:
-    """One column. `refused`: the error code with which a job must end before it does anything."""
+    """One column. `refused`: what it must say of the engine instead."""
     started = time.monotonic()
     try:
         outcome, seen = Outcome.WORKS, MEASUREMENTS[column](stage)
@@ -195,12 +195,10 @@ def measure(stage: Stage, column: Column, refused: str = "") -> Cell:
         outcome, seen = Outcome.FAILED, str(unexpected)
     except SandboxError as error:
         outcome, seen = Outcome.FAILED, f"{error.code}: {error.brief}; {error.details}".strip("; ")
-        if refused and error.code == refused:
-            outcome = Outcome.REFUSED
     except Exception as error:  # noqa: BLE001 - the outermost edge: what is raised is what was measured
         outcome, seen = Outcome.FAILED, f"{type(error).__name__}: {error}"
-    if refused and column is Column.DOCTOR and outcome is Outcome.FAILED:
-        outcome = Outcome.REFUSED  # doctor says the same as the jobs
+    if refused:  # doctor must say the same as the jobs
+        outcome = Outcome.REFUSED if outcome is Outcome.FAILED and refused in seen else Outcome.FAILED
     return Cell(column=column, outcome=outcome, seen=seen, wall_time_s=round(time.monotonic() - started, 1))
 
 

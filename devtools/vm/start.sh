@@ -27,6 +27,17 @@ wait_for_socket() {
   echo "no socket at $1 after $tries tries" >&2
 }
 
+# It may make its socket long before it answers.
+wait_for_engine() {
+  local tries
+  for tries in $(seq 120); do
+    docker version >/dev/null 2>&1 && return
+    sleep 1
+  done
+  echo "no engine answers at $DOCKER_HOST after $tries tries" >&2
+  journalctl --no-pager --lines=40 >&2
+}
+
 start_engine() {
   local run
   case "$ENGINE" in
@@ -42,13 +53,14 @@ start_engine() {
       export DOCKER_HOST="unix://$run/engine.sock"
       if [[ $ENGINE == docker-rootless ]]; then
         as_user systemd-run --user --quiet -p Delegate=yes -E PATH=/usr/bin:/usr/sbin:/sbin \
-          /usr/share/docker.io/contrib/dockerd-rootless.sh --host="$DOCKER_HOST" >&2
+          /usr/share/docker.io/contrib/dockerd-rootless.sh --host="$DOCKER_HOST" \
+          --bridge=none --iptables=false --ip6tables=false >&2 # nothing loads kernel modules for it
       else
         as_user systemd-run --user --quiet podman system service --time=0 "$DOCKER_HOST" >&2
       fi
       ;;
   esac
-  wait_for_socket "${DOCKER_HOST#unix://}"
+  wait_for_engine
 }
 
 if [[ ${SETTLE:-} ]]; then
