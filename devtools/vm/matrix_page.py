@@ -13,7 +13,7 @@ _HEAD = """\
 # Platforms
 
 `make matrix` writes this page. Each row is a virtual machine made of Debian's packages alone, in which the product ran
-as installed from this checkout. **works**: it did what it must, limits and figures included. **refused**: the product
+as it was in the checkout. **works**: it did what it must, limits and figures included. **refused**: the product
 says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
 neither. **not run**: nothing is known.
 
