@@ -52,9 +52,10 @@ start_engine() {
       wait_for_socket "$run/bus"
       export DOCKER_HOST="unix://$run/engine.sock"
       if [[ $ENGINE == docker-rootless ]]; then
-        as_user systemd-run --user --quiet -p Delegate=yes -E PATH=/usr/bin:/usr/sbin:/sbin \
-          /usr/share/docker.io/contrib/dockerd-rootless.sh --host="$DOCKER_HOST" \
-          --bridge=none --iptables=false --ip6tables=false >&2 # nothing loads kernel modules for it
+        # It waits 15 s for its containerd, which may take longer; nothing loads kernel modules of a network for it.
+        as_user systemd-run --user --quiet -p Delegate=yes -p Restart=on-failure -p RestartSec=1 \
+          -E PATH=/usr/bin:/usr/sbin:/sbin /usr/share/docker.io/contrib/dockerd-rootless.sh \
+          --host="$DOCKER_HOST" --bridge=none --iptables=false --ip6tables=false >&2
       else
         as_user systemd-run --user --quiet podman system service --time=0 "$DOCKER_HOST" >&2
       fi
