@@ -113,6 +113,9 @@ _NETWORK = (
     "core.deltaBaseCacheLimit=16m",
     "pack.deltaCacheSize=16m",
     "pack.threads=2",
+    # Mapped packs are no data, but they are resident memory.
+    "core.packedGitWindowSize=16m",
+    "core.packedGitLimit=64m",
 )
 
 

@@ -29,7 +29,7 @@ from sandbox.git.shutdown import Shutdown
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
-from sandbox.memory import TRANSFER_BUDGET
+from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 from sandbox.remotes import Remote
 from sandbox.retries import build_retrying
 
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MAX_MEMORY_BYTES = 572 * 1024**2
-FIRST_MEMORY_BYTES = 128 * 1024**2
-"""Memory of the first attempt of a fetch: enough for 700,000 objects. Reached: it is repeated with the maximum, alone
+MAX_MEMORY_BYTES = TRANSFER_BYTES
+FIRST_MEMORY_BYTES = TRANSFER_BYTES // 2
+"""Memory of the first attempt of a fetch: enough for 600,000 objects. Reached: it is repeated with the maximum, alone
 if that is as much as all fetches may use."""
 _REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
 MAX_REFS = 250_000
@@ -322,25 +322,28 @@ def _fetch_readable(
     talk = "--progress" if access.progress else "--quiet"
     config = {**_ONE_PACK, "fetch.negotiationAlgorithm": "noop"} if stdin else _ONE_PACK
     source = access.remote.url
+    is_local = access.remote.protocol == "file"
     if partial:
         source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
         config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+    def attempt(network: NetworkAccess, memory_bytes: int, threads: int) -> GitResult:
         limits = ResourceLimits(access.max_fetch_bytes, memory_bytes)
-        limited = replace(network, limits=limits, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
+        words = (*network.config, *(f"{k}={v}" for k, v in config.items()), f"pack.threads={threads}")
+        limited = replace(network, limits=limits, config=words)
+        share = (f"--upload-pack=ulimit -d {memory_bytes * 3 // 4096}; git-upload-pack",) if is_local else ()
         with TRANSFER_BUDGET.reserve(min(memory_bytes, TRANSFER_BUDGET.total_bytes), access.timeout_s):
             return git.attempt(
-                "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
+                "fetch", talk, *_QUIET, *share, *options, "--", source, *refspecs,
                 stdin=stdin, network=limited, deadline_s=access.timeout_s,
             )  # fmt: skip
 
     def once(network: NetworkAccess) -> GitResult:
         with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
-            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes))
+            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes), 2)
             if result.code != 0 and may_need_more_memory(result.stderr):
-                result = attempt(network, access.max_memory_bytes)
-                if result.code != 0 and access.remote.protocol == "file" and may_need_more_memory(result.stderr):
+                result = attempt(network, access.max_memory_bytes, 1)  # a thread's stack counts 8 MiB
+                if result.code != 0 and is_local and may_need_more_memory(result.stderr):
                     raise fetch_memory_error(result.stderr)  # the server is a process of ours, with our limit
             return result.raise_for_status("fetch")
 
