@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
 from sandbox.git.partial import (
     PROMISOR_ENVIRONMENT,
@@ -23,8 +24,17 @@ from sandbox.git.partial import (
     mark_partial,
     unmark_if_complete,
 )
-from sandbox.git.process import Git, NetworkAccess
-from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs, fetch, read_remote_refs
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.transport import (
+    MAX_FETCH_BYTES,
+    MAX_MEMORY_BYTES,
+    RemoteAccess,
+    RemoteHead,
+    RemoteRefs,
+    fetch,
+    read_remote_refs,
+)
+from sandbox.memory import TRANSFER_BUDGET
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
@@ -94,7 +104,7 @@ def refresh(
     try:
         return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
-        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git)):
+        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git), access.max_memory_bytes):
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return replace_corrupt_clone(path, access)
@@ -164,8 +174,12 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     return head
 
 
-def is_intact(git: Git) -> bool:
-    """Whether every object that the refs reach is present and readable, or promised by the remote."""
+def is_intact(git: Git, memory_bytes: int = MAX_MEMORY_BYTES) -> bool:
+    """Whether every object that the refs reach is present and readable, or promised by the remote.
+
+    `memory_bytes`: that a fetch may use. Raises: `quota_exceeded` if the history needs more.
+    """
+    git = git.with_memory(choose_history_memory(memory_bytes))
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     return git.attempt(*question, env=PROMISOR_ENVIRONMENT if is_partial(git) else {}, deadline_s=900).code == 0
 
@@ -205,11 +219,13 @@ def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
 
 
 def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
+    limits = ResourceLimits(MAX_FETCH_BYTES, MAX_MEMORY_BYTES)
     for name in names:
-        moved = new.attempt(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
-            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file"),
-        )  # fmt: skip
+        with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
+            moved = new.attempt(
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
+                f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
+            )  # fmt: skip
         if moved.code != 0:
             _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
@@ -218,9 +234,8 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    remote = read_remote_refs(git, access)
-    head = remote.head
-    if only_if_changed and head.branch and _has_same_refs(git, remote):
+    head, is_same = _ask_remote(git, access)
+    if only_if_changed and head.branch and is_same:
         _record_fetch(git, access, began, head)
         return head
     if is_new:
@@ -235,6 +250,12 @@ def _fetch_and_record(
         fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
     _record_fetch(git, access, began, head)
     return head
+
+
+def _ask_remote(git: Git, access: RemoteAccess) -> tuple[RemoteHead, bool]:
+    """The remote's HEAD, and whether the clone has its branches and tags. Their list is large: it is not kept."""
+    remote = read_remote_refs(git, access)
+    return remote.head, _has_same_refs(git, remote)
 
 
 def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
@@ -283,7 +304,7 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
 def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
-        git.run("pack-refs", "--all", "--prune", deadline_s=600)
+        git.with_memory(LARGE).run("pack-refs", "--all", "--prune", deadline_s=600)
 
 
 def _find_branch_at(git: Git, commit: str) -> str:

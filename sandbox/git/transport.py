@@ -6,6 +6,7 @@ configuration or file on disk. The askpass script answers for one host only: pro
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shlex
@@ -41,9 +42,10 @@ MAX_MEMORY_BYTES = TRANSFER_BYTES
 FIRST_MEMORY_BYTES = TRANSFER_BYTES // 2
 """Memory of the first attempt of a fetch: enough for 600,000 objects. Reached: it is repeated with the maximum, alone
 if that is as much as all fetches may use."""
-_REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
-MAX_REFS = 250_000
-_ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
+_REFS_MEMORY_BYTES = 160 * 1024**2  # of `ls-remote`, if it needs more than it begins with
+_FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
+MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
+_ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
 _TAG_REFSPEC = "+refs/tags/*:refs/tags/*"
@@ -209,8 +211,7 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
         if name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
             refs[name] = value
     if len(refs) > MAX_REFS:
-        brief = f"The remote has {len(refs)} branches and tags, more than {MAX_REFS}"
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
+        raise _too_many_refs_error(len(refs))
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
@@ -221,27 +222,43 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
     with open_for_reading(git, access) as readable:
-        lines = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
+        answer = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
+    if answer.count(b"\n") > 2 * MAX_REFS + 2:  # a tag has two lines; HEAD has two
+        raise _too_many_refs_error(answer.count(b"\n") // 2)
+    lines = (line.decode("utf-8", errors="replace").rstrip("\n") for line in io.BytesIO(answer))
     return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
 
 
-def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> list[str]:
-    ceiling = ResourceLimits(_TRACE_BYTES, _REFS_MEMORY_BYTES)
+def _too_many_refs_error(number: int) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The remote has {number} branches and tags or more; at most {MAX_REFS} can be fetched",
+        hint="Such a repository cannot be used.",
+    )
+
+
+def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> bytes:
     deadline_s = min(120.0, access.timeout_s)
+
+    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+        limited = replace(network, limits=ResourceLimits(_TRACE_BYTES, memory_bytes))
+        with TRANSFER_BUDGET.reserve(memory_bytes, deadline_s):
+            return git.attempt(
+                "ls-remote", *question, network=limited, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
+            )
 
     def once(network: NetworkAccess) -> GitResult:
         with _trace_headers() as trace:
-            env = {**network.env, **trace.env}
-            traced = replace(network, limits=ceiling, fds=(*network.fds, trace.fd), env=env)
-            result = git.attempt(
-                "ls-remote", *question, network=traced, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
-            )
+            traced = replace(network, fds=(*network.fds, trace.fd), env={**network.env, **trace.env})
+            result = attempt(traced, min(_FIRST_REFS_MEMORY_BYTES, _REFS_MEMORY_BYTES))
+            if result.code != 0 and may_need_more_memory(result.stderr):
+                result = attempt(traced, _REFS_MEMORY_BYTES)
             wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.raise_for_status("ls-remote")
 
-    return _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
+    return _read_remote(access, once).stdout
 
 
 class _HeaderTrace(NamedTuple):

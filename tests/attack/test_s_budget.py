@@ -81,11 +81,11 @@ from sandbox.git.process import Git
 from sandbox.git.push import send
 from sandbox.git.transport import RemoteAccess
 from sandbox.remotes import parse_remote
-from sandbox.workspaces.pristine import file_specs
+from sandbox.workspaces.added_trees import list_files
 """
 OUR_CHECKOUT = f"""{BEFORE_READING}
 entry = TreeEntry(b"f", "100644", sys.argv[2], None)
-check_out(Path(sys.argv[1]) / "out", file_specs(Git(Path(sys.argv[1])), [entry]), None)
+check_out(Path(sys.argv[1]) / "out", list_files(Git(Path(sys.argv[1])), [entry]), None)
 """
 OUR_LOOK = f"""{BEFORE_READING}
 git = Git(Path(sys.argv[1]))
