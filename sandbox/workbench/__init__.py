@@ -1053,6 +1053,7 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
         `conflict` while another process builds.
         """
+        self._services.guest_engine  # noqa: B018 - refused here as where guests start: no check could use the image
         site = self._services.image_build_context
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
@@ -1062,6 +1063,7 @@ class Workbench:
 
         Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
         """
+        self._services.guest_engine  # noqa: B018 - as `build_image`
         with self._services.disk.admit_image_build():
             return images.build_derived(self._services.image_build_context, name, packages, progress)
 

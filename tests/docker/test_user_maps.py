@@ -63,9 +63,14 @@ def remote(tmp_path: Path) -> str:
 
 
 def test_s15_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
-    with pytest.raises(SandboxError, match="maps users") as caught:
-        workbench.run(remote)
-    assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.USER_MAPPING_HINT)
+    for act in (
+        lambda: workbench.run(remote),
+        lambda: workbench.build_image("base", print),
+        lambda: workbench.derive_image("base", ["zip"], print),
+    ):
+        with pytest.raises(SandboxError, match="maps users") as caught:
+            act()
+        assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.USER_MAPPING_HINT)
     (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
     assert (line.level, line.hint) == (ProbeLevel.FAIL, ownership.USER_MAPPING_HINT)
 
