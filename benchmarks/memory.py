@@ -254,23 +254,25 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
 # --- measuring
 
 
-def tree_of(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
-    yield pid
+def tree_of(pid: int, parent_words: bytes = b"") -> Iterator[int]:
+    """A process and all its descendants, but one that has not started its program yet: it still shares the memory of
+    its parent, and has its command line.
+    """
     with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if words != parent_words:
+            yield pid
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                yield from tree_of(int(child))
+                yield from tree_of(int(child), words)
 
 
 def resident_bytes(root: int) -> int:
-    """Resident memory. A child that has not started its program yet shares the memory of its parent: not counted."""
+    """Resident memory of a process and its descendants."""
     total = 0
-    ours = Path(f"/proc/{root}/exe").readlink()
     for pid in tree_of(root):
         with suppress(OSError):
-            if pid == root or Path(f"/proc/{pid}/exe").readlink() != ours:
-                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return total
 
 
