@@ -1138,7 +1138,8 @@ class Workbench:
         return home_operations.collect(self._services, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
-        """Permanently delete rescued work and snapshots of tasks without a record, by the refs that `collect` lists.
+        """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as
+        `collect` lists them; the id of a task stands for all of it. A later `collect` frees their space.
 
         Raises: `not_found` before any is deleted; `conflict` when another reconciliation takes longer than a minute.
         """

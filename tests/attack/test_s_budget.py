@@ -159,6 +159,20 @@ def test_s09_a_remote_cannot_make_a_fetch_use_more_memory_than_its_limit(
     assert spacious.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main", "void: repeated with more"
 
 
+@pytest.mark.one_git
+def test_s09_a_file_of_100_mib_is_fetched_as_a_difference_and_a_larger_one_refused(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """With the limits as shipped. Control: what most hosts accept is fetched."""
+    for size, fits in ((100 * MIB, True), (110 * MIB, False)):
+        bomb = make_delta_bomb(tmp_path / f"{size}.git", size, [b"x"])
+        if fits:
+            assert arena.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main"
+        else:
+            with refused(ErrorCode.QUOTA_EXCEEDED):
+                arena.workbench.clone(str(bomb.git_dir))
+
+
 PLAIN_PUSH = """
 import subprocess, sys
 subprocess.run(["git", "init", "-q", "--bare", sys.argv[2]], check=True)
