@@ -14,7 +14,7 @@ import docker.tls
 import requests
 
 from sandbox.config import is_checkout
-from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
+from sandbox.engine import container, images, quarantine, runtimes, supervised, user_maps, visibility
 from sandbox.engine.container_types import (
     ContainerExit,
     ContainerSummary,
@@ -30,6 +30,7 @@ from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progr
 from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.container import UserIds
 
 CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
@@ -54,8 +55,8 @@ class DockerEngine(DockerApi):
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
 
-    def require_same_users(self) -> Mapping[str, Any]:
-        return ownership.require_same_users(self)
+    def require_known_users(self, users: UserIds) -> Mapping[str, Any]:
+        return user_maps.require_known_users(self, users)
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return visibility.can_mount(self, folder, probe)
