@@ -27,8 +27,9 @@ class WallFacts:
     """What decides how strong the walls of this host are.
 
     `root`: of the controller. `runtime`: of checks. `kernel`: version of Linux. `limits_memory`: whether this process
-    may limit the memory of its children. `fetch_memory_bytes`: `remotes.max_fetch_memory_bytes`. `gate`: `gate.require`. `file_remotes`: whether agents may clone local paths.
-    `unasked`: tools that send data out and that agents may call without a question.
+    may limit the memory of its children. `fetch_memory_bytes`: `remotes.max_fetch_memory_bytes`. `gate`:
+    `gate.require`. `file_remotes`: whether agents may clone local paths. `unasked`: tools that send data out and that
+    agents may call without a question.
     """
 
     root: bool
