@@ -70,7 +70,7 @@ class RemoteSettings(_SettingsSection):
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
-    max_fetch_memory_bytes: PositiveInt = 572 * 1024**2  # 600 MB, as all fetches together
+    max_fetch_memory_bytes: PositiveInt = 216 * 1024**2  # as all fetches together
     max_lfs_bytes: PositiveInt = 2 * 1024**3
     lfs_hosts: tuple[str, ...] = ()
     github_hosts: tuple[str, ...] = ()
