@@ -427,8 +427,8 @@ def read_suggested_projects(content: bytes) -> dict[str, ChosenProject]:
 
 
 def list_suggested_folders(content: bytes) -> tuple[str, ...]:
-    """The folders of the projects in `SUGGESTIONS`, without the top; none if they cannot be used. Nobody has trusted
-    the file: all else in it is left unread.
+    """The folders of the projects in `SUGGESTIONS`, without the top; none if they cannot be used. The file is not
+    trusted: all else in it is left unread.
     """
     try:
         projects = _SuggestedProjects.model_validate(untrusted_toml.loads(content.decode())).project

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         GuestTable,
+        ImageArchive,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -1078,6 +1079,16 @@ class Workbench:
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
+    def build_images(
+        self, names: Sequence[str], progress: Callable[[str], None], *, no_cache: bool = False
+    ) -> tuple[ImageInfo, ...]:
+        """Build images as `build_image` does, and at the same time what does not depend on each other.
+
+        Raises: as `build_image`.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_all(self._services.image_build_context, names, progress, no_cache=no_cache)
+
     def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
         """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
 
@@ -1092,6 +1103,23 @@ class Workbench:
         Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
         """
         return home_operations.remove_image(self._services, name)
+
+    def export_images(self, path: Path, names: Sequence[str], progress: Callable[[str], None]) -> ImageArchive:
+        """Write images to an archive for another host; `sandbox.images.export`.
+
+        Raises: `image_missing`, `not_found`; `conflict` for a path that exists; `quota_exceeded`; `engine_unavailable`.
+        """
+        return use.image_archives.export_images(self._services, path, names, progress)
+
+    def import_images(
+        self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
+    ) -> ImageArchive:
+        """Import such an archive, all of it or no image; `sandbox.images.imports`.
+
+        Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
+        `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.
+        """
+        return home_operations.import_images(self._services, path, progress, expected=expected, replace=replace)
 
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""

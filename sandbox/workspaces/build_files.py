@@ -37,7 +37,7 @@ _NOT_OWN = frozenset(
 
 
 _FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "taskfile.yml"})
-"""Build files that say nothing of what is beside them: they often build what is in folders."""
+"""Build files that do not describe what is beside them: they often build what is in folders."""
 
 
 def builds_one_project(path: str) -> bool:

@@ -17,7 +17,7 @@ class VerifyOptions:
     settings'. `include_changes`: of `run` on a local directory: verify its files as they are. `refresh`: choose the
     project's packages anew. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name,
     the fields of `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller
-    is in; a project that holds it is run if nothing else says what runs. Raises: `invalid_input`.
+    is in; a project that holds it is run unless something else says what runs. Raises: `invalid_input`.
     """
 
     cache: bool = True

@@ -40,7 +40,7 @@ def require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | No
 
 
 def require_same_base(remotes: RemoteConnector, remote: Remote, task: Task, forge: Forge | None = None) -> None:
-    """Refuse to add to a pull request whose base is not the task's any more, as after `task sync --onto`.
+    """Refuse to add to a pull request with another base than the task has now, as after `task sync --onto`.
 
     The forge is asked only when it said another base last. `forge`: as in `require_open_if_ready`. Raises: `conflict`;
     as a forge.

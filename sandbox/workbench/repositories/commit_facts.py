@@ -120,6 +120,11 @@ def load_facts_of_listing(
     )
 
 
+def load_stored_facts(home: Home, policies: Policies, repo_id: str, commit: str) -> BaseFacts | None:
+    """As `load_facts`, but None if they are not stored."""
+    return _read_stored(home, policies, repo_id, commit, read_settings(home, policies, repo_id).folders)
+
+
 def list_commit(git: Git, commit: str) -> CommitListing:
     """A commit, to list its tree. Raises: `not_found`."""
     return CommitListing(git, commit, tree_of(git, commit))

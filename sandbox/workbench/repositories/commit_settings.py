@@ -1,5 +1,5 @@
 """The settings in force at a commit: the operator's, the projects that the commit suggests and the operator trusts, and
-the folder of its only project where nothing else says what runs (docs/adr/0078). Runs no code of the repository.
+the folder of its only project unless something else says what runs (docs/adr/0078). Runs no code of the repository.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def add_only_folder(policies: Policies, facts: BaseFacts, chosen: ChosenSettings
 
 
 def choose_named_folder(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, named: str) -> ChosenSettings:
-    """The settings with the folder of the project that a person named, if nothing else says what runs. `named`: that
-    folder, or one in it. `chosen`: as completed.
+    """The settings with the folder of the project that a person named, unless something else says what runs. `named`:
+    that folder, or one in it. `chosen`: as completed.
     """
     says = chosen.profile or chosen.subpath or chosen.projects or facts.marker(SUGGESTIONS) is not None
     if says or find_matches(policies.profiles, facts.marker):

@@ -128,14 +128,14 @@ def _merge_and_move(
 
 
 def _name_other_base(task: Task) -> str:
-    """What a sync cannot change: its caller was asked for nothing that leaves this host."""
+    """What a sync cannot change: it may change no other host."""
     base = task.base_branch.removeprefix("refs/heads/")
     if task.pr_base in {None, base}:
         return ""
     known = one_line(task.pr_base or "")
     return (
         f"The pull request {task.pr_url} still goes into {known}: change its base to {base} on the forge, until then "
-        "nothing is pushed to it"
+        "no push reaches it"
     )
 
 
