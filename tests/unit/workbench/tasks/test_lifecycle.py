@@ -63,7 +63,7 @@ def test_checks_in_a_task_read_its_record_twice_and_its_facts_once(
     services = desk.workbench._services
     ids = [check.id for check in desk.workbench.checks(desk.task.id)]
     assert len(ids) > 1
-    monkeypatch.setattr(task_checks, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runc"))
+    monkeypatch.setattr(task_checks, "prepare_setups", lambda *_: {"": GuestSetup("sha256:1", "runc")})
     monkeypatch.setattr(running, running.build_task_recorder.__name__, lambda *_: None)
     monkeypatch.setattr(running, running.run_one.__name__, run_one)
     reads.clear()
