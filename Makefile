@@ -6,7 +6,6 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-UV_VERSION := 0.13.9
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
 .PHONY: help setup venv engine demo check lint unit test bench corpus format reference docs lock clean
@@ -40,8 +39,8 @@ lint: venv
 unit: venv
 	@$(BIN)/python -m pytest tests/unit -n auto -q -m "not slow"
 
-test: setup lint ## Everything CI runs: set-up, lint and all tests
-	@scripts/setup tools
+test: setup ## Everything CI runs: set-up, lint and all tests
+	@scripts/setup tools & tools=$$!; $(MAKE) lint; linted=$$?; wait $$tools && exit $$linted  # downloads, and two processors
 	@$(BIN)/python -m devtools.suite
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
@@ -64,8 +63,7 @@ docs: reference ## Build the documentation as a site in build/site
 	@$(BIN)/zensical build --strict
 
 lock: venv ## Pin the newest allowed dependencies in requirements.lock
-	@test -x .tool_cache/uv/bin/uv || { $(BIN)/python -m venv .tool_cache/uv && .tool_cache/uv/bin/pip install --quiet uv==$(UV_VERSION); }
-	@.tool_cache/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group dev \
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group dev \
 		--no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@git diff --stat -- requirements.lock
 

@@ -28,7 +28,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
-from sandbox.models.ids import PackageName
+from sandbox.models.ids import PackageName, SimpleName
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -287,11 +287,43 @@ class CheckSettings(_SettingsSection):
         return value
 
 
+class ProjectSettings(_SettingsSection):
+    """`[[repositories.<id>.project]]`: one of several projects of a repository. `subpath`: its folder, '' for the top.
+
+    `profile`: '' as the folder matches. `image`, `limits`, `env`: of its checks, before those of the repository.
+    """
+
+    name: SimpleName
+    subpath: str
+    profile: str = ""
+    image: str = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
+
+    @field_validator("limits")
+    @classmethod
+    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
+        Limits.model_validate(value)
+        return value
+
+
 class RepositorySettings(_SettingsSection):
-    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks."""
+    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks.
+
+    `project`: its projects, beside those of `sandbox repo set`, which replace one of the same name.
+    """
 
     packages: tuple[PackageName, ...] = ()
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
+    project: tuple[ProjectSettings, ...] = Field(default=(), max_length=32)
+
+    @field_validator("project")
+    @classmethod
+    def _require_different_names(cls, value: tuple[ProjectSettings, ...]) -> tuple[ProjectSettings, ...]:
+        names = [project.name for project in value]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two projects are named '{doubled[0]}'")
+        return value
 
 
 class Settings(_SettingsSection):

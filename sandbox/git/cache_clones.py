@@ -8,12 +8,14 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.local.folders import open_folder
+from sandbox.git.local.read_refs import read_values
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
 from sandbox.git.partial import (
     PROMISOR_ENVIRONMENT,
@@ -24,7 +26,15 @@ from sandbox.git.partial import (
     unmark_if_complete,
 )
 from sandbox.git.process import Git, NetworkAccess
-from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs, fetch, read_remote_refs
+from sandbox.git.transport import (
+    MAX_REFS,
+    RemoteAccess,
+    RemoteHead,
+    RemoteRefs,
+    fetch,
+    read_local_refs,
+    read_remote_refs,
+)
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
@@ -218,11 +228,13 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
+    local = read_local_refs(git, access) if only_if_changed else None
+    if local is not None and (unchanged := _find_unchanged_head(git, local)):
+        return _record_fetch(git, access, began, unchanged)
     remote = read_remote_refs(git, access)
     head = remote.head
-    if only_if_changed and head.branch and _has_same_refs(git, remote):
-        _record_fetch(git, access, began, head)
-        return head
+    if only_if_changed and (unchanged := _find_unchanged_head(git, remote)):
+        return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
     said = fetch(git, access, partial=is_partial(git))
@@ -233,24 +245,40 @@ def _fetch_and_record(
         unmark_if_complete(git)
     if is_partial(git):
         fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    _record_fetch(git, access, began, head)
-    return head
+    fetched = _read_fetched_refs(git).get(f"refs/heads/{head.branch}", "")
+    return _record_fetch(git, access, began, replace(head, branch_commit=fetched))
 
 
-def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
-    """Whether the clone has exactly the branches and tags of the remote."""
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
-    ours = (line.partition(" ") for line in listed.decode("utf-8", errors="replace").splitlines())
-    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for oid, _, name in ours} == remote.refs
+def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
+    """The remote's head if it names a branch, and the clone has exactly the branches and tags of the remote."""
+    branch_commit = remote.refs.get(f"refs/heads/{remote.head.branch}")
+    if branch_commit is None or _read_fetched_refs(git) != remote.refs:
+        return None
+    return replace(remote.head, branch_commit=branch_commit)
 
 
-def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> None:
-    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _remote_identity(access.remote)}
+def _read_fetched_refs(git: Git) -> dict[str, str]:
+    """The branches and tags of the remote that the clone has, by the names that they have there."""
+    with open_folder(git.git_dir) as folder:
+        ours = read_values(folder, MAX_REFS, ("refs/remotes/origin", "refs/tags"))
+    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for name, oid in ours.items()}
+
+
+def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> RemoteHead:
+    """Write into the clone what was fetched when. Returns the head."""
+    record = {
+        "began": began,
+        "branch": head.branch,
+        "commit": head.commit,
+        "branch_commit": head.branch_commit,
+        "remote": _remote_identity(access.remote),
+    }
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
     beside.chmod(0o644)
     beside.replace(marker)
+    return head
 
 
 def read_last_fetch_time(path: Path) -> float | None:
@@ -274,7 +302,8 @@ class _FetchRecord:
 def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        head = RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
+        branch, commit = require_ref_name(record["branch"]), str(record["commit"])
+        head = RemoteHead(branch, commit, str(record.get("branch_commit", "")))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None

@@ -17,11 +17,14 @@ from sandbox.models.words import Host
 class ChosenProject(Model):
     """One of several projects of a repository. `subpath`: its folder, '' for the top; its checks run there.
 
-    `profile`: '' as the folder matches.
+    `profile`: '' as the folder matches. `image`, `limits`, `env`: of its checks, before those of the repository.
     """
 
     subpath: str = ""
     profile: str = ""
+    image: str = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
 
 
 class ChosenSettings(Model):
@@ -51,7 +54,9 @@ class ChosenSettings(Model):
 
 
 class Repository(Model):
-    """A registered remote with its cache clone. `remote_url` never holds credentials. `profile`: the one in use."""
+    """A registered remote with its cache clone. `remote_url` never holds credentials. `profile`: the one in use at the
+    top of the default branch, or in `subpath`: the folder that was chosen, or that holds the only project.
+    """
 
     id: RepoId
     remote_url: str
@@ -61,6 +66,7 @@ class Repository(Model):
     name: str
     default_branch: str
     profile: str
+    subpath: str = ""
     created_at: datetime
     settings: ChosenSettings = ChosenSettings()
 

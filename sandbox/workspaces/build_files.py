@@ -32,8 +32,24 @@ _NOT_OWN = frozenset(
     {
         *("vendor", "third_party", "third-party", "3rdparty", "thirdparty", "external", "extern", "deps"),
         *("node_modules", "test", "tests", "testing", "t", "examples", "example", "docs", "doc", "samples", "fuzz"),
+        *("testdata", "test-data", "test_data", "fixtures", "sample", "demo", "demos", "bench", "benchmarks"),
     }
 )
+
+
+_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "taskfile.yml"})
+"""Build files that do not describe what is beside them: they often build what is in folders."""
+
+
+def builds_one_project(path: str) -> bool:
+    """Whether a file, by its name, is the build file of a project in its own folder."""
+    name = posixpath.basename(path)
+    return _is_build_file(name) and name.lower() not in _FOR_ANY_PROJECT
+
+
+def is_own(folder: str) -> bool:
+    """Whether a folder, by its names, holds the repository's own code: not that of others, tests or documentation."""
+    return all(_is_own(name) for name in folder.split("/"))
 
 
 def find_build_files(paths: Iterable[str]) -> tuple[str, ...]:

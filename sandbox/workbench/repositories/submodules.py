@@ -35,7 +35,7 @@ def find_submodules(services: Services, repo_id: str, git: Git, tree: str) -> Ad
     Raises: `policy_violation` for a remote that the operator has not seen; `not_found` for a commit that its remote
     does not have; `unsafe_repository`; `invalid_input` for a URL; network errors.
     """
-    allowed = frozenset(read_settings(services.home, repo_id).submodules)
+    allowed = frozenset(read_settings(services.home, services.policies, repo_id).submodules)
     if not allowed:
         return ()
 

@@ -25,6 +25,7 @@ from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
@@ -207,7 +208,8 @@ def compare_task(
         raise SandboxError(
             ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
         )
-    chosen = read_settings(services.home, task.repo_id, task.profile)
+    chosen = read_settings(services.home, services.policies, task.repo_id, task.profile)
+    chosen = complete_settings(services.home, services.policies, task.repo_id, known.facts, chosen)
     git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree

@@ -38,6 +38,7 @@ from sandbox.models import (
 from sandbox.policy.paths import path_bytes, show_path
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store.records import save_task
+from sandbox.text import one_line
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
@@ -122,7 +123,19 @@ def _merge_and_move(
         head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
         moved = _move(services, opened, (ours, tree), task.model_copy(update=_describe_move(task, goal, head)))
     with compare_task(services, moved) as after:
-        return SyncResult(**dict(build_status(after)), state=SyncState.SYNCED, onto=goal.commit, previous=previous)
+        status, note = dict(build_status(after)), _name_other_base(moved)
+        return SyncResult(**status, state=SyncState.SYNCED, onto=goal.commit, previous=previous, note=note)
+
+
+def _name_other_base(task: Task) -> str:
+    """What a sync cannot change: it may change no other host."""
+    if task.pr_base in {None, task.base_branch}:
+        return ""
+    known = one_line(task.pr_base or "")
+    return (
+        f"The pull request {task.pr_url} still goes into {known}: change its base to {task.base_branch} on the forge, "
+        "until then no push reaches it"
+    )
 
 
 def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
