@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pwd
 import random
@@ -11,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -243,17 +245,18 @@ def test_a_document_comes_back_without_its_version(tmp_path: Path) -> None:
 
 
 def counted(home: Home, *, locked: bool) -> int:
-    """Two processes add 60 each to a counter."""
+    """Two processes add 60 each to a counter. Without the lock both read it before one writes, once at least."""
     path = home.root / "counter"
     write_json(path, {"n": 0})
+    both_have_read = multiprocessing.get_context("fork").Barrier(2)
 
     def add() -> None:
-        for _ in range(60):
-            if locked:
-                with home.locked("counter"):
-                    write_json(path, {"n": (read_json(path) or {})["n"] + 1})
-            else:
-                write_json(path, {"n": (read_json(path) or {})["n"] + 1})
+        for turn in range(60):
+            with home.locked("counter") if locked else nullcontext():
+                found = (read_json(path) or {})["n"]
+                if turn == 0 and not locked:
+                    both_have_read.wait(60)
+                write_json(path, {"n": found + 1})
 
     for child in [forked(add) for _ in range(2)]:
         os.waitpid(child, 0)
