@@ -234,8 +234,8 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    head, is_same = _ask_remote(git, access)
-    if only_if_changed and head.branch and is_same:
+    head, is_same = _ask_remote(git, access, compare=only_if_changed)
+    if is_same:
         _record_fetch(git, access, began, head)
         return head
     if is_new:
@@ -252,10 +252,12 @@ def _fetch_and_record(
     return head
 
 
-def _ask_remote(git: Git, access: RemoteAccess) -> tuple[RemoteHead, bool]:
-    """The remote's HEAD, and whether the clone has its branches and tags. Their list is large: it is not kept."""
+def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[RemoteHead, bool]:
+    """The remote's HEAD, and with `compare` whether the clone has its branches and tags. The list is not kept: it may
+    be large.
+    """
     remote = read_remote_refs(git, access)
-    return remote.head, _has_same_refs(git, remote)
+    return remote.head, compare and bool(remote.head.branch) and _has_same_refs(git, remote)
 
 
 def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
