@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,7 @@ import docker.tls
 import requests
 
 from sandbox.config import is_checkout
-from sandbox.engine import container, images, quarantine, runtimes, supervised, user_maps, visibility
+from sandbox.engine import container, image_transfer, images, quarantine, runtimes, supervised, user_maps, visibility
 from sandbox.engine.container_types import (
     ContainerExit,
     ContainerSummary,
@@ -90,6 +91,12 @@ class DockerEngine(DockerApi):
 
     def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         return images.build(self, request, progress)
+
+    def save_images(self, references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
+        return image_transfer.save(self, references)
+
+    def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
+        return image_transfer.load(self, archive)
 
     def run_to_end(
         self,

@@ -8,12 +8,14 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.local.folders import open_folder
+from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
 from sandbox.git.partial import (
@@ -28,10 +30,12 @@ from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLi
 from sandbox.git.transport import (
     MAX_FETCH_BYTES,
     MAX_MEMORY_BYTES,
+    MAX_REFS,
     RemoteAccess,
     RemoteHead,
     RemoteRefs,
     fetch,
+    read_local_refs,
     read_remote_refs,
 )
 from sandbox.memory import TRANSFER_BUDGET
@@ -234,10 +238,11 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    head, is_same = _ask_remote(git, access, compare=only_if_changed)
-    if is_same:
-        _record_fetch(git, access, began, head)
-        return head
+    if only_if_changed and (unchanged := _ask_folder(git, access)):
+        return _record_fetch(git, access, began, unchanged)
+    head, unchanged = _ask_remote(git, access, compare=only_if_changed)
+    if unchanged:
+        return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
     said = fetch(git, access, partial=is_partial(git))
@@ -248,32 +253,54 @@ def _fetch_and_record(
         unmark_if_complete(git)
     if is_partial(git):
         fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    _record_fetch(git, access, began, head)
-    return head
+    fetched = _read_fetched_refs(git).get(f"refs/heads/{head.branch}", "")
+    return _record_fetch(git, access, began, replace(head, branch_commit=fetched))
 
 
-def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[RemoteHead, bool]:
-    """The remote's HEAD, and with `compare` whether the clone has its branches and tags. The list is not kept: it may
-    be large.
+def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
+    """As `_find_unchanged_head`, of a remote in a folder of this host, without a process; None also for others."""
+    local = read_local_refs(git, access)
+    return None if local is None else _find_unchanged_head(git, local)
+
+
+def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[RemoteHead, RemoteHead | None]:
+    """The remote's head, and with `compare` the answer of `_find_unchanged_head`. The list of its refs may be large: it
+    is not kept.
     """
     remote = read_remote_refs(git, access)
-    return remote.head, compare and bool(remote.head.branch) and _has_same_refs(git, remote)
+    return remote.head, _find_unchanged_head(git, remote) if compare else None
 
 
-def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
-    """Whether the clone has exactly the branches and tags of the remote."""
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
-    ours = (line.partition(" ") for line in listed.decode("utf-8", errors="replace").splitlines())
-    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for oid, _, name in ours} == remote.refs
+def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
+    """The remote's head if it names a branch, and the clone has exactly the branches and tags of the remote."""
+    branch_commit = remote.refs.get(f"refs/heads/{remote.head.branch}")
+    if branch_commit is None or _read_fetched_refs(git) != remote.refs:
+        return None
+    return replace(remote.head, branch_commit=branch_commit)
 
 
-def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> None:
-    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _remote_identity(access.remote)}
+def _read_fetched_refs(git: Git) -> dict[str, str]:
+    """The branches and tags of the remote that the clone has, by the names that they have there."""
+    with open_folder(git.git_dir) as folder:
+        ours = read_values(folder, MAX_REFS, ("refs/remotes/origin", "refs/tags"))
+    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for name, oid in ours.items()}
+
+
+def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> RemoteHead:
+    """Write into the clone what was fetched when. Returns the head."""
+    record = {
+        "began": began,
+        "branch": head.branch,
+        "commit": head.commit,
+        "branch_commit": head.branch_commit,
+        "remote": _remote_identity(access.remote),
+    }
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
     beside.chmod(0o644)
     beside.replace(marker)
+    return head
 
 
 def read_last_fetch_time(path: Path) -> float | None:
@@ -297,7 +324,8 @@ class _FetchRecord:
 def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        head = RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
+        branch, commit = require_ref_name(record["branch"]), str(record["commit"])
+        head = RemoteHead(branch, commit, str(record.get("branch_commit", "")))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None

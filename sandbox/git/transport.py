@@ -23,7 +23,7 @@ from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
-from sandbox.git.local.view import view_local_repository
+from sandbox.git.local.view import read_refs_of_repository, view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
@@ -88,10 +88,14 @@ class RemoteAccess:
 
 @dataclass(frozen=True)
 class RemoteHead:
-    """The remote's HEAD: its branch and the commit there."""
+    """The remote's HEAD: its branch and the commit there.
+
+    `branch_commit`: of the branch in the clone, after a fetch: another one if HEAD is detached. '' if it is not known.
+    """
 
     branch: str
     commit: str
+    branch_commit: str = field(default="", compare=False)
 
 
 @contextmanager
@@ -217,6 +221,20 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
         )
     return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
+
+
+def read_local_refs(git: Git, access: RemoteAccess) -> RemoteRefs | None:
+    """The refs of a local remote as its files say, also of objects that are missing there, without a process of git.
+
+    None for a remote on the network. Raises: `remote_not_found`, `unsafe_repository`, `quota_exceeded`.
+    """
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    if path is None:
+        return None
+    found = read_refs_of_repository(git, path, MAX_REFS)
+    branch = found.head.removeprefix("refs/heads/") if found.head.startswith("refs/heads/") else ""
+    return RemoteRefs(RemoteHead(branch, found.values.get(found.head, "")), found.values)
 
 
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
