@@ -240,8 +240,8 @@ def _fetch_and_record(
     began = time.time()
     if only_if_changed and (unchanged := _ask_folder(git, access)):
         return _record_fetch(git, access, began, unchanged)
-    head, unchanged = _ask_remote(git, access)
-    if only_if_changed and unchanged:
+    head, unchanged = _ask_remote(git, access, compare=only_if_changed)
+    if unchanged:
         return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
@@ -263,10 +263,12 @@ def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
     return None if local is None else _find_unchanged_head(git, local)
 
 
-def _ask_remote(git: Git, access: RemoteAccess) -> tuple[RemoteHead, RemoteHead | None]:
-    """The remote's head, and the answer of `_find_unchanged_head`. The list of its refs is large: it is not kept."""
+def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[RemoteHead, RemoteHead | None]:
+    """The remote's head, and with `compare` the answer of `_find_unchanged_head`. The list of its refs may be large: it
+    is not kept.
+    """
     remote = read_remote_refs(git, access)
-    return remote.head, _find_unchanged_head(git, remote)
+    return remote.head, _find_unchanged_head(git, remote) if compare else None
 
 
 def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -112,8 +113,12 @@ def _list_forgettable(home: Home, settings: Settings) -> Iterator[Finding]:
 
 
 def _is_over(home: Home, task_id: str) -> bool:
-    """Whether a task is closed, or has no record. Raises: as `find_task` for a record that cannot be read."""
-    return not home.task(task_id).exists() or find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
+    """Whether a task is closed, or has no record. No for a record that cannot be read."""
+    if not home.task(task_id).exists():
+        return True
+    with suppress(SandboxError):
+        return find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
+    return False
 
 
 def _forget(git: Git, name: str, oid: str) -> str:
