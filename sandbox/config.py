@@ -58,6 +58,8 @@ class RemoteSettings(_SettingsSection):
     `timeout_s`: of each git command; reached: git is killed, `timeout`.
     `max_fetch_bytes`: of the pack that a fetch downloads; reached: git is killed, `quota_exceeded`.
     `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
+    `max_lfs_bytes`: of the files of one tree that Git LFS keeps; reached: `quota_exceeded` before anything is fetched.
+    `lfs_hosts`: hosts, as `HOST` or `HOST:PORT`, that objects of Git LFS may come from besides the remote's own.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     `proxy`: URL of the proxy for https and http remotes and for APIs of forges; empty: git uses none, APIs that of the
@@ -68,7 +70,9 @@ class RemoteSettings(_SettingsSection):
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
-    max_fetch_memory_bytes: PositiveInt = 572 * 1024**2  # 600 MB, as all fetches together
+    max_fetch_memory_bytes: PositiveInt = 216 * 1024**2  # as all fetches together
+    max_lfs_bytes: PositiveInt = 2 * 1024**3
+    lfs_hosts: tuple[str, ...] = ()
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)

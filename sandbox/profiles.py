@@ -50,6 +50,7 @@ _NOT_IN_FILES: Mapping[str, object] = {
     "project_name": "",
     "project_parts": (),
     "submodules": False,
+    "lfs": False,
 }
 
 ReadBaseFile = Callable[[str], bytes | None]
@@ -61,7 +62,8 @@ class _ProfileModel(BaseModel):
 
 
 class Marker(_ProfileModel):
-    """A file that must exist, and optionally a pattern that one of its lines must match.
+    """A file that must exist, and optionally a pattern that one of its lines must match. `file` may be a pattern for
+    names at the top of the project, `*_test.go`: then the first that fits is looked at.
 
     `priority`: how strong this evidence is, instead of the profile's own priority; only for markers of `any`.
     """
@@ -126,7 +128,7 @@ class Profile(_ProfileModel):
 
     `folder`: where its checks run, '' for the top. `project_parts`: the projects of a repository with several; their
     checks are in `checks`, named `PROJECT.CHECK`, and all else of them is in the part. `project_name`: of such a part.
-    `submodules`: its checkouts hold their files.
+    `submodules`, `lfs`: its checkouts hold their files.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Profile(_ProfileModel):
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
     submodules: bool = Field(default=False, exclude=True)
+    lfs: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod

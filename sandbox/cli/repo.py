@@ -60,6 +60,8 @@ def _show(repository: Repository) -> None:
         click.echo(f"  git      facts of the commit: {chosen.git_facts}")
     for url in chosen.submodules:
         click.echo(f"  submodule {one_line(url)}")
+    if chosen.lfs:
+        click.echo("  lfs      checks get the files of Git LFS")
     _show_values(chosen, "  ")
     for name, project in chosen.projects.items():
         click.echo(
@@ -193,6 +195,7 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
 @click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option("--lfs", is_flag=True, help="Lay out the files of Git LFS instead of their pointers.")
 @click.option(
     "--git-facts",
     type=click.Choice(["auto", "always", "never"]),
@@ -202,8 +205,8 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, submodules, git_facts, limits, env, projects, limits.NAME, env.NAME or "
-    "projects.NAME.",
+    help="Take back profile, image, subpath, submodules, lfs, git_facts, limits, env, projects, limits.NAME, env.NAME "
+    "or projects.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -214,6 +217,7 @@ def set_(
     unset: tuple[str, ...],
     dropped: tuple[str, ...],
     submodules: bool,
+    lfs: bool,
     **fields: Any,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
@@ -228,6 +232,9 @@ def set_(
     if submodules:
         note("Cloning the submodules")
         values["submodules"] = True
+    if lfs:
+        note("Fetching the files of Git LFS")
+        values["lfs"] = True
     taken_back = (*unset, *(f"projects.{name}" for name in dropped))
     if not values and not taken_back:
         raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")

@@ -44,6 +44,11 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
     "`repo set` keeps.",
 )
 @click.option(
+    "--lfs",
+    type=click.Choice(["yes", "no"]),
+    help="no: leave the pointers of Git LFS in place; yes: lay out its files. Default: as `repo set --lfs` says.",
+)
+@click.option(
     "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
 )
 @add_clean_room_options
@@ -59,8 +64,13 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
     projects = parse_projects(what["projects"]) or None
+    lfs = None if what["lfs"] is None else what["lfs"] == "yes"
     options = replace(
-        rooms.options, include_changes=what["include_changes"], projects=projects, subpath=what["subpath"]
+        rooms.options,
+        include_changes=what["include_changes"],
+        projects=projects,
+        subpath=what["subpath"],
+        lfs=lfs,
     )
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
@@ -68,9 +78,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
     _warn_of_other_folder(url, located, summary)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
-    show_advice(
-        r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
-    )
+    shown = _ALWAYS_SHOWN | ({RemarkKind.LFS} if lfs is False else set()) | (set() if summary.verified else _ON_FAILURE)
+    show_advice(remark for remark in summary.advice if remark.kind in shown)
     if summary.uncommitted is not None and summary.uncommitted.included:
         _explain_included(summary.uncommitted)
     elif summary.uncommitted is not None:

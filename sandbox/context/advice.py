@@ -196,6 +196,7 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.LFS,
             seen="Some files are stored with Git LFS (.gitattributes): checks see small pointer files in their place",
+            remedy=f"If checks need them: `sandbox repo set {facts.repo_id} --lfs`, or `sandbox run --lfs yes` once",
         )
 
 

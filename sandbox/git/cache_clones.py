@@ -16,6 +16,7 @@ from urllib.parse import quote
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_values
+from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
 from sandbox.git.partial import (
     PROMISOR_ENVIRONMENT,
@@ -25,8 +26,10 @@ from sandbox.git.partial import (
     mark_partial,
     unmark_if_complete,
 )
-from sandbox.git.process import Git, NetworkAccess
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.git.transport import (
+    MAX_FETCH_BYTES,
+    MAX_MEMORY_BYTES,
     MAX_REFS,
     RemoteAccess,
     RemoteHead,
@@ -35,6 +38,7 @@ from sandbox.git.transport import (
     read_local_refs,
     read_remote_refs,
 )
+from sandbox.memory import TRANSFER_BUDGET
 from sandbox.remotes import Remote
 
 _log = logging.getLogger(__name__)
@@ -104,7 +108,7 @@ def refresh(
     try:
         return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
-        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git)):
+        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git), access.max_memory_bytes):
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return replace_corrupt_clone(path, access)
@@ -174,8 +178,12 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     return head
 
 
-def is_intact(git: Git) -> bool:
-    """Whether every object that the refs reach is present and readable, or promised by the remote."""
+def is_intact(git: Git, memory_bytes: int = MAX_MEMORY_BYTES) -> bool:
+    """Whether every object that the refs reach is present and readable, or promised by the remote.
+
+    `memory_bytes`: that a fetch may use. Raises: `quota_exceeded` if the history needs more.
+    """
+    git = git.with_memory(choose_history_memory(memory_bytes))
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     return git.attempt(*question, env=PROMISOR_ENVIRONMENT if is_partial(git) else {}, deadline_s=900).code == 0
 
@@ -215,11 +223,13 @@ def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
 
 
 def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
+    limits = ResourceLimits(MAX_FETCH_BYTES, MAX_MEMORY_BYTES)
     for name in names:
-        moved = new.attempt(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
-            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file"),
-        )  # fmt: skip
+        with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
+            moved = new.attempt(
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
+                f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
+            )  # fmt: skip
         if moved.code != 0:
             _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
@@ -228,12 +238,10 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    local = read_local_refs(git, access) if only_if_changed else None
-    if local is not None and (unchanged := _find_unchanged_head(git, local)):
+    if only_if_changed and (unchanged := _ask_folder(git, access)):
         return _record_fetch(git, access, began, unchanged)
-    remote = read_remote_refs(git, access)
-    head = remote.head
-    if only_if_changed and (unchanged := _find_unchanged_head(git, remote)):
+    head, unchanged = _ask_remote(git, access)
+    if only_if_changed and unchanged:
         return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
@@ -247,6 +255,18 @@ def _fetch_and_record(
         fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
     fetched = _read_fetched_refs(git).get(f"refs/heads/{head.branch}", "")
     return _record_fetch(git, access, began, replace(head, branch_commit=fetched))
+
+
+def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
+    """As `_find_unchanged_head`, of a remote in a folder of this host, without a process; None also for others."""
+    local = read_local_refs(git, access)
+    return None if local is None else _find_unchanged_head(git, local)
+
+
+def _ask_remote(git: Git, access: RemoteAccess) -> tuple[RemoteHead, RemoteHead | None]:
+    """The remote's head, and the answer of `_find_unchanged_head`. The list of its refs is large: it is not kept."""
+    remote = read_remote_refs(git, access)
+    return remote.head, _find_unchanged_head(git, remote)
 
 
 def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
@@ -312,7 +332,7 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
 def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
-        git.run("pack-refs", "--all", "--prune", deadline_s=600)
+        git.with_memory(LARGE).run("pack-refs", "--all", "--prune", deadline_s=600)
 
 
 def _find_branch_at(git: Git, commit: str) -> str:

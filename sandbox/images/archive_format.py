@@ -14,9 +14,11 @@ import hashlib
 import json
 import re
 import tarfile
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox.engine.image_types import Image
 from sandbox.images.catalogue import IMAGE_NAME, LATEST_TAG, TAG_DIGITS, TAG_PREFIX
 from sandbox.images.debian import BOOTSTRAPPED
 from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL, RECIPE_LABEL
@@ -75,6 +77,11 @@ class _LayerDigests(_Document):
 
 class _GuestDefaults(_Document):
     labels: dict[str, str] | None = Field(None, alias="Labels")
+    env: list[str] | None = Field(None, alias="Env")
+    volumes: dict[str, Any] | None = Field(None, alias="Volumes")
+    user: str = Field("", alias="User")
+    entrypoint: list[str] | None = Field(None, alias="Entrypoint")
+    arguments: list[str] | None = Field(None, alias="Cmd")
 
 
 class ImageConfiguration(_Document):
@@ -89,6 +96,18 @@ class ImageConfiguration(_Document):
     def labels(self) -> dict[str, str]:
         """Its labels."""
         return self.settings.labels or {}
+
+
+def is_same_image(image: Image, configuration: ImageConfiguration) -> bool:
+    """Whether an image of the engine has these files, labels and defaults. Its id differs in another store. Pure."""
+    defaults = configuration.settings
+    command = (*(defaults.entrypoint or ()), *(defaults.arguments or ()))
+    return (
+        image.layers == tuple(configuration.rootfs.diff_ids)
+        and dict(image.labels) == configuration.labels
+        and (image.env, image.user, image.command) == (tuple(defaults.env or ()), defaults.user, command)
+        and image.has_volumes == bool(defaults.volumes)
+    )
 
 
 def digest_bytes(content: bytes) -> str:

@@ -54,11 +54,6 @@ class WrittenImage:
     config_digest: str
     config: ImageConfiguration
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The digests of its layers."""
-        return tuple(self.config.rootfs.diff_ids)
-
 
 @dataclass(frozen=True)
 class _Blob:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandbox.engine.image_types import Image, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.archive_format import is_our_name
+from sandbox.images.archive_format import is_our_name, is_same_image
 from sandbox.images.archive_writer import WrittenImage, write_archive
 from sandbox.images.build import SUPERVISOR
 from sandbox.images.catalogue import TAG_PREFIX, has_recipe, read_catalogue, read_lineage, tag_of
@@ -82,8 +82,8 @@ def _choose_line(site: ImageBuildContext, name: str) -> Iterator[tuple[str, Imag
 
 def _require_same(chosen: Mapping[str, Image], written: Sequence[WrittenImage]) -> None:
     """Raises: `conflict` if the engine saved other images than it showed: a tag was moved in between."""
-    found = {image.tag: (image.layers, image.config.labels) for image in written}
-    if found != {tag: (image.layers, dict(image.labels)) for tag, image in chosen.items()}:
+    tags = {image.tag for image in written}
+    if tags != chosen.keys() or not all(is_same_image(chosen[image.tag], image.config) for image in written):
         raise SandboxError(
             ErrorCode.CONFLICT, "An image was built again during the export", hint="Export again; no file was written."
         )

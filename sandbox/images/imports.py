@@ -14,6 +14,7 @@ from pathlib import Path
 from sandbox.engine.image_types import Image, Progress
 from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.archive_format import is_same_image
 from sandbox.images.archive_reader import ArchivedImage, ImageArchiveReader
 from sandbox.images.build import LOCK_TIMEOUT_S
 from sandbox.images.catalogue import TAG_PREFIX, has_recipe, tag_of
@@ -84,16 +85,11 @@ def _require_this_machine(images: Iterable[ArchivedImage]) -> None:
             )
 
 
-def _is_same(image: Image | None, archived: ArchivedImage) -> bool:
-    """Whether an image of the engine has the same files and labels. Its id may differ in another image store."""
-    return image is not None and image.layers == archived.layers and dict(image.labels) == archived.config.labels
-
-
 def _find_same(engine: ImageStore, archived: ArchivedImage, loaded: Iterable[str] = ()) -> Image | None:
     """Find an image of the archive in the engine, by the ids that it may have, or by its name."""
     for reference in (archived.config_digest, archived.manifest.digest, *loaded, archived.tag):
         image = engine.inspect_image(reference)
-        if _is_same(image, archived):
+        if image is not None and is_same_image(image, archived.config):
             return image
     return None
 
@@ -101,7 +97,7 @@ def _find_same(engine: ImageStore, archived: ArchivedImage, loaded: Iterable[str
 def _find_other(engine: ImageStore, archived: ArchivedImage) -> Image | None:
     """Find another image that has the name of this one."""
     image = engine.inspect_image(archived.tag)
-    return None if _is_same(image, archived) else image
+    return None if image is None or is_same_image(image, archived.config) else image
 
 
 def _require_loaded(engine: ImageStore, archived: ArchivedImage, loaded: tuple[str, ...]) -> Image:
@@ -110,7 +106,7 @@ def _require_loaded(engine: ImageStore, archived: ArchivedImage, loaded: tuple[s
         raise SandboxError(
             ErrorCode.INTERNAL,
             f"The engine has not got the image {archived.tag} of the archive",
-            details=f"It has none with the layers and labels of {archived.config_digest}.",
+            details=f"It has none with the layers, labels and defaults of {archived.config_digest}.",
             hint="No name was changed. Try again, and check the engine's log.",
         )
     return image

@@ -34,13 +34,14 @@ class ChosenSettings(Model):
     repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
     check `test` of the project `api` is named `api.test`. `git_facts`: whether checks get facts of the commit; `auto`:
     if the tree or the profile asks for them. `submodules`: URLs of remotes; their commits are laid out where a tree has
-    them as submodules; none: their folders stay empty.
+    them as submodules; none: their folders stay empty. `lfs`: checkouts hold the files of Git LFS, not their pointers.
     """
 
     profile: str = ""
     image: str = ""
     subpath: str = ""
     submodules: tuple[str, ...] = Field(default=(), max_length=200)
+    lfs: bool = False
     git_facts: Literal["auto", "always", "never"] = "auto"
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)

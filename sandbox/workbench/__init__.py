@@ -1075,6 +1075,7 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
         `conflict` while another process builds.
         """
+        self._services.guest_engine  # noqa: B018 - refused here as where guests start: no check could use the image
         site = self._services.image_build_context
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
@@ -1094,6 +1095,7 @@ class Workbench:
 
         Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
         """
+        self._services.guest_engine  # noqa: B018 - as `build_image`
         with self._services.disk.admit_image_build():
             return images.build_derived(self._services.image_build_context, name, packages, progress)
 
@@ -1185,7 +1187,8 @@ class Workbench:
         return home_operations.collect(self._services, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
-        """Permanently delete rescued work and snapshots of tasks without a record, by the refs that `collect` lists.
+        """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as
+        `collect` lists them; the id of a task stands for all of it. A later `collect` frees their space.
 
         Raises: `not_found` before any is deleted; `conflict` when another reconciliation takes longer than a minute.
         """

@@ -63,7 +63,7 @@ def build_directory_tree(
     artifacts = choose_artifacts(services.policies, facts, in_force)
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:
-            changes = read_directory_changes(root, listing.entries, facts, artifacts, spool)
+            changes = read_directory_changes(git, root, listing.entries, facts, artifacts, spool)
             with services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)):
                 tree = objects.build_tree(aside, commit, changes.tree)
         found = facts if tree == listing.tree else gather_facts_of_tree(services.policies, aside, tree, chosen.folders)

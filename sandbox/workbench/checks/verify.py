@@ -109,6 +109,8 @@ def run_url(
     updated = update_cache(services, url)
     repository = updated.repository
     chosen = _choose_settings(services, repository.id, profile_name, options)
+    if options.lfs is not None:
+        chosen = chosen.model_copy(update={"lfs": options.lfs})
     with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
         facts, uncommitted = found.facts, found.uncommitted
         if not profile_name and options.projects is None:

@@ -45,20 +45,21 @@ def require_same_base(remotes: RemoteConnector, remote: Remote, task: Task, forg
     The forge is asked only when it said another base last. `forge`: as in `require_open_if_ready`. Raises: `conflict`;
     as a forge.
     """
-    if task.pr_base in {None, task.base_branch} or not has_forge(remote):
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base} or not has_forge(remote):
         return
     if forge is None:
         with connect_forge(remote, find_project(remotes, remote)) as connected:
             found = connected.find(task.branch)
     else:
         found = forge.find(task.branch)
-    if found is None or found.pull.state is not PullState.OPEN or found.pull.base == task.base_branch:
+    if found is None or found.pull.state is not PullState.OPEN or found.pull.base == base:
         return
     raise SandboxError(
         ErrorCode.CONFLICT,
-        f"The pull request goes into {one_line(found.pull.base)[:200]}, but {task.id} is based on {task.base_branch}",
+        f"The pull request goes into {one_line(found.pull.base)[:200]}, but {task.id} is based on {base}",
         details=found.pull.url,
-        hint=f"No data was sent. Change the base to {task.base_branch} on the forge, then repeat; or "
+        hint=f"No data was sent. Change the base to {base} on the forge, then repeat; or "
         f"`sandbox task sync {task.id} --onto BRANCH` with the pull request's base.",
     )
 

@@ -17,8 +17,10 @@ from sandbox.models import ChosenProject, ChosenSettings, Limits, Repository
 from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, save_settings
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import (
     add_declared_projects,
     add_projects,
@@ -37,9 +39,10 @@ def change_settings(
     services: Services, repo_id: str, values: Mapping[str, object], unset: Collection[str]
 ) -> Repository:
     """Give a repository these settings, and take back those in `unset`: `profile`, `image`, `subpath`, `submodules`,
-    `git_facts`, `limits`, `env`, `projects`, or a name below one of the last three, as `limits.NAME` and
+    `lfs`, `git_facts`, `limits`, `env`, `projects`, or a name below one of the last three, as `limits.NAME` and
     `projects.NAME.image`. Limits, variables and projects are merged by name, also within a project. `submodules`: True
-    takes the remotes of those that the default branch has, and clones them.
+    takes the remotes of those that the default branch has, and clones them. `lfs`: True fetches the files that the
+    default branch has.
 
     Raises: `not_found` for the repository, profile or folder; `invalid_input`, also for a project without checks;
     `policy_violation` for a limit above the ceiling and a protected variable; `unsafe_path`.
@@ -48,6 +51,8 @@ def change_settings(
         before = find_repository(services.home, repo_id).settings
         if values.get("submodules") is True:
             values = {**values, "submodules": _choose_submodules(services, repo_id)}
+        if values.get("lfs") is True:
+            _fetch_large_files(services, repo_id)
         declared = list_declared_projects(services.policies, repo_id)
         chosen = merge_settings(_take_back(before, unset, declared), values, declared)
         _require_allowed(chosen, services.policies.container.container)
@@ -60,6 +65,13 @@ def _choose_submodules(services: Services, repo_id: str) -> tuple[str, ...]:
     repository, git = services.repositories.open(repo_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
     return choose_submodules(services, repository, git, tree_of(git, commit))
+
+
+def _fetch_large_files(services: Services, repo_id: str) -> None:
+    """So that a server that refuses is known now, and not only when a check runs."""
+    repository, git = services.repositories.open(repo_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    find_large_files(services, repo_id, git, [fetch_whole_tree(services, repository, git, commit)], wanted=True)
 
 
 def _take_back(before: ChosenSettings, unset: Collection[str], declared: Mapping[str, ChosenProject]) -> ChosenSettings:
@@ -76,7 +88,7 @@ def _take_back(before: ChosenSettings, unset: Collection[str], declared: Mapping
                 f"The repository has no setting '{name[:100]}'",
                 hint="config.toml declares this project: change it there."
                 if in_file
-                else "Settings are profile, image, subpath, submodules, git_facts, limits.NAME, env.NAME, "
+                else "Settings are profile, image, subpath, submodules, lfs, git_facts, limits.NAME, env.NAME, "
                 "projects.NAME and projects.NAME.image; `sandbox repo show REPO` lists them.",
             )
         del place[key]

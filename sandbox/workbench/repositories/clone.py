@@ -184,16 +184,17 @@ def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAc
 
 def _list_default_branch(services: Services, remote: Remote, git: Git, head: RemoteHead) -> CommitListing:
     """List the default branch. If that fails because the clone is corrupt, clone again, once."""
+    memory_bytes = services.settings.remotes.max_fetch_memory_bytes
     try:
         found = list_commit(git, resolve_commit(git, "HEAD", head.branch))
         if not services.home.pristine(git.git_dir.name, found.tree).is_dir():  # else it was listed, and read
             _ = found.entries
         return found
     except SandboxError as error:
-        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git):
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git, memory_bytes):
             raise
     with services.home.locked(f"repository-{git.git_dir.name}"):
-        if not is_intact(git):  # another process may have repaired it meanwhile
+        if not is_intact(git, memory_bytes):  # another process may have repaired it meanwhile
             head = _run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 

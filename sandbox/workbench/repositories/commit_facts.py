@@ -31,7 +31,7 @@ from sandbox.workbench.repositories.repository_settings import (
 )
 from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
-from sandbox.workspaces.build_files import FOLDER_LEVELS, find_folder_markers
+from sandbox.workspaces.build_files import FOLDER_LEVELS, find_first_fits, find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
@@ -183,14 +183,16 @@ def _read_stored(
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
-    """Content of the named files and of workflows; None for a file that is absent, too large or not regular."""
+    """Content of the named files and of workflows; None for a file that is absent, too large or not regular. For a
+    pattern, that of the first file at the top that fits it.
+    """
     found: dict[str, bytes | None] = dict.fromkeys(names)
     regular = {
         show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
     }
     found.update(dict.fromkeys(select_workflows(regular)))
-    present = [name for name in found if name in regular]
-    found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
+    paths = {name: name for name in found if name in regular} | find_first_fits(regular, names)
+    found.update(zip(paths, read_blobs(git, [regular[path] for path in paths.values()]), strict=True))
     return found
 
 

@@ -161,6 +161,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "repository_image": chosen.image,
             "folder": folder,
             "submodules": bool(chosen.submodules),
+            "lfs": chosen.lfs,
         }
     )
 

@@ -53,7 +53,7 @@ def advise(
                 if part.packages and not part.trusted
             },
             submodules=() if profile.submodules else facts.gitlinks,
-            uses_lfs=facts.lfs,
+            uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
         )

@@ -45,12 +45,13 @@ from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import require_writable_disk
-from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 MERGED_BYTES, MERGED_TEXTS = 16 * 1024, 50
 """Longer and further texts with conflict markers are not part of an answer: each costs two git commands."""
@@ -129,12 +130,13 @@ def _merge_and_move(
 
 def _name_other_base(task: Task) -> str:
     """What a sync cannot change: it may change no other host."""
-    if task.pr_base in {None, task.base_branch}:
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base}:
         return ""
     known = one_line(task.pr_base or "")
     return (
-        f"The pull request {task.pr_url} still goes into {known}: change its base to {task.base_branch} on the forge, "
-        "until then no push reaches it"
+        f"The pull request {task.pr_url} still goes into {known}: change its base to {base} on the forge, until then "
+        "no push reaches it"
     )
 
 
@@ -381,12 +383,13 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
     """
     task, git = opened.task, opened.git
     before, after = trees
-    with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after)):
+    source = RestoreSource(git, find_large_files(services, task.repo_id, git, trees))
+    with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
-        restore_tree(git, opened.files, before, after, opened.owner, opened.changes.rejected)
+        restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
     try:
         objects.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
     except SandboxError:
-        restore_tree(git, opened.files, after, before, opened.owner, opened.changes.rejected)
+        restore_tree(source, opened.files, after, before, opened.owner, opened.changes.rejected)
         raise
     return save_task(services.home, moved)

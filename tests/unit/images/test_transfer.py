@@ -122,6 +122,19 @@ def test_a_name_that_another_image_has_is_taken_only_on_demand(archive: ImageArc
     assert not any("-used-" in tag and len(image.tags) == 1 for image in engine.images.values() for tag in image.tags)
 
 
+def test_an_image_with_other_variables_is_another_image(
+    here: ImageBuildContext, archive: ImageArchive, tmp_path: Path
+) -> None:
+    """Same layers, same labels: an archive cannot slip it under the name."""
+    there, engine = make_site(tmp_path / "there")
+    import_images(there, archive.path, quiet)
+    changed = rewrite(archive.path, with_python(lambda f, m, c: c["config"].update(Env=["PATH=/evil"])))
+    before = dict(engine.images)
+    with refused(ErrorCode.CONFLICT):
+        import_images(there, changed, quiet)
+    assert engine.images == before
+
+
 def test_a_failure_while_names_move_leaves_everything_as_it_was(archive: ImageArchive, tmp_path: Path) -> None:
     there, engine = make_site(tmp_path / "there")
     engine.refused_tag = tag_of("python")

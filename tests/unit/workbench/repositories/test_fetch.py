@@ -55,6 +55,11 @@ def test_an_up_to_date_fetch_of_a_local_remote_runs_no_git(tmp_path: Path, upstr
         assert workbench.fetch(str(upstream.root)).tree == ("f", "g")
         assert "fetch" in {question.split()[0] for question in questions(asked)}
 
+        (upstream.git_dir / "HEAD").unlink()
+        os.mkfifo(upstream.git_dir / "HEAD")  # our own reading of refs does not wait for it either
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            workbench.fetch(str(upstream.root))
+
 
 @pytest.fixture
 def forge(upstream: Upstream) -> Iterator[str]:
