@@ -127,6 +127,8 @@ def test_s15_ids_that_it_does_not_map_are_refused_and_doctor_says_the_same(
         ErrorCode.ENGINE_UNAVAILABLE,
         True,
     )
+    with pytest.raises(SandboxError, match="maps the users"):
+        workbench.run(remote, profile="perl")  # its image is missing there: it is not built first
     (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
     assert (line.level, line.hint) == (ProbeLevel.FAIL, caught.value.hint)
 

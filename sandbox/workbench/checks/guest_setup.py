@@ -139,6 +139,7 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         missing = error.code is ErrorCode.IMAGE_MISSING and has_recipe(services.home, reference)
         if building is None or not missing or services.settings.images.build == "never":
             raise
+    services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
     building(f"The image '{reference}' is missing; building it takes some minutes, once")
     images.build(site, reference, building)
     return find_usable_image(site, reference)
