@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.lazy_module import LazyModule
 from sandbox.workbench.controller.once import Once
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor
 from sandbox.store.home import Home, default_home, resolve_home
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
 from sandbox.workbench.controller.disk_admission import DiskAdmission
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.once import Once
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
