@@ -6,12 +6,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
-
-import docker
-import docker.errors
-import docker.tls
-import requests
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from sandbox.config import is_checkout
 from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
@@ -29,7 +24,18 @@ from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
+from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import docker
+    import docker.errors
+    import docker.tls
+    import requests
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
 
 CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
@@ -189,11 +195,13 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEn
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
-    patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
-    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
-    # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
-    api.trust_env = not endpoint.url.startswith(UNIX)
+    api: docker.APIClient
+    if endpoint.url.startswith(UNIX):
+        api = cast("docker.APIClient", SocketApi(endpoint.url, timeout_s))
+    else:
+        # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
+        patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
+        api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
     try:
         found = api.version(api_version=False)
         if product := find_unsupported_product(found):
