@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from sandbox.config import is_checkout
 from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
 from sandbox.engine.container_types import (
     ContainerExit,
@@ -27,6 +26,7 @@ from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
+from sandbox.shipped_files import is_checkout
 
 if TYPE_CHECKING:
     import docker

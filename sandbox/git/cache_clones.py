@@ -11,21 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
-from sandbox.git.partial import (
-    PROMISOR_ENVIRONMENT,
-    fetch_missing_blobs,
-    is_filter_ignored,
-    is_partial,
-    mark_partial,
-    unmark_if_complete,
-)
 from sandbox.git.process import Git, NetworkAccess
-from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs, fetch, read_remote_refs
-from sandbox.remotes import Remote
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox.git import partial as partial_clones
+    from sandbox.git import transport
+    from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
+    from sandbox.remotes import Remote
+else:  # loaded at first use (docs/adr/0080)
+    partial_clones = LazyModule("sandbox.git.partial")
+    transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         _write_config(beside, _SHA1)
         if partial:
-            mark_partial(beside)
+            partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
         beside.rename(path)
     finally:
@@ -167,7 +168,12 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
 def is_intact(git: Git) -> bool:
     """Whether every object that the refs reach is present and readable, or promised by the remote."""
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
-    return git.attempt(*question, env=PROMISOR_ENVIRONMENT if is_partial(git) else {}, deadline_s=900).code == 0
+    return (
+        git.attempt(
+            *question, env=partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}, deadline_s=900
+        ).code
+        == 0
+    )
 
 
 def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
@@ -175,7 +181,7 @@ def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
 
     The corrupt clone is kept beside the new one, for inspection.
     """
-    partial = is_partial(Git(path, access.git))
+    partial = partial_clones.is_partial(Git(path, access.git))
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
@@ -187,7 +193,7 @@ def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
     refs = _list_own_refs(old)
     for commit in _list_fork_points(old, list(refs.values())) if partial else ():
         if peel(new, commit, "commit"):
-            fetch_missing_blobs(new, access, tree_of(new, commit))
+            partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
     _copy_refs(old, new, list(refs))
     return head
 
@@ -218,21 +224,21 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    remote = read_remote_refs(git, access)
+    remote = transport.read_remote_refs(git, access)
     head = remote.head
     if only_if_changed and head.branch and _has_same_refs(git, remote):
         _record_fetch(git, access, began, head)
         return head
     if is_new:
         _write_config(git.git_dir, len(head.commit))
-    said = fetch(git, access, partial=is_partial(git))
+    said = transport.fetch(git, access, partial=partial_clones.is_partial(git))
     _pack_refs(git)
     if not head.branch:
-        head = RemoteHead(_find_branch_at(git, head.commit), head.commit)
-    if is_filter_ignored(said):
-        unmark_if_complete(git)
-    if is_partial(git):
-        fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+        head = transport.RemoteHead(_find_branch_at(git, head.commit), head.commit)
+    if partial_clones.is_filter_ignored(said):
+        partial_clones.unmark_if_complete(git)
+    if partial_clones.is_partial(git):
+        partial_clones.fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
     _record_fetch(git, access, began, head)
     return head
 
@@ -274,7 +280,7 @@ class _FetchRecord:
 def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        head = RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
+        head = transport.RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None

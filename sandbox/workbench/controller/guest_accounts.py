@@ -6,13 +6,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.engine.account_files import build_group, build_passwd
-from sandbox.engine.create_options import AccountFiles, GuestAccount
 from sandbox.errors import SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.store.guest_users import GuestUsers
 from sandbox.store.home import write_atomically
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.engine import create_options
+    from sandbox.engine.create_options import GuestAccount
+else:  # loaded at first use (docs/adr/0080)
+    create_options = LazyModule("sandbox.engine.create_options")
 
 Owner = tuple[int, int] | None
 """uid and gid of a worktree's files; None for those of the controller, which may not give files away."""
@@ -74,7 +81,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     for path, content in ((passwd, build_passwd(user, home)), (group, build_group(user))):
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content, mode=0o444, synced=False)
-    return GuestAccount(user, AccountFiles(passwd, group), shared=owner is None)
+    return create_options.GuestAccount(user, create_options.AccountFiles(passwd, group), shared=owner is None)
 
 
 def _account_files(services: Services, uid: int) -> tuple[Path, Path]:

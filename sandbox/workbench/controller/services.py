@@ -114,7 +114,16 @@ class Services:
     @Once
     def repositories(self) -> RegisteredRepositories:
         """The registered repositories, to open."""
-        return RegisteredRepositories(self.home, self.settings.git.executable)
+        return RegisteredRepositories(self.home, self.settings.git.executable if self.has_settings else "")
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether a setting may differ from its default. Without any, a command need not load the models of all."""
+        return bool(
+            self.flags
+            or (self.home.root / "config.toml").exists()
+            or any(_may_be_setting(name) for name in self.environ)
+        )
 
     @Once
     def git_operator(self) -> user_config.OperatorIdentity:
@@ -219,7 +228,7 @@ def build_services(
     place = Home(resolve_home(home or default_home(environ)))
     place.prepare()
     services = Services(place, flags or {}, environ, allow_file, surface or Surface())
-    if flags or (place.root / "config.toml").exists() or any(_may_be_setting(name) for name in environ):
+    if services.has_settings:
         services.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
     return services
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
@@ -17,13 +18,13 @@ from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
@@ -48,6 +49,11 @@ from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.workbench.repositories import clone
+else:  # loaded at first use (docs/adr/0080)
+    clone = LazyModule("sandbox.workbench.repositories.clone")
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +122,7 @@ def create_task(
     else:
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
-    base_tree = fetch_whole_tree(services, repository, git, base_commit)
+    base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)
     task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,
@@ -144,8 +150,8 @@ def find_start(services: Services, repository: Repository, git: Git, base: str) 
     """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
     starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
     """
-    if wanted := find_pull_request_ref(git, base):
-        return fetch_request(services, repository, git, wanted), repository.default_branch
+    if wanted := clone.find_pull_request_ref(git, base):
+        return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
     return resolve_commit(git, branch, repository.default_branch), branch
 

@@ -15,17 +15,16 @@ from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_difference, demand_of_tree
-from sandbox.workbench.controller.disk_space import choose_disk
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
@@ -37,6 +36,11 @@ from sandbox.workspaces.statcache import StatCacheFiles
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
+    from sandbox.workbench.controller import disk_space
+    from sandbox.workbench.repositories import submodules
+else:  # loaded at first use (docs/adr/0080)
+    disk_space = LazyModule("sandbox.workbench.controller.disk_space")
+    submodules = LazyModule("sandbox.workbench.repositories.submodules")
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +66,7 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str, checks: 
     Raises: `quota_exceeded` when no uid is free, `internal`.
     """
     site = locate_worktree(services.home, services.policies, repo_id, task_id)
-    disk = choose_disk(services, checks, is_room=False)
+    disk = disk_space.choose_disk(services, checks, is_room=False)
     return replace(site, owner=lease_user(services, task_id), new_disk=disk)
 
 
@@ -82,7 +86,9 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
 
     Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout; as `find_submodules`.
     """
-    _create_with(services, repo_id, git, tree, replace(site, added=find_submodules(services, repo_id, git, tree)))
+    _create_with(
+        services, repo_id, git, tree, replace(site, added=submodules.find_submodules(services, repo_id, git, tree))
+    )
 
 
 def _create_with(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
@@ -115,11 +121,11 @@ def clean_room(
     may not be needed again.
     """
     tree, similar_tree = trees
-    added = find_submodules(services, repo_id, git, tree)
+    added = submodules.find_submodules(services, repo_id, git, tree)
     site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added)
     try:
         if (site.pristines / name_checkout(similar_tree, added)).is_dir():
-            site = replace(site, new_disk=choose_disk(services, checks, is_room=True))
+            site = replace(site, new_disk=disk_space.choose_disk(services, checks, is_room=True))
             _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
         else:
             site = _create_full_room(services, repo_id, git, tree, (site, checks))
@@ -137,7 +143,7 @@ def _create_full_room(
     """
     site, checks = room
     demand = _demand_of_files(git, tree, site)
-    site = replace(site, new_disk=choose_disk(services, checks, is_room=True, content=demand))
+    site = replace(site, new_disk=disk_space.choose_disk(services, checks, is_room=True, content=demand))
     setting = "plain" if site.new_disk is None else services.settings.workspaces.worktree
     layout = choose_layout(setting, services.home.repositories, site.id_mapping)
     with services.disk.admit(Writer.CHECKOUT, demand):
@@ -185,8 +191,8 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
-    disk = choose_disk(services, checks, is_room=False)
-    added = find_submodules(services, task.repo_id, git, trees[0])
+    disk = disk_space.choose_disk(services, checks, is_room=False)
+    added = submodules.find_submodules(services, task.repo_id, git, trees[0])
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added)
     try:
         _create_worktree_over(services, task.repo_id, git, trees, room)
