@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
 from sandbox.engine.container_types import (
     ContainerExit,
     ContainerSummary,
@@ -33,9 +32,18 @@ if TYPE_CHECKING:
     import docker.errors
     import docker.tls
     import requests
-else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+
+    from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
+else:  # loaded for an error, and for what `socket_api` has not; the modules at their first use (docs/adr/0080)
     docker = LazyModule("docker")
     requests = LazyModule("requests")
+    container = LazyModule("sandbox.engine.container")
+    images = LazyModule("sandbox.engine.images")
+    ownership = LazyModule("sandbox.engine.ownership")
+    quarantine = LazyModule("sandbox.engine.quarantine")
+    runtimes = LazyModule("sandbox.engine.runtimes")
+    supervised = LazyModule("sandbox.engine.supervised")
+    visibility = LazyModule("sandbox.engine.visibility")
 
 CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
