@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from devtools.command import SANDBOX
@@ -40,11 +39,11 @@ class Loaded:
     stdout: str
 
 
-def find_loaded(*arguments: str, environ: Mapping[str, str] | None = None) -> Loaded:
+def find_loaded(*arguments: str) -> Loaded:
     """Run one command as a process of its own, and list what it loaded."""
     command = [*SANDBOX[:-2], "-X", "importtime", *SANDBOX[-2:], *arguments]
     done = subprocess.run(  # noqa: S603 - ours
-        command, capture_output=True, text=True, check=False, env=environ, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     names = set(_LINE.findall(done.stderr)) - _BY_SITE
     tops = {name.partition(".")[0] for name in names}
