@@ -56,6 +56,14 @@ def find_loaded(*arguments: str) -> Loaded:
     )
 
 
+def check_budget(loaded: Loaded, budget: Budget) -> str:
+    """What is wrong; '' for nothing."""
+    wrong = [f"loads {', '.join(found)}" if (found := sorted(loaded.libraries - budget.libraries)) else ""]
+    if len(loaded.ours) > budget.ours:
+        wrong.append(f"loads {len(loaded.ours)} modules of ours, its budget is {budget.ours}")
+    return "; ".join(filter(None, wrong))
+
+
 def _is_library(name: str) -> bool:
     """Not what Python only looked for, nor parts of Python and hooks of an environment, which begin with `_`."""
     return not name.startswith("_") and importlib.util.find_spec(name) is not None

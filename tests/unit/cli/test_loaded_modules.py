@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, Loaded, find_loaded
+from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, find_loaded
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
 READING = Budget(CLICK | MODELS, 135)
 SUGGESTING = Budget(READING.libraries | {"yaml"}, 135)  # CI workflows are read for checks that nobody named
 WRITING = Budget(CLICK | MODELS | LOCKS, 170)
-
-
-def check_budget(loaded: Loaded, budget: Budget) -> str:
-    """What is wrong; '' for nothing."""
-    wrong = [f"loads {', '.join(found)}" if (found := sorted(loaded.libraries - budget.libraries)) else ""]
-    if len(loaded.ours) > budget.ours:
-        wrong.append(f"loads {len(loaded.ours)} modules of ours, its budget is {budget.ours}")
-    return "; ".join(filter(None, wrong))
 
 
 LITTLE = {
