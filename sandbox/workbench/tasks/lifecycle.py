@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
@@ -51,8 +50,10 @@ from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import restore_tree
 
 if TYPE_CHECKING:
+    from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone
 else:  # loaded at first use (docs/adr/0080)
+    cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
 
 _log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ def find_start(services: Services, repository: Repository, git: Git, base: str) 
     if wanted := clone.find_pull_request_ref(git, base):
         return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
-    return resolve_commit(git, branch, repository.default_branch), branch
+    return cache_clones.resolve_commit(git, branch, repository.default_branch), branch
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:

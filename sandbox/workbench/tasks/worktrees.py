@@ -24,7 +24,6 @@ from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
@@ -37,8 +36,9 @@ from sandbox.workspaces.statcache import StatCacheFiles
 if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.workbench.controller import disk_space
-    from sandbox.workbench.repositories import submodules
+    from sandbox.workbench.repositories import commit_facts, submodules
 else:  # loaded at first use (docs/adr/0080)
+    commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     disk_space = LazyModule("sandbox.workbench.controller.disk_space")
     submodules = LazyModule("sandbox.workbench.repositories.submodules")
 
@@ -75,7 +75,7 @@ def list_checks_at(
 ) -> tuple[Check, ...]:
     """The checks that a worktree at this base commit is for; none if its profile cannot be used."""
     try:
-        return load_profile(services, repo_id, git, commit, profile).checks
+        return commit_facts.load_profile(services, repo_id, git, commit, profile).checks
     except SandboxError as error:
         _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
         return ()
