@@ -24,10 +24,11 @@ from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
 
 DEADLINE_S = 60.0
-_REMAPPED = ("unshare", "--net", "--mount", "sh", "-ec")
+_REMAPPED = ("unshare", "--net", "--mount", "--propagation=slave", "sh", "-ec")  # it sees later mounts of the host
 _REMAPPED_SCRIPT = 'for file in /etc/subuid /etc/subgid; do mount --bind "$0" $file; done; exec dockerd "$@"'
 _REMAPPED_USER = "daemon"
 """An account that every Debian has. Its range of ids is told to this engine alone, in a mount namespace of its own."""
+FIRST_MAPPED_ID = 100_000
 CGROUPS = Path("/sys/fs/cgroup")
 NETWORK = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
 
@@ -36,7 +37,7 @@ class PrivateEngine:
     """Lives as long as the block. Needs root, `dockerd` and `unshare`. `runtimes`: programs by name, beside runc.
 
     `propagation`: it gets a mount table of its own (`private`: later mounts of the host are not in it). `hidden`: a
-    directory that is an empty file system there. `maps_users`: with userns-remap, and a mount table of its own.
+    directory that is an empty file system there. `maps_users`: with userns-remap; ids from `FIRST_MAPPED_ID`.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class PrivateEngine:
         if not self._maps_users:
             return self._starts
         ids = self._folder / "ids"
-        ids.write_text(f"{_REMAPPED_USER}:100000:65536\n")
+        ids.write_text(f"{_REMAPPED_USER}:{FIRST_MAPPED_ID}:65536\n")
         self._folder.chmod(0o711)  # its guests' root is another user of this host, and goes through
         return [*_REMAPPED, _REMAPPED_SCRIPT, str(ids), f"--userns-remap={_REMAPPED_USER}"]
 

@@ -17,8 +17,8 @@ from typing import Any
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
-from sandbox.engine.ownership import USER_MAPPING_HINT, describe_user_mapping
 from sandbox.engine.protocol import EngineInformation
+from sandbox.engine.user_maps import find_first_id
 from sandbox.errors import SandboxError
 from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
@@ -26,7 +26,7 @@ from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import ImageInfo, Probe, ProbeLevel
-from sandbox.policy.container import ContainerPolicy
+from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.profiles import Profile
 from sandbox.store.guest_users import subtract_ranges
 from sandbox.store.home import Home
@@ -65,6 +65,7 @@ def probe_host(
     `git_version`: the output of `git --version`, empty when git is missing.
     """
     info = _read_info(engine)
+    reserved = read_reserved_ids(subordinate=not policy.users.mapped)
     return (
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
@@ -74,7 +75,7 @@ def probe_host(
             _find_type(_nearest_existing(home)),
         ),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
-        uid_probe(os.geteuid(), policy, read_reserved_ids(), _find_obstacle(settings.container.users_folder)),
+        uid_probe(os.geteuid(), policy, reserved, _find_obstacle(settings.container.users_folder)),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
@@ -108,7 +109,7 @@ def engine_probes(info: Facts | SandboxError, settings: Settings, policy: Contai
         "runc": lambda facts: runc_probe(facts, settings.container.runtime),
         "seccomp": seccomp_probe,
         "lsm": lsm_probe,
-        "userns": userns_probe,
+        "userns": lambda facts: userns_probe(facts, policy.users),
         "init": init_probe,
         "memory": memory_probe,
         "cpus": cpus_probe,
@@ -212,10 +213,14 @@ def lsm_probe(info: Facts) -> Probe:
     )
 
 
-def userns_probe(info: Facts) -> Probe:
-    """Guests cannot write to their worktrees if the engine maps user ids: checks are refused there."""
-    if words := describe_user_mapping(info):
-        return _fail("userns", f"the engine {words}", USER_MAPPING_HINT)
+def userns_probe(info: Facts, users: UserIds) -> Probe:
+    """Guests cannot write to their worktrees if the engine gives them ids that are not theirs: checks are refused."""
+    try:
+        first = find_first_id(info, users)
+    except SandboxError as error:
+        return _fail("userns", error.brief, error.hint)
+    if first:
+        return _ok("userns", f"guests are in a user namespace: their 0 is {first} of this host")
     return _ok("userns", "guests have the uids of this host")
 
 

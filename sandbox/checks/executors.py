@@ -170,7 +170,7 @@ def _build_spec(
         workspace_read_only=check.workspace == "read-only",
         git_mask=guest.git_mask,
         report=directories.report,
-        user=directories.account.user,
+        user=directories.account.guest_user,
         runtime=guest.runtime,
         labels=identity.labels,
         cpuset=identity.cpuset,

@@ -106,7 +106,7 @@ class RunServices:
             workspace=None,
             git_mask=None,
             report=None,
-            user=self.account.user,
+            user=self.account.guest_user,
             runtime=guest.runtime,
             labels=labels,
             cpuset=choose_cpus(setup.rule.limits.cpus, guest.cpus),

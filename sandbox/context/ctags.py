@@ -156,7 +156,7 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
         workspace=run.tree,
         git_mask=None,
         report=run.report,
-        user=run.account.user,
+        user=run.account.guest_user,
         runtime=run.runtime,
         labels={INSTANCE_LABEL: run.instance, RUN_LABEL: run.name},
         cpuset="",

@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     import docker.tls
     import requests
 
-    from sandbox.engine import container, images, ownership, quarantine, runtimes, supervised, visibility
+    from sandbox.engine import container, images, quarantine, runtimes, supervised, user_maps, visibility
+    from sandbox.policy.container import UserIds
 else:  # loaded for an error, and for what `socket_api` has not; the modules at their first use (docs/adr/0080)
     docker = LazyModule("docker")
     requests = LazyModule("requests")
     container = LazyModule("sandbox.engine.container")
     images = LazyModule("sandbox.engine.images")
-    ownership = LazyModule("sandbox.engine.ownership")
     quarantine = LazyModule("sandbox.engine.quarantine")
     runtimes = LazyModule("sandbox.engine.runtimes")
     supervised = LazyModule("sandbox.engine.supervised")
+    user_maps = LazyModule("sandbox.engine.user_maps")
     visibility = LazyModule("sandbox.engine.visibility")
 
 CONNECT_TIMEOUT_S = 1.5
@@ -68,8 +69,8 @@ class DockerEngine(DockerApi):
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
 
-    def require_same_users(self) -> Mapping[str, Any]:
-        return ownership.require_same_users(self)
+    def require_known_users(self, users: UserIds) -> Mapping[str, Any]:
+        return user_maps.require_known_users(self, users)
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return visibility.can_mount(self, folder, probe)

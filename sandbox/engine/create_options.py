@@ -146,14 +146,21 @@ class AccountFiles:
 
 @dataclass(frozen=True)
 class GuestAccount:
-    """The user that a guest runs as, uid and gid, and the files that name it.
+    """The user that a guest runs as, uid and gid on this host, and the files that name it.
 
-    `shared`: programs of the controller's user and other guests have the same uid.
+    `shared`: programs of the controller's user and other guests have the same uid. `first_id`: the host's id of the
+    guest's 0 (user_maps.py).
     """
 
     user: tuple[int, int]
     files: AccountFiles
     shared: bool = False
+    first_id: int = 0
+
+    @property
+    def guest_user(self) -> tuple[int, int]:
+        """Its uid and gid as the guest sees them."""
+        return self.user[0] - self.first_id, self.user[1] - self.first_id
 
 
 EGRESS_SOCKET_TARGET = "/sandbox-egress"

@@ -1,9 +1,8 @@
-"""Whether guests own the files that this host gives them. Pure, except `require_same_users`, which asks the engine.
+"""Whether a guest can write the folders that this host gives it. Pure.
 
-An engine with userns-remap, or a rootless one, gives the guest other uids than this host has. The worktree then belongs
-to another user in the guest, writes to it fail, and a check that ignores errors passes without doing any work. So such
-an engine is refused before a container starts. Also, PID 1 tries to write before any check: this finds causes that no
-engine reports (a network file system that maps owners, a security module).
+Where it cannot, a check that ignores errors passes without doing any work. An engine that gives guests other uids is
+refused by name (user_maps.py). PID 1 also tries to write before any check: this finds causes that no engine reports (a
+network file system that maps owners, a security module).
 """
 
 from __future__ import annotations
@@ -16,36 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.engine.pid1_messages import Posture
-from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
 
-USER_MAPPING_HINT = (
-    "Engines with userns-remap and rootless engines are not supported yet: their guests have other uids than this host "
-    "and cannot write their files. Point engine.host or DOCKER_HOST at an ordinary engine."
-)
-_MAPPINGS = {"userns": "maps users (userns-remap)", "rootless": "is rootless"}
 _SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # the kernel checks permission first; a check reports these itself
 _OWNER_MAY_WRITE = 0o300
 _LINE = re.compile(r"^(\d{1,9}) (\d{1,10}) ([0-7]{1,6}) (/.*)$", re.MULTILINE)
-
-
-def describe_user_mapping(info: Mapping[str, Any]) -> str:
-    """Describe how an engine maps guests to other users, from `GET /info`; '' when it does not."""
-    options = [str(option).split(",") for option in info.get("SecurityOptions") or ()]
-    return next((words for name, words in _MAPPINGS.items() if any(f"name={name}" in o for o in options)), "")
-
-
-def require_same_users(engine: EngineInformation) -> Mapping[str, Any]:
-    """Return what the engine says of itself, which is read for this: one request.
-
-    Raises: `engine_unavailable` for an engine that maps users.
-    """
-    info = engine.info()
-    if words := describe_user_mapping(info):
-        raise SandboxError(
-            ErrorCode.ENGINE_UNAVAILABLE, f"The engine {words}", details=engine.endpoint.url, hint=USER_MAPPING_HINT
-        )
-    return info
 
 
 def require_writable_folders(posture: Posture, options: Mapping[str, Any]) -> None:
@@ -62,7 +36,8 @@ def require_writable_folders(posture: Posture, options: Mapping[str, Any]) -> No
             ErrorCode.ENGINE_UNAVAILABLE,
             f"A check could not write {' and '.join(wrong)}, so none was started",
             details=posture.folders,
-            hint=f"{USER_MAPPING_HINT} The cause can also be a file system that maps owners, or a security module.",
+            hint="The engine, a file system that maps owners, or a security module gives guests other rights than this "
+            "host does: `sandbox doctor` shows the first (userns, lsm).",
         )
 
 

@@ -22,6 +22,7 @@ from sandbox.engine.container_types import (
 )
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
+from sandbox.policy.container import UserIds
 
 
 class EngineInformation(Protocol):
@@ -54,8 +55,8 @@ class EngineInformation(Protocol):
         """Raises: `engine_unavailable` for a runtime that it does not have."""
         ...
 
-    def require_same_users(self) -> Mapping[str, Any]:
-        """Return `info()`. Raises: `engine_unavailable` if its guests have other uids than this host."""
+    def require_known_users(self, users: UserIds) -> Mapping[str, Any]:
+        """Return `info()`. Raises: `engine_unavailable` if guests with these ids of the host cannot run there."""
         ...
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:

@@ -63,11 +63,13 @@ class UserIds(_ContainerPolicyModel):
     """With a root controller: the uids, and gids of the same numbers, of guests; each task and clean room has one.
 
     The default is above the 16-bit ids that distributions give out, below the subordinate ids, and small enough for
-    tar archives and 18-bit cpio headers.
+    tar archives and 18-bit cpio headers. `mapped`: the ids are of the subordinate range that the engine maps to its
+    containers (userns-remap).
     """
 
     first: int = Field(default=66_000, ge=1000, lt=2**31)
     count: int = Field(default=32_000, ge=16, le=1_000_000)
+    mapped: bool = False
 
     @property
     def ids(self) -> range:

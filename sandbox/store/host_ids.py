@@ -15,11 +15,15 @@ _ACCOUNTS = ("passwd", "group")
 _SUBORDINATE = ("subuid", "subgid")
 
 
-def read_reserved_ids(etc: Path = Path("/etc")) -> tuple[range, ...]:
-    """Ids of the accounts, groups and subordinate ranges of this host. A missing file holds none."""
+def read_reserved_ids(etc: Path = Path("/etc"), *, subordinate: bool = True) -> tuple[range, ...]:
+    """Ids of the accounts and groups of this host, and of its subordinate ranges. A missing file holds none."""
     return (
         *(found for name in _ACCOUNTS for found in parse_accounts(_lines(etc / name))),
-        *(found for name in _SUBORDINATE for found in parse_subordinate_ids(_lines(etc / name))),
+        *(
+            found
+            for name in (_SUBORDINATE if subordinate else ())
+            for found in parse_subordinate_ids(_lines(etc / name))
+        ),
     )
 
 

@@ -1,19 +1,23 @@
-"""An engine with userns-remap: refused by name, and were its name not known, by the proof that PID 1 gives."""
+"""An engine with userns-remap: supported once the policy gives guests ids that it maps, else refused by name; and were
+its name not known, by the proof that PID 1 gives.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from devtools.privateengine import PrivateEngine
+from devtools.mounts import unmount_below
+from devtools.privateengine import FIRST_MAPPED_ID, PrivateEngine
 from devtools.requirement import unavailable
 from sandbox import Workbench
-from sandbox.engine import ownership, supervised
+from sandbox.engine import supervised, user_maps
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,32 +25,60 @@ from sandbox.models import ProbeLevel, Verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("user-maps"), pytest.mark.usefixtures("engine")]
 
-IMAGE = "space-sandbox/init:latest"
-PROFILE = f'label = "T"\nimage = "{IMAGE}"\n[[check]]\nid = "blind"\nlabel = "x"\nargv = ["/init", "--hand-out"]\n'
-"""A check that looks at no error: it writes nothing and passes."""
+IMAGES = ("space-sandbox/init:latest", "space-sandbox/base:latest")
+USERS = range(133_000, 133_100)
+MAPPED = f"[users]\nmapped = true\nfirst = {USERS.start}\ncount = {len(USERS)}\n"
+PROFILE = f"""label = "T"
+image = "{IMAGES[1]}"
+[[check]]
+id = "blind"
+label = "It looks at no error: it writes nothing and passes."
+argv = ["true"]
+[[check]]
+id = "work"
+label = "It writes everywhere it may, and says who it is."
+argv = ["sh", "-ec", "echo more >> README; touch new /report/x ~/x /tmp/x; id -u; id -un; cat /proc/self/uid_map"]
+"""
 
 
 @pytest.fixture(scope="module")
-def mapping() -> Iterator[PrivateEngine]:
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory whose later mounts the engine sees, as it does on hosts with systemd."""
+    folder = tmp_path_factory.mktemp("homes")
+    for words in (["--bind", str(folder), str(folder)], ["--make-shared", str(folder)]):
+        subprocess.run(["mount", *words], check=True, timeout=60)
+    yield folder
+    unmount_below(folder)
+    subprocess.run(["umount", folder], check=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def mapping(homes: Path) -> Iterator[PrivateEngine]:
     if reason := PrivateEngine.why_not():
         unavailable(reason)
     with PrivateEngine(maps_users=True) as engine:
-        engine.load(IMAGE)
+        for image in IMAGES:
+            engine.load(image)
         yield engine
     assert engine.groups() == []
 
 
 @pytest.fixture
-def workbench(mapping: PrivateEngine, tmp_path: Path) -> Iterator[Workbench]:
-    home = tmp_path / "home"
-    (home / "profiles").mkdir(parents=True)
+def start(mapping: PrivateEngine, homes: Path) -> Iterator[Callable[[str], Workbench]]:
+    """Open a home on that engine with this text in its container policy."""
+    home = Path(tempfile.mkdtemp(dir=homes))
+    (home / "profiles").mkdir()
     (home / "profiles" / "generic.toml").write_text(PROFILE)
     (home / "policies").mkdir()
-    (home / "policies" / "container.toml").write_text("[users]\nfirst = 61000\ncount = 1000\n")  # ids that are mapped
-    tmp_path.chmod(0o755)  # the engine's own root enters it as somebody else
-    settings = {"engine": {"host": mapping.url}, "workspaces": {"worktree": "plain"}}
-    with Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True) as found:
-        yield found
+    with ExitStack() as stack:
+
+        def start_with(policy: str) -> Workbench:
+            (home / "policies" / "container.toml").write_text(policy)
+            settings = {"engine": {"host": mapping.url}}
+            found = Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True)
+            return stack.enter_context(found)
+
+        yield start_with
     with closing(connect(mapping.url, {}, 60.0)) as engine:
         assert list_containers(engine, {}) == []
 
@@ -62,28 +94,57 @@ def remote(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_s15_it_is_refused_by_name_and_doctor_says_the_same(workbench: Workbench, remote: str) -> None:
-    with pytest.raises(SandboxError, match="maps users") as caught:
-        workbench.run(remote)
-    assert (caught.value.code, caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, ownership.USER_MAPPING_HINT)
+def test_guests_with_mapped_ids_own_their_files_in_a_user_namespace(
+    start: Callable[[str], Workbench], remote: str
+) -> None:
+    workbench = start(MAPPED)
     (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
-    assert (line.level, line.hint) == (ProbeLevel.FAIL, ownership.USER_MAPPING_HINT)
+    assert (line.level, str(FIRST_MAPPED_ID) in line.value) == (ProbeLevel.OK, True)
+    task = workbench.create_task(workbench.clone(remote).repository.id)
+    (run,) = workbench.run_checks(task.id, ["work"])
+    assert run.verdict is Verdict.PASSED, run
+    uid, name, mapping = run.stdout_tail.split(maxsplit=2)
+    assert (int(uid) + FIRST_MAPPED_ID in USERS, name) == (True, "sandbox")
+    assert mapping.split()[:2] == ["0", str(FIRST_MAPPED_ID)]
+    assert {change.path for change in workbench.status(task.id).changes} == {"README", "new"}
+    assert [run.verdict for run in workbench.run(remote).runs] == [Verdict.PASSED] * 2
+    workbench.close_task(task.id, discard=True)
+
+
+@pytest.mark.parametrize("policy", ["", "[users]\nmapped = true\nfirst = 65000\ncount = 100\n"])
+def test_s15_ids_that_it_does_not_map_are_refused_and_doctor_says_the_same(
+    start: Callable[[str], Workbench], remote: str, policy: str
+) -> None:
+    workbench = start(policy)
+    with pytest.raises(SandboxError, match="maps the users") as caught:
+        workbench.run(remote)
+    assert (caught.value.code, "mapped = true, first = 133000" in caught.value.hint) == (
+        ErrorCode.ENGINE_UNAVAILABLE,
+        True,
+    )
+    (line,) = (probe for probe in workbench.doctor() if probe.name == "userns")
+    assert (line.level, line.hint) == (ProbeLevel.FAIL, caught.value.hint)
 
 
 def test_s15_without_its_name_the_first_process_finds_out(
-    workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
+    start: Callable[[str], Workbench], remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "require_same_users", lambda engine: engine.info())
+    monkeypatch.setattr(user_maps, "require_known_users", lambda engine, users: engine.info())
+    workbench = start("[users]\nfirst = 61000\ncount = 1000\n")
     task = workbench.create_task(workbench.clone(remote).repository.id)
     for act in (lambda: workbench.run(remote), lambda: workbench.run_checks(task.id, ["blind"])):
         with pytest.raises(SandboxError, match=r"could not write /workspace .* and /report .*belongs to uid 65534"):
             act()
+    workbench.close_task(task.id, discard=True)
 
 
 def test_s15_control_with_neither_a_check_passes_that_has_done_nothing(
-    workbench: Workbench, remote: str, monkeypatch: pytest.MonkeyPatch
+    start: Callable[[str], Workbench], remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "require_same_users", lambda engine: engine.info())
+    monkeypatch.setattr(user_maps, "require_known_users", lambda engine, users: engine.info())
     monkeypatch.setattr(supervised, "require_writable_folders", lambda *_: None)
-    (run,) = workbench.run(remote).runs
+    workbench = start("[users]\nfirst = 61000\ncount = 1000\n")
+    task = workbench.create_task(workbench.clone(remote).repository.id)
+    (run,) = workbench.run_checks(task.id, ["blind"])
     assert run.verdict is Verdict.PASSED
+    workbench.close_task(task.id, discard=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.engine import ownership, runtimes
+from sandbox.engine import runtimes, user_maps
 from sandbox.engine.build_context import write_build_context
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import (
@@ -30,6 +30,7 @@ from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.container import UserIds
 
 
 @dataclass
@@ -61,8 +62,8 @@ class MemoryEngine:
     def require_runtime(self, name: str) -> None:
         runtimes.require_runtime(self, name)
 
-    def require_same_users(self) -> Mapping[str, Any]:
-        return ownership.require_same_users(self)
+    def require_known_users(self, users: UserIds) -> Mapping[str, Any]:
+        return user_maps.require_known_users(self, users)
 
     def can_mount(self, folder: Path, probe: ProbeContainer) -> bool:
         return probe.image in self.images and folder.is_dir()

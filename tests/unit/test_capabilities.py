@@ -18,7 +18,7 @@ from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
-from sandbox.policy.container import ContainerPolicy
+from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.store.quarantine import QuarantineNotes
 
 OK, WARN, FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
@@ -183,11 +183,21 @@ def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
 
 
-@pytest.mark.parametrize(("option", "level"), [("name=userns", FAIL), ("name=rootless", FAIL), ("name=seccomp", OK)])
-def test_an_engine_that_maps_users_is_not_recommended(option: str, level: ProbeLevel) -> None:
-    probe = c.userns_probe({"SecurityOptions": [option]})
-    assert probe.level is level
-    assert ("not supported yet" in probe.hint) == (level is FAIL)
+@pytest.mark.parametrize(
+    ("option", "users", "level", "said"),
+    [
+        ("name=userns", UserIds(), FAIL, "maps the users of guests to ids from 100000"),
+        ("name=userns", UserIds(first=133_000, count=100, mapped=True), OK, "their 0 is 100000 of this host"),
+        ("name=rootless", UserIds(), FAIL, "The engine is rootless"),
+        ("name=seccomp", UserIds(), OK, "guests have the uids of this host"),
+    ],
+)
+def test_an_engine_that_maps_users_needs_a_policy_that_knows_it(
+    option: str, users: UserIds, level: ProbeLevel, said: str
+) -> None:
+    info = {"SecurityOptions": [option], "DockerRootDir": "/var/lib/docker/100000.100000"}
+    probe = c.userns_probe(info, users)
+    assert (probe.level, said in probe.value, bool(probe.hint)) == (level, True, level is FAIL)
 
 
 def test_init_memory_and_cpus() -> None:

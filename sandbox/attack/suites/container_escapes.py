@@ -217,6 +217,7 @@ def _decoy(scene: Scene) -> None:
 def _careless_mask(scene: Scene) -> str:
     victim, mask = scene.root / "careless", scene.root / "mask"
     victim.mkdir()
+    victim.chmod(0o777)  # root of a container may be another user of this host
     mask.write_text("gitdir: /nonexistent\n")
     (victim / "decoy").write_text("")
     (victim / ".git").symlink_to("decoy")

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.engine.account_files import build_group, build_passwd
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.store.guest_users import GuestUsers
 from sandbox.store.home import write_atomically
+from sandbox.store.host_ids import read_reserved_ids
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
-    from sandbox.engine import create_options
+    from sandbox.engine import create_options, user_maps
     from sandbox.engine.create_options import GuestAccount
 else:  # loaded at first use (docs/adr/0080)
     create_options = LazyModule("sandbox.engine.create_options")
+    user_maps = LazyModule("sandbox.engine.user_maps")
 
 Owner = tuple[int, int] | None
 """uid and gid of a worktree's files; None for those of the controller, which may not give files away."""
@@ -35,11 +38,10 @@ def find_guest_users(services: Services) -> GuestUsers:
         policy = services.policies.container
     except SandboxError:
         policy = services.policies.shipped_container
-    return _guest_users(services, policy.container.users.ids)
-
-
-def _guest_users(services: Services, ids: range) -> GuestUsers:
-    return GuestUsers(services.settings.container.users_folder, ids, services.home.root)
+    users = policy.container.users
+    # Mapped ids are of a subordinate range on purpose.
+    read_reserved = partial(read_reserved_ids, subordinate=not users.mapped)
+    return GuestUsers(services.settings.container.users_folder, users.ids, services.home.root, read_reserved)
 
 
 def lease_user(services: Services, owner: str) -> Owner:
@@ -59,7 +61,7 @@ def release_user(services: Services, user: Owner) -> None:
         return
     for path in _account_files(services, user[0]):
         path.unlink(missing_ok=True)
-    _guest_users(services, range(0)).release(user[0])  # whatever the policy: closing works with a file that is wrong
+    find_guest_users(services).release(user[0])
 
 
 @contextmanager
@@ -73,15 +75,38 @@ def lease_account(services: Services, owner: str) -> Iterator[GuestAccount]:
 
 
 def find_account(services: Services, owner: Owner) -> GuestAccount:
-    """The account of a guest that works on files of `owner`."""
+    """The account of a guest that works on files of `owner`.
+
+    Raises: `engine_unavailable` for an owner that the engine gives no guest.
+    """
     user = owner or (os.geteuid(), os.getegid())
     passwd, group = _account_files(services, user[0])
+    files = create_options.AccountFiles(passwd, group)
+    account = create_options.GuestAccount(user, files, owner is None, _find_first_id(services, user))
+
     passwd.parent.mkdir(mode=0o700, exist_ok=True)
     home = services.policies.shipped_container.container.mounts.home
-    for path, content in ((passwd, build_passwd(user, home)), (group, build_group(user))):
+    seen = account.guest_user
+    for path, content in ((passwd, build_passwd(seen, home)), (group, build_group(seen))):
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content, mode=0o444, synced=False)
-    return create_options.GuestAccount(user, create_options.AccountFiles(passwd, group), shared=owner is None)
+    return account
+
+
+def _find_first_id(services: Services, user: tuple[int, int]) -> int:
+    """The host's id of the guests' 0. The engine is asked only where the policy says that it maps users."""
+    users = services.policies.container.container.users
+    if not users.mapped:
+        return 0
+    first = user_maps.find_first_id(services.engine_facts, users)
+    if not first < user[0] <= first + user_maps.MAX_GUEST_ID:
+        raise SandboxError(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"These files belong to uid {user[0]}, which the engine gives no guest",
+            details=f"Its guests have ids from {first} to {first + user_maps.MAX_GUEST_ID}.",
+            hint="Create the task again: with a controller that is root, a new one gets an id of [users].",
+        )
+    return first
 
 
 def _account_files(services: Services, uid: int) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ from sandbox.workbench.controller.services import Services
 
 def choose_runtime(services: Services, profile: str = "") -> str:
     """Raises, before anything is created: `policy_violation` for a runtime that the policy does not allow,
-    `engine_unavailable` for one that the engine does not have, and for an engine that maps users.
+    `engine_unavailable` for one that the engine does not have, and for an engine with other users.
     """
     override = services.settings.profiles.get(profile)
     name = services.runtime or (override.runtime if override else "") or services.settings.container.runtime

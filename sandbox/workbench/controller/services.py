@@ -143,16 +143,16 @@ class Services:
     @Once
     def guest_engine(self) -> ContainerEngine:
         """The engine, for code that starts guests. Raises: as `engine_facts`."""
-        self.engine_facts  # noqa: B018 - an engine that maps users is refused
+        self.engine_facts  # noqa: B018 - an engine whose guests are other users is refused
         return self.engine
 
     @Once
     def engine_facts(self) -> Mapping[str, Any]:
         """The capabilities of an engine that starts guests, in the format of Docker's `GET /info`.
 
-        Raises: `engine_unavailable`, also if the engine maps users.
+        Raises: `engine_unavailable`, also if guests would have other users than the container policy says.
         """
-        return self.engine.require_same_users()
+        return self.engine.require_known_users(self.policies.container.container.users)
 
     @Once
     def presence(self) -> LiveController:

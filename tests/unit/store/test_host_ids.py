@@ -20,6 +20,7 @@ def test_ids_of_accounts_and_subordinate_ranges(tmp_path: Path) -> None:
     (tmp_path / "subuid").write_text("ann:100000:65536\n")
     found = read_reserved_ids(tmp_path)
     assert set(found) == {range(0, 1), range(66001, 66002), range(66005, 66006), range(100_000, 165_536)}
+    assert set(found) - set(read_reserved_ids(tmp_path, subordinate=False)) == {range(100_000, 165_536)}
 
 
 def test_other_lines_are_skipped() -> None:
