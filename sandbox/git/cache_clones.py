@@ -168,12 +168,8 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
 def is_intact(git: Git) -> bool:
     """Whether every object that the refs reach is present and readable, or promised by the remote."""
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
-    return (
-        git.attempt(
-            *question, env=partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}, deadline_s=900
-        ).code
-        == 0
-    )
+    env = partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}
+    return git.attempt(*question, env=env, deadline_s=900).code == 0
 
 
 def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:

@@ -83,7 +83,6 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     passwd, group = _account_files(services, user[0])
     files = create_options.AccountFiles(passwd, group)
     account = create_options.GuestAccount(user, files, owner is None, _find_first_id(services, user))
-
     passwd.parent.mkdir(mode=0o700, exist_ok=True)
     home = services.policies.shipped_container.container.mounts.home
     seen = account.guest_user
