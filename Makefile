@@ -6,10 +6,9 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-UV_VERSION := 0.13.9
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench corpus format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test bench corpus matrix format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,12 +39,16 @@ lint: venv
 unit: venv
 	@$(BIN)/python -m pytest tests/unit -n auto -q -m "not slow"
 
-test: setup lint ## Everything CI runs: set-up, lint and all tests
-	@scripts/setup tools
+test: setup ## Everything CI runs: set-up, lint and all tests
+	@scripts/setup tools & tools=$$!; $(MAKE) lint; linted=$$?; wait $$tools && exit $$linted  # downloads, and two processors
 	@$(BIN)/python -m devtools.suite
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks
+
+matrix: setup ## Measure on other systems in virtual machines and write docs/platforms.md; ROWS=names for some. Not in `make test`
+	@scripts/setup matrix
+	@$(BIN)/python -m devtools.vm $(ROWS)
 
 corpus: setup ## Run 68 published projects with `sandbox run`; NAMES=names or profiles for some, CONTROL=1 for what fails anyway
 	@$(BIN)/python -m benchmarks.corpus $(NAMES)
@@ -64,8 +67,7 @@ docs: reference ## Build the documentation as a site in build/site
 	@$(BIN)/zensical build --strict
 
 lock: venv ## Pin the newest allowed dependencies in requirements.lock
-	@test -x .tool_cache/uv/bin/uv || { $(BIN)/python -m venv .tool_cache/uv && .tool_cache/uv/bin/pip install --quiet uv==$(UV_VERSION); }
-	@.tool_cache/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group dev \
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group dev \
 		--no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@git diff --stat -- requirements.lock
 

@@ -1,4 +1,4 @@
-"""Run every benchmark, each in its own process, and print one table at the end.
+"""Run every benchmark, each in its own process, and print one table at the end, also as rows for docs/benchmarks.md.
 
 `BENCH_SIZES`: the largest repository to measure on: small, medium (the default) or large. `BENCH_ROUNDS`: maximum
 rounds of each benchmark. Exit code 1 if a script failed; the others are run all the same.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks._harness import RESULTS, Figures, line
+from benchmarks._harness import RESULTS, Figures, line, markdown_row
 
 SIZES = ("small", "medium", "large")
 LARGEST = {"orientation": "big"}
@@ -28,7 +28,9 @@ def main() -> int:
         old.unlink()
     scripts = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
     failed = [name for name in scripts if not run(name, SIZES[: SIZES.index(wanted) + 1])]
-    print(table())
+    found = read_results()
+    print("\n".join(map(line, found)), end="\n\n")
+    print("\n".join(map(markdown_row, found)))
     if failed:
         print(f"Not measured, or only in part: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
@@ -42,10 +44,10 @@ def run(name: str, sizes: tuple[str, ...]) -> bool:
     return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
 
 
-def table() -> str:
+def read_results() -> list[Figures]:
     """All results, in the order of measurement."""
     files = sorted(RESULTS.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return "\n".join(line(Figures(**json.loads(path.read_text()))) for path in files)
+    return [Figures(**json.loads(path.read_text())) for path in files]
 
 
 if __name__ == "__main__":

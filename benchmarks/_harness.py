@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks._repositories import SIZES
+
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "15"))
-SERIES = 3
+_SIZE_IN_NAME = re.compile(rf", ({'|'.join(SIZES)})\b")
+_RATIO_TARGET = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """`most`: below 15 only for slow actions. `tidy` runs after each round and is not measured."""
+    """`most`: below 15 only where a round takes seconds. `tidy` runs after each round and is not measured."""
 
     most: int = 15
     tidy: Callable[[], object] = lambda: None
@@ -31,7 +35,10 @@ _PLAIN = Rounds()
 
 @dataclass(frozen=True)
 class Figures:
-    """Times are in `unit`. `ratio`: the best of three medians of per-round ratios. `load`: load average of 1 minute."""
+    """Times are in `unit`. `ratio`: the median of the ratios of all rounds; `ratio_p25`, `ratio_p75`: their quartiles.
+
+    `load`: load average of 1 minute.
+    """
 
     name: str
     target: str
@@ -41,7 +48,8 @@ class Figures:
     floor: float
     floor_name: str
     ratio: float
-    ratios: tuple[float, ...]
+    ratio_p25: float
+    ratio_p75: float
     rounds: int
     load: float
     unit: str = "ms"
@@ -56,7 +64,7 @@ def compare(
     target: str,
     rounds: Rounds = _PLAIN,
 ) -> Figures:
-    """Run both in turn after one warm-up each. The rounds are evaluated in three parts."""
+    """Run both in turn after one warm-up each."""
     product()
     floor()
     rounds.tidy()
@@ -70,8 +78,8 @@ def compare(
 def judge(
     name: str, pairs: Sequence[tuple[float, float]], *, floor_name: str, target: str, unit: str = "ms"
 ) -> Figures:
-    """Print and save the figures of (product, floor) pairs. The rounds are evaluated in three parts."""
-    medians = [statistics.median(p / f for p, f in part) for part in _thirds(pairs)]
+    """Print and save the figures of (product, floor) pairs, one of each round."""
+    low, middle, high = quartiles([p / f for p, f in pairs])
     products = sorted(p for p, _ in pairs)
     figures = Figures(
         name=name,
@@ -81,8 +89,9 @@ def judge(
         product_p90=products[len(products) * 9 // 10],
         floor=statistics.median(f for _, f in pairs),
         floor_name=floor_name,
-        ratio=min(medians),
-        ratios=tuple(round(m, 6) for m in medians),
+        ratio=middle,
+        ratio_p25=low,
+        ratio_p75=high,
         rounds=len(pairs),
         load=round(os.getloadavg()[0], 1),
         unit=unit,
@@ -92,9 +101,12 @@ def judge(
     return figures
 
 
-def _thirds(pairs: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, float]]]:
-    size = max(1, len(pairs) // SERIES)
-    return [pairs[i : i + size] for i in range(0, size * SERIES, size) if pairs[i : i + size]]
+def quartiles(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """The first quartile, the median and the third quartile of all ratios, never of the best of them."""
+    if len(ratios) == 1:
+        return ratios[0], ratios[0], ratios[0]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return low, middle, high
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -105,12 +117,36 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def line(figures: Figures) -> str:
-    """One row of the table."""
+    """One row of the table in the terminal."""
     return (
         f"{figures.name:<44} {figures.product:9.1f} {figures.unit:<3} (p10 {figures.product_p10:.1f}, "
-        f"p90 {figures.product_p90:.1f})  floor {figures.floor:9.1f} {figures.unit:<3} {figures.ratio:8.4f}x  "
-        f"target {figures.target:<6} rounds {figures.rounds:2}  load {figures.load:4.1f}  floor: {figures.floor_name}"
+        f"p90 {figures.product_p90:.1f})  floor {figures.floor:9.1f} {figures.unit:<3} {figures.ratio:8.4f}x "
+        f"({figures.ratio_p25:.3g} to {figures.ratio_p75:.3g})  target {figures.target:<6} rounds {figures.rounds:2}  "
+        f"load {figures.load:4.1f}  floor: {figures.floor_name}"
     )
+
+
+def markdown_row(figures: Figures) -> str:
+    """One row of the table in docs/benchmarks.md. A missed ratio is bold."""
+    size = _SIZE_IN_NAME.search(figures.name)
+    files = f"{SIZES[size[1]][0]:,}" if size else ""
+    what = _SIZE_IN_NAME.sub("", figures.name)
+    ratio = f"{figures.ratio:.3g}x"
+    target = _RATIO_TARGET.match(figures.target)
+    if target and figures.ratio > float(target[1]):
+        ratio = f"**{ratio}**"
+    cells = (
+        f"{what} / {figures.floor_name}",
+        files,
+        f"{figures.product:.3g} {figures.unit}",
+        f"{figures.floor:.3g} {figures.unit}",
+        ratio,
+        f"{figures.ratio_p25:.3g} to {figures.ratio_p75:.3g}",
+        figures.target,
+        str(figures.rounds),
+        f"{figures.load:g}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def _keep(figures: Figures) -> None:

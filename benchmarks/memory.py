@@ -2,7 +2,7 @@
 
 `python -m benchmarks.memory [MIB] [ATTACK ...]`: the size of the large files, 511 by default, and attacks by name, all
 by default. Each attack runs in a process of its own, and a sampler adds the resident memory of that process and of all
-its children every few milliseconds. The floor is the target: 300 MiB for one request, 600 MiB for sixteen at once.
+its children every few milliseconds. The floor is the target: 300 MB for one request, 600 MB for sixteen at once.
 No container is started.
 """
 
@@ -27,6 +27,10 @@ from sandbox.errors import SandboxError
 MIB = 1024**2
 THREADS = 16
 FETCHES = 6
+FETCHED_FILE = 100 * MIB  # two versions fit into the memory of a fetch
+FETCHED_OBJECTS = 560_000  # the most over a local path
+FETCHED_REFS = 99_000  # 100,000 are too many
+PUSHED_FILE = 480 * MIB  # a commit has at most 512 MiB of changes
 NEW_FILES = 450_000
 MANY_FILES = 74_000  # 75,000 are too many
 LONG_NAMES = 50_000  # 12 MiB of paths
@@ -56,9 +60,9 @@ class Site:
     def root_of(self, task_id: str) -> Path:
         return next(self.folder.glob(f"home/**/worktrees/**/{task_id}"))
 
-    def write_large(self, task_id: str) -> None:
+    def write_large(self, task_id: str, most: int = sys.maxsize) -> None:
         with (self.root_of(task_id) / "large").open("wb") as file:
-            file.truncate(self.size)
+            file.truncate(min(self.size, most))
 
 
 def attempt(work: Callable[[], object]) -> None:
@@ -116,16 +120,54 @@ def prepare_fetches(site: Site) -> list[str]:
     return [_make_remote(site, number) for number in range(FETCHES)]
 
 
-def _make_remote(site: Site, number: int) -> str:
+def _make_remote(site: Site, number: int, size: int = 0) -> str:
     remote = site.folder / f"bomb-{number}.git"
-    make_delta_bomb(remote, site.size * 3 // 5, [b"x%d" % ending for ending in range(6)])
+    make_delta_bomb(remote, size or site.size * 3 // 5, [b"x%d" % ending for ending in range(6)])
     return str(remote)
+
+
+def prepare_fetch_that_fits(site: Site) -> list[str]:
+    """As `fetch`, but both versions of a file just fit, so that they are unpacked."""
+    return [_make_remote(site, 0, min(site.size, FETCHED_FILE))]
+
+
+def prepare_fetches_that_fit(site: Site) -> list[str]:
+    return [_make_remote(site, number, min(site.size, FETCHED_FILE)) for number in range(FETCHES)]
+
+
+def prepare_objects(site: Site) -> list[str]:
+    """A remote with as many objects as fit."""
+    remote = site.folder / "objects.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", remote], check=True)
+    with subprocess.Popen(["git", "fast-import", "--quiet", "--depth=0"], cwd=remote, stdin=subprocess.PIPE) as git:
+        assert git.stdin is not None
+        git.stdin.write(b"commit refs/heads/main\ncommitter a <a@example.com> 1700000000 +0000\ndata 1\nx\n")
+        for number in range(FETCHED_OBJECTS):
+            text = b"%d" % number
+            path = b"d%d/f%d" % (number // 1000, number)
+            git.stdin.write(b"M 100644 inline %s\ndata %d\n%s\n" % (path, len(text), text))
+    return [str(remote)]
+
+
+def prepare_refs(site: Site) -> list[str]:
+    """A remote with as many branches as are accepted."""
+    bomb = make_delta_bomb(site.folder / "refs.git", 100, [])
+    commit = (bomb.git_dir / "refs" / "heads" / "main").read_text().strip()
+    names = (f"{commit} refs/heads/branch-{number:060}\n" for number in range(FETCHED_REFS))
+    (bomb.git_dir / "packed-refs").write_text("".join(names))
+    return [str(bomb.git_dir)]
+
+
+def prepare_worst_mix(site: Site) -> list[str]:
+    """Fetches that take all they may, beside the looks and checkouts of `mix`."""
+    remotes = prepare_fetches_that_fit(site)
+    return [*remotes, *prepare_mix(site)[: 2 + THREADS - FETCHES - 4]]
 
 
 def prepare_push(site: Site) -> list[str]:
     """A commit with a large file, and with two that are worth comparing."""
     task = site.new_task()
-    site.write_large(task)
+    site.write_large(task, PUSHED_FILE)
     root = site.root_of(task)
     for name in ("first", "second"):
         with (root / name).open("wb") as file:
@@ -178,6 +220,12 @@ def mix(workbench: Workbench, words: list[str]) -> None:
         list(pool.map(lambda item: item[0](workbench, item[1]), work))
 
 
+def worst_mix(workbench: Workbench, words: list[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda part: part(), (lambda: fetches(workbench, words[:FETCHES]),
+                                            lambda: mix(workbench, words[FETCHES:]))))  # fmt: skip
+
+
 ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[str]], None], int]] = {
     "deltas": (prepare_deltas, create, ONE),
     "checkout": (prepare_large_file, create, ONE),
@@ -192,32 +240,39 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
     "names-diff": (prepare_long_names, diff, ONE),
     "names-snapshot": (prepare_long_names, snapshot, ONE),
     "fetch": (prepare_fetch, fetch, ONE),
+    "fetch-fits": (prepare_fetch_that_fits, fetch, ONE),
+    "fetch-objects": (prepare_objects, fetch, ONE),
+    "fetch-refs": (prepare_refs, fetch, ONE),
     "push": (prepare_push, push, ONE),
     "fetches": (prepare_fetches, fetches, ALL),
+    "fetches-fit": (prepare_fetches_that_fit, fetches, ALL),
     "mix": (prepare_mix, mix, ALL),
+    "worst-mix": (prepare_worst_mix, worst_mix, ALL),
 }
 
 
 # --- measuring
 
 
-def tree_of(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
-    yield pid
+def tree_of(pid: int, parent_words: bytes = b"") -> Iterator[int]:
+    """A process and all its descendants, but one that has not started its program yet: it still shares the memory of
+    its parent, and has its command line.
+    """
     with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if words != parent_words:
+            yield pid
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                yield from tree_of(int(child))
+                yield from tree_of(int(child), words)
 
 
 def resident_bytes(root: int) -> int:
-    """Resident memory. A child that has not started its program yet shares the memory of its parent: not counted."""
+    """Resident memory of a process and its descendants."""
     total = 0
-    ours = Path(f"/proc/{root}/exe").readlink()
     for pid in tree_of(root):
         with suppress(OSError):
-            if pid == root or Path(f"/proc/{pid}/exe").readlink() != ours:
-                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return total
 
 
@@ -243,7 +298,7 @@ def measure(name: str, size_mib: int) -> None:
             words = prepare(Site(Path(folder), size_mib * MIB, workbench))
         try:
             peak = peak_of([sys.executable, "-m", "benchmarks.memory", "--attack", name, str(home), *words])
-            judge(f"memory, {name}", [(peak / MIB, target)], floor_name="the limit", target="1x", unit="MiB")
+            judge(f"memory, {name}", [(peak / 10**6, target)], floor_name="the limit", target="1x", unit="MB")
         finally:
             with Workbench(home, allow_file=True, environ=os.environ) as workbench:
                 for task in workbench.tasks():

@@ -27,9 +27,8 @@ from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
 
 CALLERS = 100
-MOST = {"medium": 6, "big": 3}
-MOST_MAPS = {"medium": 3, "big": 2}
-"""Maximum rounds for actions that take seconds, or most of a minute."""
+MOST = {"big": 3}
+"""Maximum rounds where one takes most of a minute."""
 
 
 def measure(size: str) -> None:
@@ -103,7 +102,7 @@ def _fetch(size: str, workbench: Workbench, remote: Path, cached: Path) -> None:
     compare(f"fetch again and envelope, {size}", one, plain, floor_name="git fetch, nothing new", target="2x")
     compare(
         f"{CALLERS} concurrent fetches, {size}", crowd, plain_crowd,
-        floor_name=f"{CALLERS} times git fetch, nothing new", target="-", rounds=Rounds(MOST.get(size, 5)),
+        floor_name=f"{CALLERS} times git fetch, nothing new", target="2x", rounds=Rounds(MOST.get(size, 15)),
     )  # fmt: skip
 
 
@@ -129,7 +128,7 @@ def _maps(size: str, workbench: Workbench, repo_id: str, tree: Path) -> None:
         return task
 
     pairs = []
-    for _ in range(min(5, ROUNDS)):
+    for _ in range(ROUNDS):
         task = edited()
         pairs.append((timed(lambda: workbench.map(task)), timed(list_files)))  # noqa: B023 - called at once
         workbench.close_task(task, delete_worktree=True, discard=True)
@@ -164,7 +163,7 @@ def _first_map(size: str, workbench: Workbench, repo_id: str, tree: Path) -> Non
 
     compare(
         f"map, {size}", first, floor,
-        floor_name="ctags in a container", target="1.5x", rounds=Rounds(MOST_MAPS.get(size, 15)),
+        floor_name="ctags in a container", target="1.5x", rounds=Rounds(MOST.get(size, 15)),
     )  # fmt: skip
     api.close()
 

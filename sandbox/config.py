@@ -28,7 +28,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
-from sandbox.models.ids import PackageName
+from sandbox.models.ids import PackageName, SimpleName
 from sandbox.shipped_files import find_resources as find_resources
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class RemoteSettings(_SettingsSection):
     `timeout_s`: of each git command; reached: git is killed, `timeout`.
     `max_fetch_bytes`: of the pack that a fetch downloads; reached: git is killed, `quota_exceeded`.
     `max_fetch_memory_bytes`: of each git process of a fetch; reached: `quota_exceeded`. A fetch begins with less.
+    `max_lfs_bytes`: of the files of one tree that Git LFS keeps; reached: `quota_exceeded` before anything is fetched.
+    `lfs_hosts`: hosts, as `HOST` or `HOST:PORT`, that objects of Git LFS may come from besides the remote's own.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     `proxy`: URL of the proxy for https and http remotes and for APIs of forges; empty: git uses none, APIs that of the
@@ -69,7 +71,9 @@ class RemoteSettings(_SettingsSection):
     allow_http: bool = False
     timeout_s: PositiveFloat = 900.0
     max_fetch_bytes: PositiveInt = 8 * 1024**3
-    max_fetch_memory_bytes: PositiveInt = 572 * 1024**2  # 600 MB, as all fetches together
+    max_fetch_memory_bytes: PositiveInt = 216 * 1024**2  # as all fetches together
+    max_lfs_bytes: PositiveInt = 2 * 1024**3
+    lfs_hosts: tuple[str, ...] = ()
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)
@@ -288,11 +292,43 @@ class CheckSettings(_SettingsSection):
         return value
 
 
+class ProjectSettings(_SettingsSection):
+    """`[[repositories.<id>.project]]`: one of several projects of a repository. `subpath`: its folder, '' for the top.
+
+    `profile`: '' as the folder matches. `image`, `limits`, `env`: of its checks, before those of the repository.
+    """
+
+    name: SimpleName
+    subpath: str
+    profile: str = ""
+    image: str = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
+
+    @field_validator("limits")
+    @classmethod
+    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
+        Limits.model_validate(value)
+        return value
+
+
 class RepositorySettings(_SettingsSection):
-    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks."""
+    """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks.
+
+    `project`: its projects, beside those of `sandbox repo set`, which replace one of the same name.
+    """
 
     packages: tuple[PackageName, ...] = ()
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
+    project: tuple[ProjectSettings, ...] = Field(default=(), max_length=32)
+
+    @field_validator("project")
+    @classmethod
+    def _require_different_names(cls, value: tuple[ProjectSettings, ...]) -> tuple[ProjectSettings, ...]:
+        names = [project.name for project in value]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two projects are named '{doubled[0]}'")
+        return value
 
 
 class Settings(_SettingsSection):

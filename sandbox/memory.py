@@ -17,8 +17,11 @@ from contextlib import contextmanager
 
 from sandbox.errors import ErrorCode, SandboxError
 
-BUDGET_BYTES = 384 * 1024**2
+BUDGET_BYTES = 256 * 1024**2
 """All git commands that read this host's clones, and what the threads read into memory, together."""
+TRANSFER_BYTES = 216 * 1024**2
+"""All git commands that receive or send objects, and that pack or check a whole clone. Both budgets and a controller
+of 100 MiB stay below 600 MB; a fetch alone stays below 300 MB. 204 MiB unpack a difference of a file of 100 MiB."""
 
 
 class MemoryBudget:
@@ -86,5 +89,5 @@ class MemoryBudget:
 PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
 """Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
 
-TRANSFER_BUDGET = MemoryBudget(572 * 1024**2)  # 600 MB
+TRANSFER_BUDGET = MemoryBudget(TRANSFER_BYTES)
 """The same for git commands that receive or send objects. Apart, so that only transfers wait for a slow remote."""

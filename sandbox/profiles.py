@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, PackageName
+from sandbox.models import Check, ChosenProject, Limits, PackageName
 from sandbox.models.definitions import DefinitionRule
+from sandbox.models.ids import SimpleName
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
+from sandbox.policy.paths import parse_repo_path
 
 GENERIC = "generic"
 MARKER_BYTES = 256 * 1024
@@ -38,14 +40,17 @@ _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
 
 MAX_SERVICES = 8
+MAX_PROJECTS = 32
 
 _NOT_IN_FILES: Mapping[str, object] = {
     "problem": "",
     "source": "",
     "repository_image": "",
+    "folder": "",
     "project_name": "",
     "project_parts": (),
     "submodules": False,
+    "lfs": False,
 }
 
 ReadBaseFile = Callable[[str], bytes | None]
@@ -57,7 +62,8 @@ class _ProfileModel(BaseModel):
 
 
 class Marker(_ProfileModel):
-    """A file that must exist, and optionally a pattern that one of its lines must match.
+    """A file that must exist, and optionally a pattern that one of its lines must match. `file` may be a pattern for
+    names at the top of the project, `*_test.go`: then the first that fits is looked at.
 
     `priority`: how strong this evidence is, instead of the profile's own priority; only for markers of `any`.
     """
@@ -120,9 +126,9 @@ class Profile(_ProfileModel):
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
 
-    `project_parts`: the projects of a repository with several; their checks are in `checks`, named `PROJECT.CHECK`, and
-    all else of them is in the part. `project_name`: of such a part.
-    `submodules`: its checkouts hold their files.
+    `folder`: where its checks run, '' for the top. `project_parts`: the projects of a repository with several; their
+    checks are in `checks`, named `PROJECT.CHECK`, and all else of them is in the part. `project_name`: of such a part.
+    `submodules`, `lfs`: its checkouts hold their files.
     """
 
     name: str
@@ -141,9 +147,11 @@ class Profile(_ProfileModel):
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
+    folder: str = Field(default="", exclude=True)
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
     submodules: bool = Field(default=False, exclude=True)
+    lfs: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -351,10 +359,52 @@ class _SuggestedImage(_ProfileModel):
     packages: Packages = ()
 
 
+class _SuggestedProject(_ProfileModel):
+    """A project of the repository. Its image is that of its profile: the repository does not choose one."""
+
+    name: SimpleName
+    subpath: str
+    profile: SimpleName | Literal[""] = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
+
+    @field_validator("subpath")
+    @classmethod
+    def _validate_folder(cls, value: str) -> str:
+        folder = value.strip("/").removeprefix("./")
+        try:
+            return str(parse_repo_path(folder)) if folder not in {"", "."} else ""
+        except SandboxError as error:
+            raise ValueError(error.brief) from error
+
+    @field_validator("limits")
+    @classmethod
+    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
+        Limits.model_validate(value)
+        return value
+
+
+class _SuggestedProjects(BaseModel):
+    """The projects of a suggestion file; all other keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    project: tuple[_SuggestedProject, ...] = Field(default=(), max_length=MAX_PROJECTS)
+
+
 class _SuggestionFile(_ProfileModel):
     checks: tuple[Check, ...] = Field(default=(), alias="check")
     image: _SuggestedImage = _SuggestedImage()
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
+    projects: tuple[_SuggestedProject, ...] = Field(default=(), alias="project", max_length=MAX_PROJECTS)
+
+    @field_validator("projects")
+    @classmethod
+    def _require_different_names(cls, value: tuple[_SuggestedProject, ...]) -> tuple[_SuggestedProject, ...]:
+        names = [project.name for project in value]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two projects are named '{doubled[0]}'")
+        return value
 
 
 def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
@@ -364,16 +414,44 @@ def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPat
     Raises: `invalid_input` for invalid content, or for a check id or service that the profile has already.
     """
     try:
-        text = content.decode("utf-8").replace("<worktree>", str(workspace))
-        added = _SuggestionFile.model_validate(untrusted_toml.loads(text))
+        added = _parse_suggestions(content, str(workspace))
         return _extend(profile, added.checks, added.image.packages, added.services)
     except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"The checks suggested in {SUGGESTIONS} cannot be used",
-            details=describe_errors(error),
-            hint=_HINT,
-        ) from error
+        raise _unusable_suggestion(error) from error
+
+
+def read_suggested_projects(content: bytes) -> dict[str, ChosenProject]:
+    """The projects of `SUGGESTIONS`, by name. Raises: `invalid_input` for invalid content."""
+    try:
+        added = _parse_suggestions(content).projects
+        return {project.name: ChosenProject(**project.model_dump(exclude={"name"})) for project in added}
+    except (ValueError, tomllib.TOMLDecodeError) as error:
+        raise _unusable_suggestion(error) from error
+
+
+def list_suggested_folders(content: bytes) -> tuple[str, ...]:
+    """The folders of the projects in `SUGGESTIONS`, without the top; none if they cannot be used. The file is not
+    trusted: all else in it is left unread.
+    """
+    try:
+        projects = _SuggestedProjects.model_validate(untrusted_toml.loads(content.decode())).project
+    except ValueError:
+        return ()
+    return tuple(dict.fromkeys(project.subpath for project in projects if project.subpath))
+
+
+def _parse_suggestions(content: bytes, workspace: str = "") -> _SuggestionFile:
+    """Raises: ValueError, TOMLDecodeError."""
+    return _SuggestionFile.model_validate(untrusted_toml.loads(content.decode().replace("<worktree>", workspace)))
+
+
+def _unusable_suggestion(error: ValueError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"The checks suggested in {SUGGESTIONS} cannot be used",
+        details=describe_errors(error),
+        hint=_HINT,
+    )
 
 
 def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:

@@ -45,15 +45,22 @@ class ForgeHosts:
     """The hosts of one kind of forge.
 
     `setting`: the key below `remotes` that names self-hosted servers; `server`: what such a server is called.
+    `lfs`: further hosts that objects of Git LFS of `defaults` come from.
     """
 
     defaults: tuple[str, ...]
     setting: str
     server: str
+    lfs: tuple[str, ...] = ()
 
 
 FORGE_HOSTS: Mapping[Host, ForgeHosts] = {
-    Host.GITHUB: ForgeHosts(defaults=("github.com",), setting="github_hosts", server="GitHub Enterprise"),
+    Host.GITHUB: ForgeHosts(
+        defaults=("github.com",),
+        setting="github_hosts",
+        server="GitHub Enterprise",
+        lfs=("github-cloud.githubusercontent.com", "github-cloud.s3.amazonaws.com"),
+    ),
     Host.GITLAB: ForgeHosts(defaults=("gitlab.com",), setting="gitlab_hosts", server="GitLab"),
 }
 """The pure half of the table of forges; the other half is `sandbox.forges.table`."""
@@ -270,6 +277,19 @@ def swap_protocol(remote: Remote) -> Remote | None:
     if remote.protocol == "ssh":
         return replace(remote, protocol="https", user=None, url=f"https://{remote.hostname}/{path}")
     return None
+
+
+def lfs_endpoint(remote: Remote) -> str:
+    """Where the server of a remote speaks the batch API of Git LFS: beside the repository, whatever the repository
+    says. `remote`: over https or http. Pure. Source: git-lfs, docs/api/server-discovery.md.
+    """
+    return f"{remote.url.removesuffix('.git')}.git/info/lfs"
+
+
+def lfs_hosts(remote: Remote) -> tuple[str, ...]:
+    """The hosts that objects of Git LFS of a public forge come from, besides the remote's own. Pure."""
+    kinds = (hosts for hosts in FORGE_HOSTS.values() if remote.hostname in hosts.defaults)
+    return next((hosts.lfs for hosts in kinds), ())
 
 
 def resolve_relative_url(parent: Remote, text: str) -> str:

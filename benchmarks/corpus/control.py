@@ -23,7 +23,7 @@ from devtools.published import npm_registry, pypi_index
 from sandbox.checks.report import read_report
 
 _PROFILES = Path(__file__).parents[2] / "policies" / "profiles"
-_DEADLINE_S = 1500
+_DEADLINE_S = 1800
 _USER = 1000
 _CA_FILE = Path("/etc/ssl/certs/ca-certificates.crt")
 _PYTHON = """\

@@ -20,7 +20,7 @@ class Outcome:
 
     `state`: `verified`; `upstream` and `open` as the entry says; `lost` if it has to be verified and is not;
     `absent` if its archive could not be had, which says nothing about us. `control`:
-    whether the failed check fails in an ordinary container too; None if that was not tried.
+    whether all that failed fails in an ordinary container too; None if that was not tried.
     """
 
     entry: Entry
@@ -64,7 +64,7 @@ def format_line(outcome: Outcome) -> str:
     """One project."""
     said = f"{outcome.tests} tests" if outcome.state == "verified" else outcome.cause[:_CAUSE_WIDTH]
     if outcome.control is not None:
-        said += " (fails in an ordinary container too)" if outcome.control else " (passes in an ordinary container)"
+        said += " (fails in an ordinary container too)" if outcome.control else " (not so in an ordinary container)"
     detected = outcome.profile or "-"
     name = f"{outcome.entry.name} {outcome.entry.version}"
     return f"{name:<34} {detected:<10} {outcome.state:<9} {outcome.wall_time_s:6.1f} s  {said}"

@@ -44,7 +44,7 @@ class UpdateInput(Input):
 
 class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
-    task_id: TaskId | None = Field(None, description="Either this or repo_id.")
+    task_id: TaskId | None = None
     token_budget: int = Field(1500, ge=1, le=100_000, description="4 characters each.")
     include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
 
@@ -89,7 +89,9 @@ class ReadFileInput(Input):
 
 
 class SearchInput(Input):
-    task_id: TaskId
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = Field(None, description="Or this: a fetched commit.")
+    ref: Line = "HEAD"
     pattern: Line | None = Field(None, description="Text in one line.")
     glob: Line | None = Field(None, description="Only these paths; alone: list them.")
     regex: bool = False
@@ -134,7 +136,7 @@ class RenameFileInput(Input):
 
 class ListChecksInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
-    task_id: TaskId | None = Field(None, description="Either this or repo_id.")
+    task_id: TaskId | None = None
 
 
 LogName = Annotated[str, Field(pattern=r"^(stdout|stderr|service-[a-z][a-z0-9-]{0,23})$")]

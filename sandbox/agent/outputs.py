@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from pydantic import Field
+
 from sandbox.models import (
     ApprovalState,
     Cause,
-    Check,
     FailedTest,
     FileContent,
     Model,
@@ -20,6 +21,7 @@ from sandbox.models import (
     Task,
     Verdict,
 )
+from sandbox.models.checks import CheckParameter, Jobs, WorkspaceAccess
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.layers import LayerSummary
 
@@ -39,10 +41,28 @@ class Tasks(Model):
     truncated: bool = False
 
 
-class Checks(Model):
-    """`advice`: what was seen that decides whether checks can run."""
+class ListedCheck(SparseModel):
+    """A check without the fields that have their default. `limits`: those that differ from the shared ones."""
 
-    checks: tuple[Check, ...]
+    id: str
+    label: str
+    argv: tuple[str, ...]
+    timeout_s: float
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    limits: dict[str, int | float] | None = None
+    jobs: Jobs | None = None
+    requires: tuple[str, ...] | None = None
+    deterministic: bool | None = None
+    workspace: WorkspaceAccess | None = None
+    parameters: tuple[CheckParameter, ...] | None = None
+
+
+class Checks(Model):
+    """`limits`: of each check that does not say others. `advice`: what was seen that decides whether checks can run."""
+
+    checks: tuple[ListedCheck, ...]
+    limits: dict[str, int | float] = Field(default_factory=dict)
     advice: tuple[Remark, ...] = ()
 
 

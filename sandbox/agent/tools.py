@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from sandbox import models
 from sandbox.agent import inputs, outputs
+from sandbox.agent.check_list import list_shared
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk, SearchQuery
 from sandbox.workbench import Watch, Workbench
@@ -102,7 +103,9 @@ class Tool:
         return self.risk is Risk.FILESYSTEM_READ
 
 
-def _repo_or_task_id(arguments: inputs.MapInput | inputs.ListChecksInput | inputs.ReadFileInput) -> str:
+def _repo_or_task_id(
+    arguments: inputs.MapInput | inputs.ListChecksInput | inputs.ReadFileInput | inputs.SearchInput,
+) -> str:
     given = [i for i in (arguments.repo_id, arguments.task_id) if i is not None]
     if len(given) != 1:
         raise SandboxError(ErrorCode.INVALID_INPUT, "Give either repo_id or task_id")
@@ -111,7 +114,7 @@ def _repo_or_task_id(arguments: inputs.MapInput | inputs.ListChecksInput | input
 
 def _list_checks(request: ToolCall) -> BaseModel:
     owner = _repo_or_task_id(request.arguments)
-    return outputs.Checks(checks=request.workbench.checks(owner), advice=request.workbench.advice(owner))
+    return list_shared(request.workbench.checks(owner), request.workbench.advice(owner))
 
 
 def _read_file(request: ToolCall) -> BaseModel:
@@ -125,7 +128,10 @@ def _read_file(request: ToolCall) -> BaseModel:
 def _search(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     query = SearchQuery(pattern=wanted.pattern, glob=wanted.glob, regex=wanted.regex, max_results=wanted.max_results)
-    return request.workbench.search(wanted.task_id, query)
+    owner = _repo_or_task_id(wanted)
+    if wanted.repo_id is None:
+        return request.workbench.search(owner, query)
+    return request.workbench.search_commit(owner, query, ref=wanted.ref)
 
 
 def _list_tasks(request: ToolCall) -> BaseModel:
@@ -283,7 +289,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_search", Preset.DISCOVER, _READ, inputs.SearchInput, models.SearchResult, _search,
-        "Find matching lines in the task's files; or paths, with only a glob.",
+        "Find matching lines; or paths, with only a glob.",
         cut_fields=("hits", "files"), cut_hint="Use a glob or a narrower pattern.",
         journal=_NO_JOURNAL, command="file search",
     ),

@@ -19,10 +19,12 @@ MAX_CHARS = 1_000
 def fill_parameters(check: Check, arguments: Sequence[str] = ()) -> Check:
     """The check with its final command: each `<name>` of a parameter is replaced by its arguments, or by its default.
 
-    Arguments are taken in order: one by each parameter, all that are left by one with `many`. Raises: `invalid_input`
-    for arguments that no parameter takes, or that do not match.
+    Arguments are taken in order: one by each parameter, all that are left by one with `many`. A path from the top of
+    the repository, as failures name it, is taken as one from the folder in which the check runs. Raises:
+    `invalid_input` for arguments that no parameter takes, or that do not match.
     """
-    rest = list(arguments)
+    top = "" if check.cwd == "." else f"{check.cwd}/"
+    rest = [text.removeprefix(top) or text for text in arguments]
     if len(rest) > MAX_ARGUMENTS:
         raise _refuse(check, f"{len(rest)} arguments; at most {MAX_ARGUMENTS} are possible")
     values: dict[str, tuple[str, ...]] = {}

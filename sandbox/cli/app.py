@@ -176,7 +176,9 @@ def _report_misuse(error: click.ClickException, invocation: Invocation) -> int:
 def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "sandbox"
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"See: {path} --help")
+    missing = error.param if isinstance(error, click.MissingParameter) else None
+    meaning = str(getattr(missing, "help", None) or "")
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, details=meaning, hint=f"See: {path} --help")
 
 
 def _describe_unexpected(error: Exception) -> SandboxError:

@@ -1,4 +1,4 @@
-"""`sandbox file`: read and edit the files of a task."""
+"""`sandbox file`: read and edit the files of a task; read those of a commit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.readable_owner import OWNER_METAVAR, find_owner
 from sandbox.cli.search import search
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import FileContent, PatchResult
@@ -18,29 +19,40 @@ _MAX_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench
 
 
 _expect = click.option(
-    "--expect", "expected", required=True, metavar="HASH", help="Hash (sha256:...) of PATH when you read it."
+    "--expect",
+    "expected",
+    required=True,
+    metavar="HASH",
+    help="Hash (sha256:...) of PATH when you read it: `sandbox file read TASK PATH` prints it.",
 )
 
 
 @click.group()
 def file() -> None:
-    """Read, search and edit the files of a task."""
+    """Read, search and edit the files of a task; read and search those of a repository's commit."""
 
 
 file.add_command(search)
 
 
 @file.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("owner", metavar=OWNER_METAVAR)
 @click.argument("path")
 @click.option("--start-line", type=click.IntRange(min=1), help="First line to read; lines are counted from 1.")
 @click.option("--end-line", type=click.IntRange(min=1), help="Last line to read, inclusive.")
 @global_options
 @click.pass_obj
-def read(invocation: Invocation, task_id: str, path: str, start_line: int | None, end_line: int | None) -> None:
-    """Print the file PATH of TASK. Its hash, which edits need for --expect, goes to stderr."""
+def read(invocation: Invocation, owner: str, path: str, start_line: int | None, end_line: int | None) -> None:
+    """Print the file PATH of TASK, or of a commit of REPO: a branch, tag or commit id, by default the default branch.
+
+    Its hash, which edits need for --expect, goes to stderr.
+    """
     with invocation.workbench() as workbench:
-        content = workbench.read_file(task_id, path, start_line, end_line)
+        owner_id, ref = find_owner(workbench, owner)
+        if ref is None:
+            content = workbench.read_file(owner_id, path, start_line, end_line)
+        else:
+            content = workbench.read_committed_file(owner_id, path, start_line, end_line, ref=ref)
     invocation.emit(content, lambda: _show_content(content))
 
 

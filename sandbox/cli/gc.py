@@ -15,8 +15,9 @@ _NOT_REMOVED = {LeftoverAction.KEPT, LeftoverAction.BUSY, LeftoverAction.FAILED}
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option(
-    "--forget", "refs", multiple=True, metavar="REF",
-    help="Permanently delete this rescued work or snapshot; skip all other actions. Repeatable.",
+    "--forget", "refs", multiple=True, metavar="REF|TASK",
+    help="Permanently delete this rescued work or snapshot, or all of a closed task; skip all other actions. "
+    "Repeatable.",
 )  # fmt: skip
 @global_options
 @click.pass_obj

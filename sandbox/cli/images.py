@@ -9,7 +9,7 @@ import click
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.errors import SandboxError
-from sandbox.models import ImageInfo
+from sandbox.models import ImageArchive, ImageInfo, TransferredImage
 from sandbox.text import one_line
 
 _MEGABYTE = 1e6
@@ -17,7 +17,7 @@ _MEGABYTE = 1e6
 
 @click.group()
 def images() -> None:
-    """List and build the images of profiles."""
+    """List, build and copy the images of profiles."""
 
 
 @images.command("list")
@@ -68,16 +68,19 @@ def build(
     name_as: str | None,
     verbose: bool,
 ) -> None:
-    """Build images, parents first. Images that are up to date are not built again."""
+    """Build images: parents first, others in parallel. Images that are up to date are not built again."""
     progress = BuildProgress(invocation.status, verbose=verbose)
     try:
         with invocation.workbench() as workbench:
-            built = tuple(
-                workbench.build_image(
-                    name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
+            if wheelhouse is None and name_as is None:
+                built = workbench.build_images(names, progress.add_line, no_cache=no_cache)
+            else:
+                built = tuple(
+                    workbench.build_image(
+                        name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
+                    )
+                    for name in names
                 )
-                for name in names
-            )
     except SandboxError:
         progress.show_log()
         raise
@@ -111,3 +114,40 @@ def remove(invocation: Invocation, name: str) -> None:
     with invocation.workbench() as workbench:
         found = workbench.remove_image(name)
     invocation.emit({"image": found}, lambda: click.echo(f"removed {found.name}"))
+
+
+@images.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@global_options
+@click.pass_obj
+def export(invocation: Invocation, file: Path, names: tuple[str, ...]) -> None:
+    """Write images to FILE for another host, with all that they need; without names all images that the engine has."""
+    with invocation.workbench() as workbench:
+        archive = workbench.export_images(file, names, note)
+    invocation.emit({"archive": archive}, lambda: _show_archive("exported", archive))
+
+
+@images.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--digest", default="", help="Digest that the export printed; another archive is refused.")
+@click.option("--replace", is_flag=True, help="Use these images in place of others that were built from their recipes.")
+@global_options
+@click.pass_obj
+def import_(invocation: Invocation, file: Path, digest: str, replace: bool) -> None:
+    """Import the images of an archive: all of them, or none. Checks trust them as if they were built here."""
+    with invocation.workbench() as workbench:
+        archive = workbench.import_images(file, note, expected=digest, replace=replace)
+    invocation.emit({"archive": archive}, lambda: _show_archive("imported", archive))
+
+
+def _show_archive(done: str, archive: ImageArchive) -> None:
+    rows = [[one_line(image.tag), _transfer_state(done, image), image.digest[:19]] for image in archive.images]
+    show_table(["IMAGE", "STATE", "DIGEST"], rows)
+    click.echo(f"{done} {len(rows)} images, {archive.size_bytes / _MEGABYTE:.0f} MB, digest {archive.digest}")
+
+
+def _transfer_state(done: str, image: TransferredImage) -> str:
+    if not image.usable:
+        return "of another version"
+    return done if image.loaded or done == "exported" else "present"

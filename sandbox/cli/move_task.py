@@ -96,6 +96,8 @@ def _show_sync(done: SyncResult, *, with_text: bool) -> None:
     click.echo(f"{word} {done.onto[:12]}: {done.ahead} commit(s) ahead, {len(done.changes)} uncommitted change(s)")
     if done.previous is not None:
         click.echo(f"  before it  {done.previous.id}")
+    if done.note:
+        note(f"note: {one_line(done.note)}")
 
 
 def _show_conflicts(conflicts: Sequence[MergeConflict], *, with_text: bool) -> None:

@@ -1,4 +1,4 @@
-"""The option `--project NAME=FOLDER[:PROFILE]` of `run` and `repo set`."""
+"""The option `--project NAME[=FOLDER[:PROFILE]]` of `run` and `repo set`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ PROJECT_METAVAR = "NAME=FOLDER[:PROFILE]"
 
 
 def parse_projects(texts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The projects by name; a folder alone is named by its last part. Raises: a usage error."""
+    """The projects by name, with what is said of each; a folder alone is named by its last part. A name alone says
+    nothing: it means the project of that name, or a new one in the folder of that name. Raises: a usage error.
+    """
     found: dict[str, dict[str, str]] = {}
     for text in texts:
         name, equals, place = text.partition("=")
@@ -29,5 +31,7 @@ def parse_projects(texts: Iterable[str]) -> dict[str, dict[str, str]]:
             )
         if name in found:
             raise click.UsageError(f"Two projects are named '{name[:40]}'.")
-        found[name] = {"subpath": folder, "profile": profile}
+        found[name] = ({"subpath": folder} if equals or folder != name else {}) | (
+            {"profile": profile} if profile else {}
+        )
     return found

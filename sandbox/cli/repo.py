@@ -13,7 +13,7 @@ from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
-from sandbox.models import CloneResult, RemoveResult, Repository, RepositoryUpdate
+from sandbox.models import ChosenProject, ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
 from sandbox.profiles import GENERIC
 from sandbox.text import neutralise, one_line
 
@@ -54,21 +54,29 @@ def _show(repository: Repository) -> None:
     chosen = repository.settings
     if not chosen.projects or repository.profile != GENERIC:
         click.echo(f"  profile  {repository.profile}{' (set)' if chosen.profile else ''}")
-    for name, value in (("subpath", chosen.subpath), ("image", chosen.image)):
-        if value:
-            click.echo(f"  {name:<8} {one_line(value)}")
-    for name, project in chosen.projects.items():
-        click.echo(
-            f"  project  {name}: {one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
-        )
+    if repository.subpath:
+        click.echo(f"  subpath  {one_line(repository.subpath)}{'' if chosen.subpath else ' (the only project)'}")
     if chosen.git_facts != "auto":
         click.echo(f"  git      facts of the commit: {chosen.git_facts}")
     for url in chosen.submodules:
         click.echo(f"  submodule {one_line(url)}")
+    if chosen.lfs:
+        click.echo("  lfs      checks get the files of Git LFS")
+    _show_values(chosen, "  ")
+    for name, project in chosen.projects.items():
+        click.echo(
+            f"  project  {name}: {one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
+        )
+        _show_values(project, "    ")
+
+
+def _show_values(chosen: ChosenSettings | ChosenProject, indent: str) -> None:
+    if chosen.image:
+        click.echo(f"{indent}image    {one_line(chosen.image)}")
     for name, limit in chosen.limits.items():
-        click.echo(f"  limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
+        click.echo(f"{indent}limit    {name}={format_bytes(int(limit)) if name.endswith('_bytes') else f'{limit:g}'}")
     for name, value in chosen.env.items():
-        click.echo(f"  env      {name}={one_line(value)}")
+        click.echo(f"{indent}env      {name}={one_line(value)}")
 
 
 @repo.command()
@@ -178,7 +186,8 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "projects",
     multiple=True,
     metavar=PROJECT_METAVAR,
-    help="Add a project: its checks run in FOLDER and are named NAME.CHECK. Repeatable.",
+    help="Add a project: its checks run in FOLDER and are named NAME.CHECK. Repeatable. NAME alone is enough for one "
+    "that is there. With one --project, other options, such as --image and --env, are of that project.",
 )
 @click.option("--no-project", "dropped", multiple=True, metavar="NAME", help="Take a project back. Repeatable.")
 @click.option(
@@ -186,6 +195,7 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable of every check; no secrets. Repeatable.")
 @click.option("--submodules", is_flag=True, help="Lay out the submodules that the default branch has now.")
+@click.option("--lfs", is_flag=True, help="Lay out the files of Git LFS instead of their pointers.")
 @click.option(
     "--git-facts",
     type=click.Choice(["auto", "always", "never"]),
@@ -195,7 +205,8 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     "--unset",
     multiple=True,
     metavar="NAME",
-    help="Take back profile, image, subpath, submodules, git_facts, limits, env, projects, limits.NAME or env.NAME.",
+    help="Take back profile, image, subpath, submodules, lfs, git_facts, limits, env, projects, limits.NAME, env.NAME "
+    "or projects.NAME.",
 )
 @global_options
 @click.pass_obj
@@ -206,25 +217,47 @@ def set_(
     unset: tuple[str, ...],
     dropped: tuple[str, ...],
     submodules: bool,
+    lfs: bool,
     **fields: Any,
 ) -> None:
     """Choose how the checks of REPO run, in `run`, tasks, for the gate and for agents.
 
     A verdict counts only for the settings that it was given under.
     """
-    values: dict[str, object] = {name: value for name, value in fields.items() if value not in {None, ()}}
+    values: dict[str, Any] = {name: value for name, value in fields.items() if value not in {None, ()}}
     for name, parse in _TABLES.items():
         if name in values:
             values[name] = parse(fields[name])
+    unset = _give_to_project(values, unset)
     if submodules:
         note("Cloning the submodules")
         values["submodules"] = True
+    if lfs:
+        note("Fetching the files of Git LFS")
+        values["lfs"] = True
     taken_back = (*unset, *(f"projects.{name}" for name in dropped))
     if not values and not taken_back:
         raise click.UsageError("Nothing to set: `sandbox repo show` shows the settings.")
     with invocation.workbench() as workbench:
         found = workbench.set_repository(repo_id, values, unset=taken_back)
     invocation.emit({"repository": found}, lambda: _show(found))
+
+
+def _give_to_project(values: dict[str, Any], unset: tuple[str, ...]) -> tuple[str, ...]:
+    """Move the settings that a project can have to the only one that is named. Returns what to take back."""
+    own = [name for name in values if name != "projects" and name in ChosenProject.model_fields]
+    names = list(values.get("projects", ()))
+    if len(names) > 1 and (own or unset):
+        raise click.UsageError(
+            f"--{(own or ['unset'])[0].rstrip('s')} is of which project? Name one --project at a time."
+        )
+    if not names:
+        return unset
+    values["projects"][names[0]] |= {name: values.pop(name) for name in own}
+    if not values["projects"][names[0]] and unset:
+        del values["projects"]  # only something to take back
+    tables = ChosenProject.model_fields
+    return tuple(f"projects.{names[0]}.{n}" if n.partition(".")[0] in tables else n for n in unset)
 
 
 def _split_pair(text: str) -> tuple[str, str]:

@@ -20,7 +20,10 @@ from sandbox.cli.verdicts import format_elapsed, show_runs
 from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
 
-_ALWAYS_SHOWN = {RemarkKind.SUGGESTION}  # a reader of "verified" may think that these checks ran
+_ALWAYS_SHOWN = {
+    RemarkKind.SUGGESTION,  # a reader of "verified" may think that these checks ran
+    RemarkKind.ONLY_FOLDER,  # or that all folders were looked at
+}
 _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
 
 
@@ -31,6 +34,7 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
     "--check", "checks", multiple=True, metavar="ID", help="Run only this check and the checks it requires. Repeatable."
 )
 @click.option("--profile", help="Use this profile instead of the detected one.")
+@click.option("--subpath", metavar="FOLDER", help="Folder of the project: detection looks there, and checks run there.")
 @click.option(
     "--project",
     "projects",
@@ -38,6 +42,11 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
     metavar=PROJECT_METAVAR,
     help="Also run the checks of the project in FOLDER, named NAME.CHECK. Repeatable. Instead of the projects that "
     "`repo set` keeps.",
+)
+@click.option(
+    "--lfs",
+    type=click.Choice(["yes", "no"]),
+    help="no: leave the pointers of Git LFS in place; yes: lay out its files. Default: as `repo set --lfs` says.",
 )
 @click.option(
     "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
@@ -55,15 +64,22 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
     projects = parse_projects(what["projects"]) or None
-    options = replace(rooms.options, include_changes=what["include_changes"], projects=projects)
+    lfs = None if what["lfs"] is None else what["lfs"] == "yes"
+    options = replace(
+        rooms.options,
+        include_changes=what["include_changes"],
+        projects=projects,
+        subpath=what["subpath"],
+        lfs=lfs,
+    )
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
+        options = replace(options, named_folder=_find_named_folder(url, located))
         summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
     _warn_of_other_folder(url, located, summary)
     invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
-    show_advice(
-        r for r in summary.advice if r.kind in _ALWAYS_SHOWN or (not summary.verified and r.kind in _ON_FAILURE)
-    )
+    shown = _ALWAYS_SHOWN | ({RemarkKind.LFS} if lfs is False else set()) | (set() if summary.verified else _ON_FAILURE)
+    show_advice(remark for remark in summary.advice if remark.kind in shown)
     if summary.uncommitted is not None and summary.uncommitted.included:
         _explain_included(summary.uncommitted)
     elif summary.uncommitted is not None:
@@ -71,13 +87,19 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     return 0 if summary.verified else 1
 
 
+def _find_named_folder(url: str, located: str) -> str:
+    """The folder of the repository that the user named; '' for the repository itself."""
+    if located == url:
+        return ""
+    top = Path(unquote(located.removeprefix("file://")))
+    return os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
+
+
 def _warn_of_other_folder(url: str, located: str, summary: RunSummary) -> None:
     """Warn that the verdict is about another folder than the one that the user named: the settings say so."""
-    folder = summary.repository.settings.subpath
-    if located == url or not folder:
+    folder, given = summary.subpath, _find_named_folder(url, located)
+    if not given or not folder or folder != summary.repository.settings.subpath:
         return
-    top = Path(unquote(located.removeprefix("file://")))
-    given = os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
     if not f"{given}/".startswith(f"{folder}/"):
         note(
             f"note: the settings of {summary.repository.id} say that checks run in {one_line(folder)}/, not in "
@@ -90,7 +112,7 @@ def _show(summary: RunSummary, took: str) -> None:
     if request := summary.pull_request:
         what = f"trial merge of pull request {request.number}" if request.merged else f"pull request {request.number}"
         click.echo(f"  {what}: {one_line(request.subject)}, by {one_line(request.author)}")
-    folder = summary.repository.settings.subpath
+    folder = summary.subpath
     place = f"  only in {one_line(folder)}/" if folder else ""
     included = summary.uncommitted.count if summary.uncommitted and summary.uncommitted.included else 0
     if summary.protocol:

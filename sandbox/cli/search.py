@@ -1,4 +1,4 @@
-"""`sandbox file search`: find lines and paths in the files of a task."""
+"""`sandbox file search`: find lines and paths in the files of a task or commit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.readable_owner import OWNER_METAVAR, find_owner
 from sandbox.models import SearchQuery, SearchResult
 from sandbox.text import one_line
 
@@ -18,7 +19,7 @@ _STOPPED = {
 
 
 @click.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("owner", metavar=OWNER_METAVAR)
 @click.argument("pattern", required=False)
 @click.option("--glob", help="Only paths that match, as in .gitignore, with {a,b}. Without PATTERN, list them.")
 @click.option("--regex", is_flag=True, help="Treat PATTERN as a Perl-compatible regular expression.")
@@ -28,11 +29,17 @@ _STOPPED = {
 @click.option("--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Maximum seconds to search.")
 @global_options
 @click.pass_obj
-def search(invocation: Invocation, /, task_id: str, **query: Any) -> None:
-    """Find PATTERN in the current files of TASK. Put a pattern that starts with '-' after '--'."""
+def search(invocation: Invocation, /, owner: str, **query: Any) -> None:
+    """Find PATTERN in the current files of TASK, or in a commit of REPO: a branch, tag or commit id, by default the
+    default branch. Put a pattern that starts with '-' after '--'.
+    """
+    wanted = SearchQuery(**query)
     with invocation.workbench() as workbench:
-        result = workbench.search(task_id, SearchQuery(**query))
-    invocation.emit(result, lambda: _show(result))
+        owner_id, ref = find_owner(workbench, owner)
+        found = (
+            workbench.search(owner_id, wanted) if ref is None else workbench.search_commit(owner_id, wanted, ref=ref)
+        )
+    invocation.emit(found, lambda: _show(found))
 
 
 def _show(result: SearchResult) -> None:

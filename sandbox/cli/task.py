@@ -106,7 +106,10 @@ def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> 
         kept = workbench.find_local_branch(closed.id) if delete else None
     invocation.emit({"task": closed}, lambda: show_task(closed))
     if kept:
-        note(f"note: the local branch {kept} was kept: commits or snapshots of this task exist only there")
+        note(
+            f"note: the local branch {kept} was kept: commits or snapshots of this task exist only there; "
+            f"`sandbox gc --forget {closed.id}` deletes the snapshots"
+        )
 
 
 @click.command()

@@ -70,4 +70,8 @@ def _show_file(found: Suggestion) -> None:
         after = f", after {', '.join(check.requires)}" if check.requires else ""
         click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
     show_services(found.services)
+    for name, project in found.projects.items():
+        place = f"{one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
+        given = [f"{key}={value}" for table in (project.limits, project.env) for key, value in table.items()]
+        click.echo(f"  project {name}: {place}{f'  with {one_line(shlex.join(given))}' if given else ''}")
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")

@@ -34,7 +34,8 @@ class SeenFacts:
     of it.
 
     `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
-    `below`: the profile that each folder matches by itself. `suggestion`: hash of an untrusted file of checks.
+    `below`: the profile that each folder matches by itself. `only_folder`: the one of them that checks run in, since
+    no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
     """
@@ -45,6 +46,7 @@ class SeenFacts:
     manifests: Sequence[str] = ()
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
+    only_folder: str = ""
     remote_url: str = ""
     suggestion: str = ""
     packages: Mapping[str, Sequence[str]] | None = None
@@ -58,7 +60,17 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
     """All remarks on a commit, those that decide whether anything runs first."""
     return tuple(
         remark
-        for rule in (_no_checks, _below, _suggestion, _packages, _submodules, _lfs, _git_data, _local_changes)
+        for rule in (
+            _no_checks,
+            _below,
+            _only_folder,
+            _suggestion,
+            _packages,
+            _submodules,
+            _lfs,
+            _git_data,
+            _local_changes,
+        )
         for remark in rule(facts)
     )
 
@@ -139,6 +151,17 @@ def _below(facts: SeenFacts) -> Iterator[Remark]:
     )
 
 
+def _only_folder(facts: SeenFacts) -> Iterator[Remark]:
+    if not facts.only_folder:
+        return
+    keep = f"`sandbox repo set {facts.repo_id} --subpath {facts.only_folder}` keeps that when another is added"
+    yield Remark(
+        kind=RemarkKind.ONLY_FOLDER,
+        seen=f"The only project is in {facts.only_folder}/ ({facts.profile}): its checks run there",
+        remedy=keep if _PLAIN.fullmatch(facts.only_folder) else "",
+    )
+
+
 def _show_remote(url: str) -> str:
     """The remote as an argument of a command: a directory of this host as a path, if that needs no escapes."""
     path = url.removeprefix("file://")
@@ -173,6 +196,7 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.LFS,
             seen="Some files are stored with Git LFS (.gitattributes): checks see small pointer files in their place",
+            remedy=f"If checks need them: `sandbox repo set {facts.repo_id} --lfs`, or `sandbox run --lfs yes` once",
         )
 
 

@@ -9,7 +9,6 @@ JSON has twice the bytes and takes five times as long to read.
 from __future__ import annotations
 
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.container import EffectiveContainerPolicy
-from sandbox.store.symbol_index import Symbol
+from sandbox.store.mapped_tree import Symbol
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ _OPTIONS = (
 _MOST_CHARS = (200, 4096, 9, 40, 400, 400)
 """Of name, path, line, kind, scope and signature."""
 
-_NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
+_LONGEST_LINE = 4 * (sum(_MOST_CHARS) + len(_MOST_CHARS)) + 1  # a character has up to four bytes
 _LIST = "files"
 
 
@@ -80,8 +79,8 @@ def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
 
     A path that is not one printable line has none. Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
-    out, errors = _BoundedBuffer(OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
     wanted = {path for path in paths if path.isprintable()}
+    out, errors = SymbolReader(wanted, OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
     (run.report / _LIST).write_text("".join(f"./{path}\n" for path in sorted(wanted)), encoding="utf-8")
     options = create_options(_container_spec(run), run.policy)
     ending = run.engine.run_to_end(run.name, options, Streams(out.append, errors.append), deadline_s=DEADLINE_S)
@@ -92,28 +91,76 @@ def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
     if ending.exit_code != 0 or ending.oom_killed:
         details = bytes(errors.content[-2000:]).decode("utf-8", errors="replace")
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
-    complete = len(out.content) < OUTPUT_BYTES
-    if not complete:
+    out.end()
+    if not out.is_complete:
         _log.warning("ctags printed more than %d bytes: symbols of the last files are missing", OUTPUT_BYTES)
-    found: dict[str, list[Symbol]] = defaultdict(list)
-    for path, symbol in parse_symbols(bytes(out.content)):
-        if path in wanted and len(found[path]) < FILE_SYMBOLS:
-            found[path].append(symbol)
-    return FoundSymbols(dict(found), complete)
+    return FoundSymbols({path: symbols for path, symbols in out.found.items() if symbols}, out.is_complete)
+
+
+class SymbolReader:
+    """Reads the symbols of the wanted files while ctags prints them: the first `FILE_SYMBOLS` of each file, from the
+    first `limit` bytes.
+    """
+
+    def __init__(self, wanted: Collection[str], limit: int) -> None:
+        self.found: dict[str, list[Symbol]] = {path: [] for path in wanted}
+        self._left = limit
+        self._rest = b""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether ctags printed less than the limit."""
+        return self._left > 0
+
+    def append(self, chunk: bytes) -> None:
+        """Read the lines that end in this chunk. A line that is too long keeps its start, so that it stays too long."""
+        chunk = chunk[: self._left]
+        self._left -= len(chunk)
+        whole, found, rest = chunk.rpartition(b"\n")
+        if found:
+            self._add(self._rest + whole)
+        self._rest = rest if found else (self._rest + rest)[:_LONGEST_LINE]
+
+    def end(self) -> None:
+        """Read the last line, if it is not cut."""
+        if self.is_complete:
+            self._add(self._rest)
+
+    def _add(self, output: bytes) -> None:
+        for path, symbol in parse_symbols(output):
+            symbols = self.found.get(path)
+            if symbols is not None and len(symbols) < FILE_SYMBOLS:
+                symbols.append(symbol)
 
 
 def parse_symbols(output: bytes) -> Iterator[tuple[str, Symbol]]:
     """Parse ctags' lines, each with the path of its file; lines of another format are skipped. Pure."""
-    for line in output.split(b"\n"):
-        try:
-            fields = line.decode().split("\t")
-        except UnicodeDecodeError:
-            continue
-        if len(fields) != len(_MOST_CHARS) or any(map(gt, map(len, fields), _MOST_CHARS)):
+    try:
+        lines = output.decode().split("\n")
+    except UnicodeDecodeError:
+        lines = [text for line in output.split(b"\n") if (text := _decode(line))]
+    is_plain = "".join(lines).replace("\t", "").isprintable()
+    for line in lines:
+        fields = line.split("\t")
+        if len(fields) != len(_MOST_CHARS) or (
+            len(line) > _MOST_CHARS[0] and any(map(gt, map(len, fields), _MOST_CHARS))
+        ):
             continue
         name, path, number, kind, scope, signature = fields
-        if name and path and _NUMBER.fullmatch(number) and f"{name}{kind}{scope}{signature}".isprintable():
+        if not (name and path and number.isascii() and number.isdigit() and number[0] != "0"):
+            continue
+        if len(number) > _MOST_CHARS[2] or len(kind) > _MOST_CHARS[3]:
+            continue
+        if is_plain or f"{name}{kind}{scope}{signature}".isprintable():
             yield path.removeprefix("./"), (name, int(number), kind, scope, "" if signature == "-" else signature)
+
+
+def _decode(line: bytes) -> str:
+    """'' for what is not text."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def build_argv(definitions: Iterable[DefinitionRule], report: str) -> tuple[str, ...]:

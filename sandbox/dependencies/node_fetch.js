@@ -12,6 +12,7 @@ const { createRequire } = require('module')
 const asOf = process.argv[2]
 const npm = fs.realpathSync(spawnSync('sh', ['-c', 'command -v npm'], { encoding: 'utf8' }).stdout.trim())
 const pacote = createRequire(npm)('pacote')
+const semver = createRequire(npm)('semver')
 const registry = process.env.npm_config_registry.replace(/\/*$/, '/')
 const settings = {
   registry,
@@ -28,6 +29,7 @@ const JOBS = 8
 const CONNECTIONS = 12 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
 const UNFIT = /^npm (?:ERR!|error) code (?:E404|ETARGET|ENOVERSIONS|ERESOLVE|EINVALIDTAGNAME|EUNSUPPORTEDPROTOCOL)$/m
 const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
+const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
@@ -158,6 +160,43 @@ async function resolve (projects, options, groups) {
   return []
 }
 
+// What says which Node.js a project is for: its own engines, those of the packages that it names itself, and the types
+// of Node.js's API that it is written with.
+function listWishes (packages) {
+  const asked = new Set(Object.values(readJson('projects.json')['']).flatMap(group => Object.keys(group)))
+  return packages.filter(one => asked.has(one.file.slice(0, one.file.lastIndexOf('@')).replace('+', '/'))).map(one => {
+    if (one.name === '@types/node') return `>=${semver.major(one.version)}`
+    return (one.engines && one.engines.node) || '*'
+  })
+}
+
+// The Node.js that suits most of them, if the image's does not: of the oldest such line with long-term support, its
+// newest version of the day. It is a package like any other, and nothing of it runs here. Returns what to say of it.
+async function fetchRuntime (packages) {
+  const own = readJson('engines.json').node
+  const wishes = listWishes(packages)
+  const rate = version => semver.satisfies(version, own) ? wishes.filter(wish => semver.satisfies(version, wish)).length : -1
+  const name = `node-${process.platform}-${process.arch}`
+  if (rate(process.versions.node) === wishes.length || packages.some(one => one.name === name)) return ''
+  let found
+  try {
+    found = await pacote.packument(name, { ...settings, fullMetadata: true })
+  } catch (error) {
+    if (!NOT_GIVEN.has(error.code)) throw error
+    return ''
+  }
+  const rows = semver.rsort(Object.keys(found.versions))
+    .filter(version => semver.major(version) % 2 === 0 && !semver.prerelease(version))
+    .filter(version => semver.gt(version, process.versions.node) && !((found.time || {})[version] > asOf)) // no date: it may be of that day
+    .map(version => ({ version, major: semver.major(version), rate: rate(version) }))
+  const best = Math.max(rate(process.versions.node), ...rows.map(row => row.rate))
+  if (best <= rate(process.versions.node)) return ''
+  const line = Math.min(...rows.filter(row => row.rate === best).map(row => row.major))
+  const { version } = rows.find(row => row.rate === best && row.major === line)
+  await fetchArchive({ name, version, file: `${name}@${version}.tgz` })
+  return `, with Node.js ${version}`
+}
+
 async function main () {
   fs.mkdirSync('archives')
   if (process.env.HTTPS_PROXY) settings.proxy = await startQueue()
@@ -166,7 +205,7 @@ async function main () {
     try {
       await fetchAll(locked)
       if (fs.readdirSync('archives').length === 0) throw new Error('no package of the lock file is for this system')
-      return 'all, as locked'
+      return `all, as locked${await fetchRuntime(locked)}`
     } catch (error) {
       if (!NOT_THERE.has(error.code)) throw error
       say(`${error.message}\nthe lock file names versions that the registry lacks: it is not used`)
@@ -185,7 +224,7 @@ async function main () {
   ]) {
     const packages = await resolve(readJson('projects.json'), options, groups)
     await fetchAll(packages)
-    if (fs.readdirSync('archives').length > 0) return name
+    if (fs.readdirSync('archives').length > 0) return `${name}${await fetchRuntime(packages)}`
   }
   throw new Error('no versions fit together')
 }

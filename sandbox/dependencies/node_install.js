@@ -12,6 +12,7 @@ const pacote = createRequire(npm)('pacote')
 const SCRIPTS = ['preinstall', 'install', 'postinstall']
 const SCRIPT_MS = 300_000
 const layer = path.resolve('layer')
+const newer = path.join(layer, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin/node')
 const failed = []
 
 function parsePlace (file) {
@@ -71,6 +72,7 @@ function listCommandFolders (folder) {
 }
 
 function runScripts (folder, manifest) {
+  const node = fs.existsSync(newer) ? newer : process.execPath // what checks will run
   const scripts = { ...(manifest.scripts || {}) }
   const native = fs.existsSync(path.join(folder, 'binding.gyp')) && manifest.gypfile !== false
   if (native && !scripts.install && !scripts.preinstall) scripts.install = 'node-gyp rebuild'
@@ -84,11 +86,11 @@ function runScripts (folder, manifest) {
       maxBuffer: 64 * 1024 * 1024,
       env: {
         ...process.env,
-        npm_config_nodedir: path.resolve(process.execPath, '../..'), // node-gyp would download the headers
+        npm_config_nodedir: path.resolve(node, '../..'), // node-gyp would download the headers
         PATH: [...listCommandFolders(folder), process.env.PATH].join(':'),
         INIT_CWD: layer,
         npm_execpath: npm,
-        npm_node_execpath: process.execPath,
+        npm_node_execpath: node,
         npm_lifecycle_event: name,
         npm_lifecycle_script: scripts[name],
         npm_package_name: String(manifest.name),

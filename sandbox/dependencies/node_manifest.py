@@ -21,13 +21,14 @@ GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDepend
 class NodeProject:
     """One package.json. `groups`: for each of `GROUPS` the ranges by name, `npm:REAL@RANGE` for an alias. `declared`:
     the same as written, to see whether a lock file is of this package.json. `linked`: names that are no packages of a
-    registry, such as members of the workspace.
+    registry, such as members of the workspace. `engines`: the range of Node.js that it names; `*` for none.
     """
 
     groups: Mapping[str, Mapping[str, str]]
     declared: Mapping[str, Mapping[str, Any]]
     members: tuple[str, ...] = ()
     linked: frozenset[str] = field(default_factory=frozenset)
+    engines: str = "*"
 
 
 def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
@@ -45,7 +46,7 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
         groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
-    return NodeProject(groups, declared, _read_members(collection, document), linked)
+    return NodeProject(groups, declared, _read_members(collection, document), linked, _read_engines(document))
 
 
 def load_json(collection: Collection, path: str, limit: int) -> dict[str, Any]:
@@ -79,6 +80,14 @@ def _read_group(collection: Collection, found: Mapping[str, object], path: str) 
 
 
 MAX_GROUP = 1_000
+
+
+def _read_engines(document: Mapping[str, Any]) -> str:
+    found = document.get("engines")
+    try:
+        return require_range(found.get("node", "*") if isinstance(found, dict) else "*") or "*"
+    except RefusedTextError:
+        return "*"
 
 
 def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:

@@ -53,6 +53,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         fetch_files={
             _FETCH: _read_script(_FETCH),
             "packages.json": _write_packages(placed),
+            "engines.json": json.dumps({"node": project.engines}).encode("ascii"),
             "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),
         },
         install_files={_INSTALL: _read_script(_INSTALL)},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -33,12 +34,22 @@ if TYPE_CHECKING:
     import docker.tls
     import requests
 
-    from sandbox.engine import container, images, quarantine, runtimes, supervised, user_maps, visibility
+    from sandbox.engine import (
+        container,
+        image_transfer,
+        images,
+        quarantine,
+        runtimes,
+        supervised,
+        user_maps,
+        visibility,
+    )
     from sandbox.policy.container import UserIds
 else:  # loaded for an error, and for what `socket_api` has not; the modules at their first use (docs/adr/0080)
     docker = LazyModule("docker")
     requests = LazyModule("requests")
     container = LazyModule("sandbox.engine.container")
+    image_transfer = LazyModule("sandbox.engine.image_transfer")
     images = LazyModule("sandbox.engine.images")
     quarantine = LazyModule("sandbox.engine.quarantine")
     runtimes = LazyModule("sandbox.engine.runtimes")
@@ -104,6 +115,12 @@ class DockerEngine(DockerApi):
 
     def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         return images.build(self, request, progress)
+
+    def save_images(self, references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
+        return image_transfer.save(self, references)
+
+    def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
+        return image_transfer.load(self, archive)
 
     def run_to_end(
         self,

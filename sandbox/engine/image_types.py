@@ -15,7 +15,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Image:
-    """One image. `digest` is its id, `sha256:<hex>`: the only name that can never refer to another image."""
+    """One image. `digest` is its id, `sha256:<hex>`: the only name that can never refer to another image.
+
+    `layers`: the digests of its layers' uncompressed tar files, the lowest first: the same in every image store.
+    """
 
     digest: str
     tags: tuple[str, ...]
@@ -26,6 +29,7 @@ class Image:
     user: str
     has_volumes: bool
     command: tuple[str, ...] = ()  # its entrypoint and the default arguments
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,17 @@ class _ImageConfig(_EngineAnswer):
     arguments: list[str] | None = Field(None, alias="Cmd")
 
 
+class _InspectedRoot(_EngineAnswer):
+    layers: list[str] | None = Field(None, alias="Layers")
+
+
 class _InspectedImage(_EngineAnswer):
     id: str = Field(alias="Id")
     tags: list[str] | None = Field(None, alias="RepoTags")
     size: int = Field(0, alias="Size")
     created: str = Field("", alias="Created")
     config: _ImageConfig | None = Field(None, alias="Config")
+    root: _InspectedRoot | None = Field(None, alias="RootFS")
 
 
 class _ListedImage(_EngineAnswer):
@@ -92,6 +97,7 @@ def parse_image(answer: Mapping[str, Any]) -> Image:
         user=config.user,
         has_volumes=bool(config.volumes),
         command=(*(config.entrypoint or ()), *(config.arguments or ())),
+        layers=tuple((seen.root and seen.root.layers) or ()),
     )
 
 

@@ -7,7 +7,8 @@ codes that a method names. `sandbox.engine.unhardened` is not part of it: its co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -109,6 +110,14 @@ class ImageStore(Protocol):
 
     def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         """Build an image folder. Raises: `network_error` or `internal` with the last lines, `timeout`."""
+        ...
+
+    def save_images(self, references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
+        """Open a tar stream, in the format of `docker save`, with these images."""
+        ...
+
+    def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
+        """Load such a stream, whose images have no tags; return the ids that the engine names, perhaps not all."""
         ...
 
 

@@ -8,16 +8,20 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.local.folders import open_folder
+from sandbox.git.local.read_refs import read_values
+from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
-from sandbox.git.process import Git, NetworkAccess
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.lazy_module import LazyModule
+from sandbox.memory import TRANSFER_BUDGET
 
 if TYPE_CHECKING:
     from sandbox.git import partial as partial_clones
@@ -95,7 +99,7 @@ def refresh(
     try:
         return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
-        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git)):
+        if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git), access.max_memory_bytes):
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return replace_corrupt_clone(path, access)
@@ -165,8 +169,12 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     return head
 
 
-def is_intact(git: Git) -> bool:
-    """Whether every object that the refs reach is present and readable, or promised by the remote."""
+def is_intact(git: Git, memory_bytes: int = 0) -> bool:
+    """Whether every object that the refs reach is present and readable, or promised by the remote.
+
+    `memory_bytes`: that a fetch may use; 0 for the default. Raises: `quota_exceeded` if the history needs more.
+    """
+    git = git.with_memory(choose_history_memory(memory_bytes or transport.MAX_MEMORY_BYTES))
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     env = partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}
     return git.attempt(*question, env=env, deadline_s=900).code == 0
@@ -207,11 +215,13 @@ def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
 
 
 def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
+    limits = ResourceLimits(transport.MAX_FETCH_BYTES, transport.MAX_MEMORY_BYTES)
     for name in names:
-        moved = new.attempt(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
-            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file"),
-        )  # fmt: skip
+        with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
+            moved = new.attempt(
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
+                f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
+            )  # fmt: skip
         if moved.code != 0:
             _log.error("%s could not be copied to the new clone: its objects are lost", name)
 
@@ -220,11 +230,11 @@ def _fetch_and_record(
     git: Git, access: RemoteAccess, *, is_new: bool = False, only_if_changed: bool = False
 ) -> RemoteHead:
     began = time.time()
-    remote = transport.read_remote_refs(git, access)
-    head = remote.head
-    if only_if_changed and head.branch and _has_same_refs(git, remote):
-        _record_fetch(git, access, began, head)
-        return head
+    if only_if_changed and (unchanged := _ask_folder(git, access)):
+        return _record_fetch(git, access, began, unchanged)
+    head, unchanged = _ask_remote(git, access)
+    if only_if_changed and unchanged:
+        return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
     said = transport.fetch(git, access, partial=partial_clones.is_partial(git))
@@ -235,24 +245,52 @@ def _fetch_and_record(
         partial_clones.unmark_if_complete(git)
     if partial_clones.is_partial(git):
         partial_clones.fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
-    _record_fetch(git, access, began, head)
-    return head
+    fetched = _read_fetched_refs(git).get(f"refs/heads/{head.branch}", "")
+    return _record_fetch(git, access, began, replace(head, branch_commit=fetched))
 
 
-def _has_same_refs(git: Git, remote: RemoteRefs) -> bool:
-    """Whether the clone has exactly the branches and tags of the remote."""
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
-    ours = (line.partition(" ") for line in listed.decode("utf-8", errors="replace").splitlines())
-    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for oid, _, name in ours} == remote.refs
+def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
+    """As `_find_unchanged_head`, of a remote in a folder of this host, without a process; None also for others."""
+    local = transport.read_local_refs(git, access)
+    return None if local is None else _find_unchanged_head(git, local)
 
 
-def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> None:
-    record = {"began": began, "branch": head.branch, "commit": head.commit, "remote": _remote_identity(access.remote)}
+def _ask_remote(git: Git, access: RemoteAccess) -> tuple[RemoteHead, RemoteHead | None]:
+    """The remote's head, and the answer of `_find_unchanged_head`. The list of its refs is large: it is not kept."""
+    remote = transport.read_remote_refs(git, access)
+    return remote.head, _find_unchanged_head(git, remote)
+
+
+def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
+    """The remote's head if it names a branch, and the clone has exactly the branches and tags of the remote."""
+    branch_commit = remote.refs.get(f"refs/heads/{remote.head.branch}")
+    if branch_commit is None or _read_fetched_refs(git) != remote.refs:
+        return None
+    return replace(remote.head, branch_commit=branch_commit)
+
+
+def _read_fetched_refs(git: Git) -> dict[str, str]:
+    """The branches and tags of the remote that the clone has, by the names that they have there."""
+    with open_folder(git.git_dir) as folder:
+        ours = read_values(folder, transport.MAX_REFS, ("refs/remotes/origin", "refs/tags"))
+    return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for name, oid in ours.items()}
+
+
+def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> RemoteHead:
+    """Write into the clone what was fetched when. Returns the head."""
+    record = {
+        "began": began,
+        "branch": head.branch,
+        "commit": head.commit,
+        "branch_commit": head.branch_commit,
+        "remote": _remote_identity(access.remote),
+    }
     marker = git.git_dir / _MARKER
     beside = marker.with_suffix(".new")
     beside.write_text(json.dumps(record))
     beside.chmod(0o644)
     beside.replace(marker)
+    return head
 
 
 def read_last_fetch_time(path: Path) -> float | None:
@@ -276,7 +314,8 @@ class _FetchRecord:
 def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
-        head = transport.RemoteHead(require_ref_name(record["branch"]), str(record["commit"]))
+        branch, commit = require_ref_name(record["branch"]), str(record["commit"])
+        head = transport.RemoteHead(branch, commit, str(record.get("branch_commit", "")))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None
@@ -285,7 +324,7 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
 def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
-        git.run("pack-refs", "--all", "--prune", deadline_s=600)
+        git.with_memory(LARGE).run("pack-refs", "--all", "--prune", deadline_s=600)
 
 
 def _find_branch_at(git: Git, commit: str) -> str:

@@ -24,8 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import OutOfMemory
+from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
+from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 if TYPE_CHECKING:
     from sandbox.git import partial as partial_clones
@@ -40,7 +43,17 @@ REPACK_DEADLINE_S = 3_600.0
 STORE_WAIT_S = 600.0
 _POLL_S = 0.05
 _MARKER = "sandbox-repacked"
-_OPTIONS = ("--quiet", "-d", "-n", "--no-write-bitmap-index", "--threads=1", "--window-memory=128m")
+_MEMORY_WAIT_S = 300.0
+_OBJECT_BYTES = 280  # of `pack-objects`, measured: 250 (git 2.39.5)
+_OTHER_BYTES = 64 * 1024**2  # window, caches, and files below the size that is streamed
+_CONFIG = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.bigFileThreshold",
+    "GIT_CONFIG_VALUE_0": "16m",
+    "GIT_CONFIG_KEY_1": "pack.deltaCacheSize",
+    "GIT_CONFIG_VALUE_1": "16m",
+}
+_OPTIONS = ("--quiet", "-d", "-n", "--no-write-bitmap-index", "--threads=1", "--window-memory=32m")
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,15 @@ class ObjectFiles:
         cruft = {path for path in packs if path.with_suffix(".mtimes").exists()}
         loose = tuple(objects.glob("[0-9a-f][0-9a-f]/[0-9a-f]*"))
         return cls(tuple(p for p in packs if p not in cruft), tuple(sorted(cruft)), loose)
+
+    def count(self) -> int:
+        """Objects: loose ones, and the last number of the table at the start of each index (gitformat-pack(5))."""
+        counted = len(self.loose)
+        for pack in (*self.packs, *self.cruft):
+            with suppress(OSError), pack.with_suffix(".idx").open("rb") as index:
+                index.seek(8 + 255 * 4)
+                counted += int.from_bytes(index.read(4))
+        return counted
 
     @property
     def bytes(self) -> int:
@@ -102,21 +124,38 @@ def _stat_or_zero(path: Path) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 
-def repack(git: Git, *, unreachable_s: float = DAY_S) -> int:
+def repack(git: Git, memory_bytes: int = TRANSFER_BYTES, *, unreachable_s: float = DAY_S) -> int:
     """Put all objects into one pack, unreachable ones into a cruft pack; delete those that were put there by a run
     `unreachable_s` ago or longer. Returns how many bytes smaller the clone is now.
 
-    The caller holds the repository's lock. Raises: `conflict` while a commit is being stored; git's errors, which
-    leave the clone as it was.
+    `memory_bytes`: that git may use; it begins with what so many objects need. The caller holds the repository's lock.
+    Raises: `conflict` while a commit is being stored; `quota_exceeded` for a history that needs more memory; `timeout`
+    if others use the memory; git's errors. All leave the clone as it was.
     """
-    with _locked(git.git_dir, fcntl.LOCK_EX, 0.0):
+    enough = _OTHER_BYTES + _OBJECT_BYTES * ObjectFiles.of(git.git_dir).count()
+    try:
+        return _repack(git, min(enough, memory_bytes), unreachable_s)
+    except OutOfMemory:
+        if enough >= memory_bytes:
+            raise
+    return _repack(git, memory_bytes, unreachable_s)
+
+
+def _repack(git: Git, memory_bytes: int, unreachable_s: float) -> int:
+    """Waits for the memory before it locks the objects: commits wait for this lock."""
+    with (
+        TRANSFER_BUDGET.reserve(min(memory_bytes, TRANSFER_BYTES), _MEMORY_WAIT_S),
+        _locked(git.git_dir, fcntl.LOCK_EX, 0.0),
+    ):
         before = ObjectFiles.of(git.git_dir)
         size = before.bytes
         for path in (*before.packs, *before.loose):
             with suppress(FileNotFoundError):
                 os.utime(path)
         expiry = int(time.time() - unreachable_s)
-        git.run("repack", *_OPTIONS, "--cruft", f"--cruft-expiration={expiry}", deadline_s=REPACK_DEADLINE_S)
+        options = (*_OPTIONS, "--cruft", f"--cruft-expiration={expiry}")
+        bounded = git.with_memory(GitMemory(0, memory_bytes))  # reserved above
+        bounded.run("repack", *options, env=_CONFIG, deadline_s=REPACK_DEADLINE_S)
         (git.git_dir / _MARKER).touch(mode=0o600)
         return size - ObjectFiles.of(git.git_dir).bytes
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.memory import TRANSFER_BYTES
 
 _MIB = 1024**2
 
@@ -26,7 +27,7 @@ SMALL = GitMemory(32 * _MIB, 32 * _MIB)
 LARGE = GitMemory(256 * _MIB, 256 * _MIB)
 """For large objects and trees, and long histories. Reached: `quota_exceeded`."""
 _SEARCH = GitMemory(128 * _MIB, 192 * _MIB)  # eight stacks of 8 MiB count for the kernel; threads hardly use them
-_HISTORY = GitMemory(256 * _MIB, 2048 * _MIB)  # a record for each object of the history, as when it was fetched
+_HISTORY = GitMemory(TRANSFER_BYTES, TRANSFER_BYTES)  # 100 B for each object of the history; a fetch takes 169 B
 
 _REPEATABLE = frozenset(
     {"cat-file", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-list", "rev-parse", "show-ref"}
@@ -38,10 +39,22 @@ def is_repeatable(args: Sequence[str]) -> bool:
     return args[0] in _REPEATABLE
 
 
+def reads_history(args: Sequence[str]) -> bool:
+    """Whether a command keeps a record for each object of the history. Such commands reserve what transfers share: they
+    take minutes, and looks must not wait for them.
+    """
+    return args[0] == "fsck" or (args[0] == "rev-list" and "--objects" in args)
+
+
+def choose_history_memory(most_bytes: int) -> GitMemory:
+    """Memory to check the history that a fetch with `most_bytes` has received. Pure."""
+    return GitMemory(TRANSFER_BYTES, max(most_bytes, TRANSFER_BYTES))
+
+
 def choose_memory(args: Sequence[str], requested: GitMemory) -> GitMemory:
     """The memory of a local command; `requested` unless the command is known to need something else. Pure."""
-    if args[0] in {"fsck", "repack"} or (args[0] == "rev-list" and "--objects" in args):
-        return _HISTORY
+    if reads_history(args):
+        return max(_HISTORY, requested, key=lambda memory: memory.limit_bytes)
     return _SEARCH if args[0] == "grep" else requested
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import GITLINK
+from sandbox.git.memory_limits import choose_history_memory
 from sandbox.git.objects import TreeBudget, list_tree
 from sandbox.git.process import Git
 from sandbox.git.transport import PROMISOR_CONFIG, RemoteAccess, fetch_blobs
@@ -86,6 +87,7 @@ def fetch_missing_blobs(git: Git, access: RemoteAccess, tree: str) -> None:
 
 def materialize(git: Git, access: RemoteAccess) -> int:
     """Fetch all missing objects of a partial clone; returns their number. Safe to interrupt: a repeat continues."""
+    git = git.with_memory(choose_history_memory(access.max_memory_bytes))
     oids = list(list_missing_objects(git)) if is_partial(git) else []
     for start in range(0, len(oids), BATCH_OBJECTS):
         fetch_blobs(git, access, oids[start : start + BATCH_OBJECTS])

@@ -28,10 +28,10 @@ from typing import IO, Any
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.executable import require_safe_program
 from sandbox.git.failures import OutOfMemory, classify, memory_error, out_of_memory_error
-from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory
+from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory, reads_history
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
-from sandbox.memory import PROCESS_BUDGET, MemoryBudget
+from sandbox.memory import PROCESS_BUDGET, TRANSFER_BUDGET, MemoryBudget
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
@@ -115,6 +115,9 @@ _NETWORK = (
     "core.deltaBaseCacheLimit=16m",
     "pack.deltaCacheSize=16m",
     "pack.threads=2",
+    # Mapped packs are no data, but they are resident memory.
+    "core.packedGitWindowSize=16m",
+    "core.packedGitLimit=64m",
 )
 
 
@@ -251,7 +254,8 @@ class Git:
         memory = choose_memory(args, self.memory) if network is None else None
         env = {**build_object_environment(self.git_dir, self.new_objects), **(env or {})}
         argv = build_command_line(self.git_dir, args, env, network, self.executable)
-        with self.budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
+        budget = TRANSFER_BUDGET if reads_history(args) else self.budget
+        with budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
             start = _start_process if network is None else partial(_start_network_process, network)
             popen = start(argv, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)

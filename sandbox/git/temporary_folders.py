@@ -18,6 +18,7 @@ from sandbox.git.scratch_objects import is_in_use
 
 VIEW_PREFIX = "sandbox-remote-"
 ASKPASS_PREFIX = "sandbox-askpass-"
+ATTRIBUTES_PREFIX = "sandbox-attributes-"
 _MIN_AGE_S = 60.0  # a directory is locked right after it is created
 
 
@@ -37,7 +38,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 def find_unused_folders() -> list[Path]:
     """Directories of our user that a killed process left. Names of other users, and links, are left out."""
     place = Path(tempfile.gettempdir())
-    found = (path for prefix in (VIEW_PREFIX, ASKPASS_PREFIX) for path in place.glob(f"{prefix}*"))
+    found = (path for prefix in (VIEW_PREFIX, ASKPASS_PREFIX, ATTRIBUTES_PREFIX) for path in place.glob(f"{prefix}*"))
     return sorted(path for path in found if _is_old_and_ours(path) and not is_in_use(path))
 
 

@@ -6,6 +6,7 @@ configuration or file on disk. The askpass script answers for one host only: pro
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shlex
@@ -20,7 +21,7 @@ from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
-from sandbox.git.local.view import view_local_repository
+from sandbox.git.local.view import read_refs_of_repository, view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.shutdown import Shutdown
@@ -28,7 +29,7 @@ from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
 from sandbox.lazy_module import LazyModule
-from sandbox.memory import TRANSFER_BUDGET
+from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 from sandbox.remotes import Remote
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ _log = logging.getLogger(__name__)
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
-MAX_MEMORY_BYTES = 572 * 1024**2
-FIRST_MEMORY_BYTES = 128 * 1024**2
-"""Memory of the first attempt of a fetch: enough for 700,000 objects. Reached: it is repeated with the maximum, alone
-if that is as much as all fetches may use."""
-_REFS_MEMORY_BYTES = 512 * 1024**2  # of `ls-remote`
-MAX_REFS = 250_000
-_ANSWER_BYTES = 64 * 1024**2  # output of `ls-remote`: a million ordinary refs
+MAX_MEMORY_BYTES = TRANSFER_BYTES
+FIRST_MEMORY_BYTES = TRANSFER_BYTES // 2
+"""Memory of the first attempt of a fetch: enough for 600,000 objects (270,000 over a local path). Reached: it is
+repeated with the maximum, alone if that is as much as all fetches may use."""
+_REFS_MEMORY_BYTES = 160 * 1024**2  # of `ls-remote`, if it needs more than it begins with
+_FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
+MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
+_ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
 _TAG_REFSPEC = "+refs/tags/*:refs/tags/*"
@@ -91,10 +93,14 @@ class RemoteAccess:
 
 @dataclass(frozen=True)
 class RemoteHead:
-    """The remote's HEAD: its branch and the commit there."""
+    """The remote's HEAD: its branch and the commit there.
+
+    `branch_commit`: of the branch in the clone, after a fetch: another one if HEAD is detached. '' if it is not known.
+    """
 
     branch: str
     commit: str
+    branch_commit: str = field(default="", compare=False)
 
 
 @contextmanager
@@ -214,8 +220,7 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
         if name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
             refs[name] = value
     if len(refs) > MAX_REFS:
-        brief = f"The remote has {len(refs)} branches and tags, more than {MAX_REFS}"
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
+        raise _too_many_refs_error(len(refs))
     if not commit:
         raise SandboxError(
             ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
@@ -223,30 +228,60 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
 
 
+def read_local_refs(git: Git, access: RemoteAccess) -> RemoteRefs | None:
+    """The refs of a local remote as its files say, also of objects that are missing there, without a process of git.
+
+    None for a remote on the network. Raises: `remote_not_found`, `unsafe_repository`, `quota_exceeded`.
+    """
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    if path is None:
+        return None
+    found = read_refs_of_repository(git, path, MAX_REFS)
+    branch = found.head.removeprefix("refs/heads/") if found.head.startswith("refs/heads/") else ""
+    return RemoteRefs(RemoteHead(branch, found.values.get(found.head, "")), found.values)
+
+
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Value and name of each line of `ls-remote`. Reads the server's `Retry-After`: this is the first request."""
     with open_for_reading(git, access) as readable:
-        lines = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
+        answer = _ask_for_refs(git, readable, (*options, "--", readable.remote.url, *patterns))
+    if answer.count(b"\n") > 2 * MAX_REFS + 2:  # a tag has two lines; HEAD has two
+        raise _too_many_refs_error(answer.count(b"\n") // 2)
+    lines = (line.decode("utf-8", errors="replace").rstrip("\n") for line in io.BytesIO(answer))
     return [(value, name) for value, _, name in (line.partition("\t") for line in lines)]
 
 
-def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> list[str]:
-    ceiling = ResourceLimits(_TRACE_BYTES, _REFS_MEMORY_BYTES)
+def _too_many_refs_error(number: int) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The remote has {number} branches and tags or more; at most {MAX_REFS} can be fetched",
+        hint="Such a repository cannot be used.",
+    )
+
+
+def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> bytes:
     deadline_s = min(120.0, access.timeout_s)
+
+    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+        limited = replace(network, limits=ResourceLimits(_TRACE_BYTES, memory_bytes))
+        with TRANSFER_BUDGET.reserve(memory_bytes, deadline_s):
+            return git.attempt(
+                "ls-remote", *question, network=limited, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
+            )
 
     def once(network: NetworkAccess) -> GitResult:
         with _trace_headers() as trace:
-            env = {**network.env, **trace.env}
-            traced = replace(network, limits=ceiling, fds=(*network.fds, trace.fd), env=env)
-            result = git.attempt(
-                "ls-remote", *question, network=traced, deadline_s=deadline_s, output_limit=_ANSWER_BYTES
-            )
+            traced = replace(network, fds=(*network.fds, trace.fd), env={**network.env, **trace.env})
+            result = attempt(traced, min(_FIRST_REFS_MEMORY_BYTES, _REFS_MEMORY_BYTES))
+            if result.code != 0 and may_need_more_memory(result.stderr):
+                result = attempt(traced, _REFS_MEMORY_BYTES)
             wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
         if result.code != 0 and wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.raise_for_status("ls-remote")
 
-    return _read_remote(access, once).stdout.decode("utf-8", errors="replace").splitlines()
+    return _read_remote(access, once).stdout
 
 
 class _HeaderTrace(NamedTuple):
@@ -327,25 +362,28 @@ def _fetch_readable(
     talk = "--progress" if access.progress else "--quiet"
     config = {**_ONE_PACK, "fetch.negotiationAlgorithm": "noop"} if stdin else _ONE_PACK
     source = access.remote.url
+    is_local = access.remote.protocol == "file"
     if partial:
         source, options = PROMISOR_REMOTE, (*options, "--filter=blob:none")
         config = {**config, **PROMISOR_CONFIG, f"remote.{PROMISOR_REMOTE}.url": access.remote.url}
 
-    def attempt(network: NetworkAccess, memory_bytes: int) -> GitResult:
+    def attempt(network: NetworkAccess, memory_bytes: int, threads: int) -> GitResult:
         limits = ResourceLimits(access.max_fetch_bytes, memory_bytes)
-        limited = replace(network, limits=limits, config=(*network.config, *(f"{k}={v}" for k, v in config.items())))
+        words = (*network.config, *(f"{k}={v}" for k, v in config.items()), f"pack.threads={threads}")
+        limited = replace(network, limits=limits, config=words)
+        share = (f"--upload-pack=ulimit -d {memory_bytes * 3 // 4096}; git-upload-pack",) if is_local else ()
         with TRANSFER_BUDGET.reserve(min(memory_bytes, TRANSFER_BUDGET.total_bytes), access.timeout_s):
             return git.attempt(
-                "fetch", talk, *_QUIET, *options, "--", source, *refspecs,
+                "fetch", talk, *_QUIET, *share, *options, "--", source, *refspecs,
                 stdin=stdin, network=limited, deadline_s=access.timeout_s,
             )  # fmt: skip
 
     def once(network: NetworkAccess) -> GitResult:
         with remove_unfinished_packs(git.git_dir, access.max_fetch_bytes):
-            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes))
+            result = attempt(network, min(FIRST_MEMORY_BYTES, access.max_memory_bytes), 2)
             if result.code != 0 and may_need_more_memory(result.stderr):
-                result = attempt(network, access.max_memory_bytes)
-                if result.code != 0 and access.remote.protocol == "file" and may_need_more_memory(result.stderr):
+                result = attempt(network, access.max_memory_bytes, 1)  # a thread's stack counts 8 MiB
+                if result.code != 0 and is_local and may_need_more_memory(result.stderr):
                     raise fetch_memory_error(result.stderr)  # the server is a process of ours, with our limit
             return result.raise_for_status("fetch")
 

@@ -1,6 +1,6 @@
 """The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
-from sandbox.images.build import SUPERVISOR, build
+from sandbox.images.build import SUPERVISOR, build, build_all
 from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
 from sandbox.images.inventory import list_images
 from sandbox.images.lookup import ImageBuildContext
@@ -16,6 +16,7 @@ __all__ = [
     "SupervisorExtractor",
     "UnusedImage",
     "build",
+    "build_all",
     "build_derived",
     "ensure_relay",
     "ensure_supervisor",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from sandbox.config import ImageSettings
 from sandbox.engine.image_types import BUILD_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.build_order import build_in_order
 from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
 from sandbox.images.debian import ensure_base
 from sandbox.images.inventory import describe_image
@@ -18,10 +19,12 @@ from sandbox.images.lookup import (
     FOLDER_LABEL,
     NAME_LABEL,
     PARENT_LABEL,
+    PARENT_LAYERS_LABEL,
     RECIPE_LABEL,
     WHEELHOUSE_LABEL,
     ImageBuildContext,
     RecipeImage,
+    digest_layers,
     find_lineage_images,
     find_use_tags,
     is_outdated,
@@ -30,6 +33,7 @@ from sandbox.images.lookup import (
 )
 from sandbox.models import ImageInfo
 
+BUILD_FAILED = "failed: "
 SUPERVISOR = "init"
 """The image of the guests' PID 1."""
 WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
@@ -79,36 +83,57 @@ def build(
 
     `no_cache` rebuilds `name` itself from scratch. `wheelhouse` (a requirements file) and `name_as` build a variant of
     a Python image with more wheels. Safe in several processes at once: one builds, the others wait.
+    Independent images are built at the same time; each line begins with the name of its image, `NAME | `.
     Raises: `not_found`, `invalid_input`, `image_missing`, `network_error`, `timeout`, `internal`.
     """
     recipes = read_catalogue(site.home)
     line = lineage(recipes, name)
     content = _read_variant(line[-1], recipes, wheelhouse, name_as)
+    lines = [line if content is None else line[:-1], *_supervisor_line(recipes, [name])]
     with site.home.locked("images", LOCK_TIMEOUT_S):
-        made: dict[str, Image] = {}
-        image = _build_lineage(site, line if content is None else line[:-1], made, progress, name if no_cache else "")
-        if content is not None:
+        made = _build_lines(site, lines, progress, {name} if no_cache else set())
+        if content is None:
+            image = made[name]
+        else:
             order = _order_variant(site, line, name_as or "", content)
-            image = _build_if_outdated(site, order, image, progress, no_cache=no_cache)
-        if name not in WITHOUT_CHECKS:
-            _build_lineage(site, lineage(recipes, SUPERVISOR), made, progress)  # checks in the image will need PID 1
+            image = _build_if_outdated(site, order, made[line[-1].parent], progress, no_cache=no_cache)
     tag = tag_of(name_as) if name_as else tag_of(name, recipe_digests(line, site.settings.base)[-1])
     return describe_image(name_as or name, tag, image)
 
 
-def _build_lineage(
-    site: ImageBuildContext, line: tuple[Recipe, ...], made: dict[str, Image], progress: Progress, rebuild: str = ""
-) -> Image:
-    """Build the images of a lineage in order and return the last. `made`: images already built or found current."""
-    image = ensure_base(site.engine, site.settings, site.environ, progress)
-    for step in find_lineage_images(site, line):
-        name = step.recipe.name
-        if name not in made:
-            order = _BuildOrder(step.recipe, name, step.digest, step.image)
-            made[name] = _build_if_outdated(site, order, image, progress, no_cache=name == rebuild)
-            record_use(site.engine, RecipeImage(step.recipe, step.digest, made[name]))
-        image = made[name]
-    return image
+def build_all(
+    site: ImageBuildContext, names: Sequence[str], progress: Progress, *, no_cache: bool = False
+) -> tuple[ImageInfo, ...]:
+    """Build several images, as `build` does each, and at the same time what does not depend on each other."""
+    recipes = read_catalogue(site.home)
+    lines = {name: lineage(recipes, name) for name in names}
+    with site.home.locked("images", LOCK_TIMEOUT_S):
+        built = [*lines.values(), *_supervisor_line(recipes, names)]
+        made = _build_lines(site, built, progress, set(names) if no_cache else set())
+    tags = {name: tag_of(name, recipe_digests(line, site.settings.base)[-1]) for name, line in lines.items()}
+    return tuple(describe_image(name, tag, made[name]) for name, tag in tags.items())
+
+
+def _supervisor_line(recipes: Mapping[str, Recipe], names: Iterable[str]) -> list[tuple[Recipe, ...]]:
+    """Checks in an image will need PID 1."""
+    return [] if WITHOUT_CHECKS.issuperset(names) else [lineage(recipes, SUPERVISOR)]
+
+
+def _build_lines(
+    site: ImageBuildContext, lines: Iterable[tuple[Recipe, ...]], progress: Progress, rebuild: Collection[str]
+) -> dict[str, Image]:
+    """Build the images of several lineages and return them by name, Debian as ''. `rebuild`: from scratch."""
+    base = ensure_base(site.engine, site.settings, site.environ, progress)
+    steps = {step.recipe.name: step for line in lines for step in find_lineage_images(site, line)}
+
+    def build_step(name: str, parent: Image | None, report: Progress) -> Image:
+        step = steps[name]
+        order = _BuildOrder(step.recipe, name, step.digest, step.image)
+        image = _build_if_outdated(site, order, parent or base, report, no_cache=name in rebuild)
+        record_use(site.engine, RecipeImage(step.recipe, step.digest, image))
+        return image
+
+    return {"": base, **build_in_order({n: step.recipe.parent for n, step in steps.items()}, build_step, progress)}
 
 
 def _read_variant(
@@ -169,6 +194,7 @@ def _build_if_outdated(
             NAME_LABEL: order.name,
             FOLDER_LABEL: order.recipe.name,
             PARENT_LABEL: parent.digest,
+            PARENT_LAYERS_LABEL: digest_layers(parent),
             WHEELHOUSE_LABEL: order.wheelhouse_sha256,
         },
         extra_files=_generate_files(order, site.settings),
@@ -176,7 +202,12 @@ def _build_if_outdated(
         no_cache=no_cache,
     )
     progress(f"building {order.tag}")
-    image = site.engine.build_image(build, progress)
+    try:
+        image = site.engine.build_image(build, progress)
+    except SandboxError:
+        with suppress(SandboxError):  # another build failed first
+            progress(f"{BUILD_FAILED}{order.tag}")
+        raise
     _move_tags(site, order, image)
     return image
 

@@ -6,6 +6,7 @@ engine does not know the homes, and a tag is the only thing that can be added to
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ RECIPE_LABEL = "space.sandbox.recipe"
 NAME_LABEL = "space.sandbox.image"
 FOLDER_LABEL = "space.sandbox.folder"
 PARENT_LABEL = "space.sandbox.parent"
+PARENT_LAYERS_LABEL = "space.sandbox.parent-layers"
+"""Digest of the parent's layers. An image that was imported into another kind of image store has another id there."""
 WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
 PACKAGES_LABEL = "space.sandbox.packages"
 _log = logging.getLogger(__name__)
@@ -117,8 +120,15 @@ def is_of_recipe(site: ImageBuildContext, line: tuple[Recipe, ...], variant: Ima
 
 
 def is_outdated(image: Image, parent: Image | None) -> bool:
-    """Whether an image was built on another image than the current parent (rebuilt, or another Debian)."""
-    return parent is not None and image.labels.get(PARENT_LABEL) != parent.digest
+    """Whether an image was built on other files than those of the current parent (rebuilt, or another Debian)."""
+    if parent is None or image.labels.get(PARENT_LABEL) == parent.digest:
+        return False
+    return not parent.layers or image.labels.get(PARENT_LAYERS_LABEL) != digest_layers(parent)
+
+
+def digest_layers(image: Image) -> str:
+    """SHA-256 (hex) over the digests of an image's layers: all its files, the same in every image store. Pure."""
+    return hashlib.sha256("\n".join(image.layers).encode()).hexdigest()
 
 
 def record_use(engine: ImageStore, step: RecipeImage) -> None:

@@ -18,8 +18,10 @@ from sandbox.images.lookup import (
     FOLDER_LABEL,
     NAME_LABEL,
     PARENT_LABEL,
+    PARENT_LAYERS_LABEL,
     RECIPE_LABEL,
     ImageBuildContext,
+    digest_layers,
     find_last_use,
     find_lineage_images,
 )
@@ -69,13 +71,14 @@ def select_unused(images: Sequence[Image], keep: Collection[str], before: date) 
     """Select the images that no rule keeps, children before their parents. Pure."""
     candidates = {found.digest: found for image in images if (found := _as_unused(image)) is not None}
     labels = {image.digest: image.labels for image in images}
+    by_layers = {digest_layers(image): image.digest for image in images if image.layers}
     kept = {digest for digest in labels if digest not in candidates or candidates[digest].since >= before} | set(keep)
     pending = list(kept)
     while pending:
-        parent = labels.get(pending.pop(), {}).get(PARENT_LABEL, "")
-        if parent and parent not in kept:
-            kept.add(parent)
-            pending.append(parent)
+        child = labels.get(pending.pop(), {})
+        parents = {child.get(PARENT_LABEL, ""), by_layers.get(child.get(PARENT_LAYERS_LABEL, ""), "")} - {"", *kept}
+        kept |= parents
+        pending += parents
     return sorted((c for c in candidates.values() if c.digest not in kept), key=lambda c: c.name)
 
 

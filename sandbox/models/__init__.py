@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
-    from sandbox.models.host import CredentialInfo, ImageInfo, Probe, ProbeLevel
+    from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
     from sandbox.models.layers import (
@@ -150,6 +150,7 @@ __all__ = [
     "GuestKind",
     "GuestTable",
     "Host",
+    "ImageArchive",
     "ImageInfo",
     "JournalDamage",
     "JournalEntry",
@@ -239,6 +240,7 @@ __all__ = [
     "TestFailure",
     "Threat",
     "ThreatState",
+    "TransferredImage",
     "UncommittedChange",
     "UncommittedChanges",
     "Usage",
@@ -261,7 +263,7 @@ _MODULES = {
     "egress": "EgressAccess EgressRefusal",
     "files": "FileContent PatchResult PatchedFile",
     "guest_table": "Guest GuestKind GuestTable",
-    "host": "CredentialInfo ImageInfo Probe ProbeLevel",
+    "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",

@@ -28,6 +28,27 @@ class ImageInfo(Model):
     packages: tuple[str, ...] = ()
 
 
+class TransferredImage(Model):
+    """An image of an archive. `digest`: its id in this engine. `loaded`: the engine did not have it before.
+
+    `usable`: it was built from this home's recipe; another version's image is kept, but no check uses it.
+    """
+
+    tag: str
+    digest: str
+    loaded: bool = False
+    usable: bool = True
+
+
+class ImageArchive(Model):
+    """An archive of images. `digest`: stands for every byte of them; `sandbox images import --digest` compares it."""
+
+    path: HostPath
+    digest: str
+    size_bytes: int
+    images: tuple[TransferredImage, ...]
+
+
 class CredentialInfo(Model):
     """A stored credential without its secret. `kind`: what it authenticates with. `store`: where the secret is."""
 

@@ -68,13 +68,14 @@ class SyncState(StrEnum):
 class SyncResult(Status):
     """The status after a sync with the commit `onto`. `previous`: the snapshot of the changes before, None for none.
 
-    `conflicts`: those without a resolution.
+    `conflicts`: those without a resolution. `note`: what has to be done elsewhere because of it.
     """
 
     state: SyncState
     onto: ObjectId
     previous: Snapshot | None = None
     conflicts: tuple[MergeConflict, ...] = ()
+    note: str = ""
 
 
 class CheckoutResult(Status):

@@ -14,6 +14,7 @@ class RemarkKind(StrEnum):
     SUGGESTION = "suggestion"  # .sandbox/checks.toml suggests checks that are not trusted
     PACKAGES = "packages"  # a file of CI or Debian names packages that the image lacks
     BELOW = "below"  # a folder holds a project of its own
+    ONLY_FOLDER = "only-folder"  # the only project is in a folder, and its checks run there
     SUBMODULES = "submodules"  # their files are left out
     LFS = "lfs"  # checks see pointers
     GIT_DATA = "git-data"  # the build asks git for a version

@@ -15,11 +15,14 @@ from sandbox.models.words import Host
 class ChosenProject(Model):
     """One of several projects of a repository. `subpath`: its folder, '' for the top; its checks run there.
 
-    `profile`: '' as the folder matches.
+    `profile`: '' as the folder matches. `image`, `limits`, `env`: of its checks, before those of the repository.
     """
 
     subpath: str = ""
     profile: str = ""
+    image: str = ""
+    limits: dict[str, int | float] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, max_length=100)
 
 
 class ChosenSettings(Model):
@@ -29,13 +32,14 @@ class ChosenSettings(Model):
     repository. Values of `env` are not secret. `projects`: by name, beside what runs at the top or in `subpath`; the
     check `test` of the project `api` is named `api.test`. `git_facts`: whether checks get facts of the commit; `auto`:
     if the tree or the profile asks for them. `submodules`: URLs of remotes; their commits are laid out where a tree has
-    them as submodules; none: their folders stay empty.
+    them as submodules; none: their folders stay empty. `lfs`: checkouts hold the files of Git LFS, not their pointers.
     """
 
     profile: str = ""
     image: str = ""
     subpath: str = ""
     submodules: tuple[str, ...] = Field(default=(), max_length=200)
+    lfs: bool = False
     git_facts: Literal["auto", "always", "never"] = "auto"
     limits: dict[str, int | float] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, max_length=100)
@@ -49,7 +53,9 @@ class ChosenSettings(Model):
 
 
 class Repository(Model):
-    """A registered remote with its cache clone. `remote_url` never holds credentials. `profile`: the one in use."""
+    """A registered remote with its cache clone. `remote_url` never holds credentials. `profile`: the one in use at the
+    top of the default branch, or in `subpath`: the folder that was chosen, or that holds the only project.
+    """
 
     id: RepoId
     remote_url: str
@@ -59,5 +65,6 @@ class Repository(Model):
     name: str
     default_branch: str
     profile: str
+    subpath: str = ""
     created_at: datetime
     settings: ChosenSettings = ChosenSettings()

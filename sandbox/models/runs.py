@@ -227,6 +227,7 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
+    `subpath`: the folder that the checks of `profile` ran in, '' for the top; projects have folders of their own.
     `advice`: what was seen that may keep checks from passing. `protocol`: what the remote was reached over, if that is
     not the protocol of its URL.
     """
@@ -235,6 +236,7 @@ class RunSummary(Model):
     ref: str
     commit: ObjectId
     profile: str
+    subpath: str = ""
     runs: tuple[CheckRun, ...]
     verified: bool
     tree: ObjectId

@@ -7,8 +7,9 @@ from enum import StrEnum
 from pydantic import Field
 
 from sandbox.models.checks import Check
-from sandbox.models.ids import PackageName, RepoId, Sha256
+from sandbox.models.ids import PackageName, RepoId, Sha256, SimpleName
 from sandbox.models.model import Model
+from sandbox.models.repositories import ChosenProject
 from sandbox.models.service_rules import ServiceRule
 
 
@@ -58,5 +59,6 @@ class Suggestion(Model):
     checks: tuple[Check, ...]
     packages: tuple[PackageName, ...] = ()
     services: tuple[ServiceRule, ...] = ()
+    projects: dict[SimpleName, ChosenProject] = Field(default_factory=dict)
     parts: tuple[SuggestedPart, ...] = ()
     notes: tuple[SuggestionNote, ...] = ()

@@ -21,7 +21,8 @@ class WorkspaceKind(StrEnum):
 
 class Task(Model):
     """One piece of work on one repository. `profile`: chosen for it; None: that of the repository. `session`: that of
-    the agent that created it, as in the journal; empty for a person.
+    the agent that created it, as in the journal; empty for a person. `pr_base`: the base of its pull request when the
+    forge last said it.
     """
 
     id: TaskId
@@ -36,6 +37,7 @@ class Task(Model):
     head_commit: ObjectId
     profile: str | None = None
     pr_url: str | None = None
+    pr_base: str | None = None
     forked_from: TaskId | None = None
     created_at: datetime
     committed_at: datetime | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,20 +127,23 @@ def _invalid_policy_error(path: Path, details: str) -> SandboxError:
     )
 
 
+def allow_paths(allow: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a path is in `allow`: paths, folders, or `.` for all. Raises: `unsafe_path` for an invalid one."""
+    allowed = [path if path == EVERYTHING else parse_repo_path(path.rstrip("/")) for path in allow]
+    return lambda path: EVERYTHING in allowed or any(path == one or path.startswith(f"{one}/") for one in allowed)
+
+
 def require_sources(added: Iterable[AddedFile], allow: Sequence[str], policy: CommitPolicy, max_bytes: int) -> None:
     """Check the files that a commit would add. `allow`: paths, folders, or `.` for all of them.
 
     Raises: `policy_violation`, with the files that look like build products or are too large, `unsafe_path` for an
     invalid `allow`.
     """
-    allowed = [path if path == EVERYTHING else parse_repo_path(path.rstrip("/")) for path in allow]
-    if EVERYTHING in allowed:
-        return
+    is_allowed = allow_paths(allow)
     refused = [
         f"{file.path}: {why}"
         for file in added
-        if not any(file.path == entry or file.path.startswith(f"{entry}/") for entry in allowed)
-        and (why := policy.find_suspicion(file, max_bytes)) is not None
+        if not is_allowed(file.path) and (why := policy.find_suspicion(file, max_bytes)) is not None
     ]
     if refused:
         more = [f"... and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []

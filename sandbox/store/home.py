@@ -25,7 +25,7 @@ else:  # loaded at first use (docs/adr/0080)
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
-REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust")
+REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs")
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -131,6 +131,10 @@ class Home:
     def pristine(self, repo_id: str, name: str) -> Path:
         """An immutable checkout of a tree or a part of it."""
         return self.pristines(repo_id) / name
+
+    def lfs_objects(self, repo_id: str) -> Path:
+        """Objects of Git LFS that the repository's remote gave out. They can be fetched again."""
+        return self.repositories / f"lfs/{repo_id}"
 
     def clean_room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, deleted after the run."""

@@ -65,10 +65,10 @@ def save_repository(home: Home, repository: Repository) -> Repository:
         return _put_repository(home, repository.model_copy(update={"settings": before.settings}))
 
 
-def save_settings(home: Home, repo_id: str, settings: ChosenSettings, profile: str) -> Repository:
-    """Replace the settings of a repository, and the name of the profile that follows. Raises: `not_found`."""
+def save_settings(home: Home, repo_id: str, settings: ChosenSettings, profile: str, subpath: str) -> Repository:
+    """Replace the settings of a repository, and profile and folder that follow. Raises: `not_found`."""
     with home.locked("registry"):
-        update = {"settings": settings, "profile": profile}
+        update = {"settings": settings, "profile": profile, "subpath": subpath}
         return _put_repository(home, find_repository(home, repo_id).model_copy(update=update))
 
 

@@ -1,7 +1,8 @@
-"""Symbols and words of a repository's files, kept for its next map, and maps that were made. All can be made again.
+"""Symbols of files, maps and envelopes that were made, kept for the next ones. All can be made again.
 
-One file for each repository holds what is known of its blobs; one for each tree holds its ranked symbols. A reader
-sees the old or the new file; of two that write at the same time the last one wins, and only time is lost.
+One file for each repository holds the symbols of blobs that the mapped tree does not have (`mapped_tree`); one for each
+tree holds its ranked symbols. A reader sees the old or the new file; of two that write at the same time the last one
+wins, and only time is lost.
 """
 
 from __future__ import annotations
@@ -9,18 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 from pydantic import Field, ValidationError
 
 from sandbox.models.context import Context
 from sandbox.models.model import Model
 from sandbox.store.home import Home, write_atomically
+from sandbox.store.mapped_tree import Symbol
 
 _log = logging.getLogger(__name__)
-
-Symbol: TypeAlias = tuple[str, int, str, str, str]
-"""Name, line, kind, scope and signature of one definition. Guest data, printable."""
 
 _MAX_BYTES = 256 * 1024**2
 _MAX_MAPS = 20
@@ -28,14 +26,10 @@ _ENVELOPE_VERSION = "1"
 
 
 class SymbolIndex(Model):
-    """`version`: of what made it; another one makes it worthless. `blobs`: symbols by key of a blob. `counted`: blobs
-    in which words were counted; `counts`: in how many of them a word occurs.
-    """
+    """`version`: of what made it; another one makes it worthless. `blobs`: symbols by key of a blob."""
 
     version: str
     blobs: dict[str, list[Symbol]] = Field(default_factory=dict)
-    counted: frozenset[str] = frozenset()
-    counts: dict[str, int] = Field(default_factory=dict)
 
 
 class RankedSymbols(Model):
@@ -55,7 +49,7 @@ class _KeptEnvelope(Model):
 
 
 def load_index(home: Home, repo_id: str, version: str) -> SymbolIndex:
-    """What is known of a repository's blobs; empty for a new one, or if it was made by another version."""
+    """What is known of blobs; empty for a new repository, or if it was made by another version."""
     path = _index_path(home, repo_id)
     try:
         found = SymbolIndex.model_validate_json(_read(path))

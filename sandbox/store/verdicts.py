@@ -32,10 +32,10 @@ class Binding(Model):
     """All that a verdict depends on. If any field differs, the verdict is not valid.
 
     `check`: its whole definition, with the limits in force. `policy`: digest of what every guest gets, and of the range
-    of its user ids. `layers`: keys of the dependency layers. `services`: what ran beside the check. `submodules`: their
-    files were laid out; which ones, the tree says. `user`: uid and gid
-    that the guest shared with others, None if it had a uid of its own. `after`: key of the previous check in the same
-    room, which in turn binds the checks before it; '' for the first. Their output is the input of this check.
+    of its user ids. `layers`: keys of the dependency layers. `services`: what ran beside the check. `submodules`,
+    `lfs`: their files were laid out; which ones, the tree says. `user`: uid and gid that the guest shared with others,
+    None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
+    before it; '' for the first. Their output is the input of this check.
     """
 
     version: int = KEY_VERSION
@@ -48,6 +48,7 @@ class Binding(Model):
     layers: tuple[str, ...] = ()
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
+    lfs: bool = False
     user: tuple[int, int] | None
     after: str = ""
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         GuestTable,
+        ImageArchive,
         ImageInfo,
         JournalEntry,
         LayerDetails,
@@ -224,12 +225,21 @@ class Workbench:
         return use.map.map_symbols(self._services, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
-        """All registered repositories. Raises: no specific code."""
+        """All registered repositories, without the projects of the configuration file. Raises: no specific code."""
         return records.list_repositories(self._services.home)
 
     def repository(self, repo_id: str) -> Repository:
-        """One repository. Raises: `not_found`."""
-        return records.find_repository(self._services.home, repo_id)
+        """One repository; its settings have the projects of the configuration file, too.
+
+        Raises: `not_found`; `unsafe_path` for a folder in the file.
+        """
+        return self._with_projects(records.find_repository(self._services.home, repo_id))
+
+    def _with_projects(self, repository: Repository) -> Repository:
+        settings = use.repository_settings.add_declared_projects(
+            self._services.policies, repository.id, repository.settings
+        )
+        return repository.model_copy(update={"settings": settings})
 
     def update_repository(self, repo_id: str) -> RepositoryUpdate:
         """Fetch what is new of a registered repository; one request if all is known.
@@ -255,11 +265,12 @@ class Workbench:
     ) -> Repository:
         """Give a repository settings (fields of `ChosenSettings`), and take back those in `unset`.
 
-        `limits` and `env` are merged by name; `unset` takes `profile`, `image`, `subpath`, `limits.NAME`, `env.NAME`.
+        `limits`, `env` and `projects` are merged by name; `unset` takes `profile`, `limits.NAME`, `projects.NAME.image`
+        and the like.
         Raises: `not_found` for the repository, profile or folder; `invalid_input`; `policy_violation` for a limit above
         the ceiling or a protected variable; `unsafe_path` for `subpath`.
         """
-        return home_operations.set_repository(self._services, repo_id, values or {}, unset)
+        return self._with_projects(home_operations.set_repository(self._services, repo_id, values or {}, unset))
 
     def remove_repository(self, repo_id: str, *, discard: bool = False) -> RemoveResult:
         """Remove a repository and its cache clone; with `discard` also work that exists nowhere else.
@@ -407,6 +418,17 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task; `invalid_input` for the query; `quota_exceeded`.
         """
         return use.search.search(self._services, task_id, query)
+
+    def search_commit(self, repo_id: str, query: SearchQuery, *, ref: str = "HEAD") -> SearchResult:
+        """As `search`, in a fetched commit: no task is needed. `ref`: a branch, tag or commit id.
+
+        Raises: `not_found`; `invalid_input` for the query or ref; `quota_exceeded`.
+        """
+        return use.search.search_commit(self._services, repo_id, ref, query)
+
+    def complete_id(self, owner_id: str) -> str:
+        """The whole id of a task or repository, from its beginning or name. Raises: `invalid_input`; `not_found`."""
+        return owner_id
 
     def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
         """Apply a unified diff; each file it changes needs the hash it was read with, None for a new file.
@@ -1053,15 +1075,27 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
         `conflict` while another process builds.
         """
+        self._services.guest_engine  # noqa: B018 - refused here as where guests start: no check could use the image
         site = self._services.image_build_context
         with self._services.disk.admit_image_build():
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
+
+    def build_images(
+        self, names: Sequence[str], progress: Callable[[str], None], *, no_cache: bool = False
+    ) -> tuple[ImageInfo, ...]:
+        """Build images as `build_image` does, and at the same time what does not depend on each other.
+
+        Raises: as `build_image`.
+        """
+        with self._services.disk.admit_image_build():
+            return images.build_all(self._services.image_build_context, names, progress, no_cache=no_cache)
 
     def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
         """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
 
         Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
         """
+        self._services.guest_engine  # noqa: B018 - as `build_image`
         with self._services.disk.admit_image_build():
             return images.build_derived(self._services.image_build_context, name, packages, progress)
 
@@ -1071,6 +1105,23 @@ class Workbench:
         Raises: `not_found`; `conflict` while a container uses it; `engine_unavailable`.
         """
         return home_operations.remove_image(self._services, name)
+
+    def export_images(self, path: Path, names: Sequence[str], progress: Callable[[str], None]) -> ImageArchive:
+        """Write images to an archive for another host; `sandbox.images.export`.
+
+        Raises: `image_missing`, `not_found`; `conflict` for a path that exists; `quota_exceeded`; `engine_unavailable`.
+        """
+        return use.image_archives.export_images(self._services, path, names, progress)
+
+    def import_images(
+        self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
+    ) -> ImageArchive:
+        """Import such an archive, all of it or no image; `sandbox.images.imports`.
+
+        Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
+        `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.
+        """
+        return home_operations.import_images(self._services, path, progress, expected=expected, replace=replace)
 
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""
@@ -1136,7 +1187,8 @@ class Workbench:
         return home_operations.collect(self._services, dry_run=dry_run)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
-        """Permanently delete rescued work and snapshots of tasks without a record, by the refs that `collect` lists.
+        """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as
+        `collect` lists them; the id of a task stands for all of it. A later `collect` frees their space.
 
         Raises: `not_found` before any is deleted; `conflict` when another reconciliation takes longer than a minute.
         """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         CloneResult,
         CredentialInfo,
         FetchResult,
+        ImageArchive,
         ImageInfo,
         Probe,
         ProfileCandidates,
@@ -90,12 +92,23 @@ def update_repositories(services: Services) -> tuple[RepositoryUpdate, ...]:
 
 def set_repository(services: Services, repo_id: str, values: Mapping[str, object], unset: Sequence[str]) -> Repository:
     """As `change_settings.change_settings`. The journal has the names of variables, not their values."""
-    env = values.get("env")
-    said = {**values, "env": sorted(env)} if isinstance(env, Mapping) else dict(values)
+    said = _name_variables(values)
     names = [repo_id, *(clip_text(f"{key}={value}") for key, value in said.items()), *(f"unset {n}" for n in unset)]
     arguments = {"repo_id": repo_id, "values": said, "unset": list(unset)}
     with record_home_operation(services, "repo-set", arguments, names=names):
         return use.change_settings.change_settings(services, repo_id, values, unset)
+
+
+def _name_variables(values: Mapping[str, object]) -> dict[str, object]:
+    """The settings with the names of variables in place of their values, also in projects."""
+    return {
+        name: sorted(value)
+        if name == "env" and isinstance(value, Mapping)
+        else _name_variables(value)
+        if isinstance(value, Mapping)
+        else value
+        for name, value in values.items()
+    }
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
@@ -196,6 +209,20 @@ def remove_image(services: Services, name: str) -> ImageInfo:
     """As `sandbox.images.remove_derived`."""
     with record_home_operation(services, "images-remove", {"name": name}, names=[clip_text(name)]):
         return use.doctor.remove_image(services, name)
+
+
+def import_images(
+    services: Services, path: Path, progress: Callable[[str], None], *, expected: str, replace: bool
+) -> ImageArchive:
+    """As `sandbox.images.imports`. The journal has the archive's digest and the images that came."""
+    arguments = {"path": str(path), "expected": expected, "replace": replace}
+    facts = {"replace": _true_or_false(replace)}
+    with record_home_operation(
+        services, "images-import", arguments, names=[clip_text(path.name)], facts=facts
+    ) as operation:
+        result = use.image_archives.import_images(services, path, progress, expected=expected, replace=replace)
+        operation.note(*(f"{image.tag} {image.digest}" for image in result.images), archive=result.digest)
+    return result
 
 
 def forget(services: Services, refs: Sequence[str]) -> Reconciliation:

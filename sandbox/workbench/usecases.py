@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
     from sandbox.workbench.controller import doctor as doctor
+    from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
     from sandbox.workbench.delivery import follow as follow
@@ -60,7 +61,7 @@ else:
             "task_events",
             "verify",
         ),
-        "controller": ("audit", "credentials", "doctor", "journaling", "rules"),
+        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
         "repositories": (

@@ -29,7 +29,8 @@ class BaseFacts(Model):
     `ignore`: text of each `.gitignore` by its directory; None if they are too large. `gitlinks`: paths of submodules.
     `markers`: content of the files that profiles look for (bytes as latin-1), None for those that the tree lacks.
     `below`: the same for folders, only files that they have; looked for `folder_levels` deep. `manifests`: build files
-    by name, at the top and one folder below. `lfs`: whether .gitattributes gives files to Git LFS.
+    by name, at the top and one folder below. `suggested_folders`: those of `below` that the commit's suggestions name.
+    `lfs`: whether .gitattributes gives files to Git LFS.
     """
 
     tree: ObjectId
@@ -38,6 +39,7 @@ class BaseFacts(Model):
     markers: dict[str, str | None]
     below: dict[str, dict[str, str]]
     manifests: tuple[str, ...]
+    suggested_folders: tuple[str, ...]
     lfs: bool
     folder_levels: int
 
@@ -74,6 +76,7 @@ def gather_facts(
     entries: Sequence[TreeEntry],
     markers: Mapping[str, bytes | None],
     below: Mapping[str, Mapping[str, bytes]] | None = None,
+    suggested_folders: Sequence[str] = (),
 ) -> BaseFacts:
     """Collect the facts of a tree with these leaves."""
     return BaseFacts(
@@ -86,6 +89,7 @@ def gather_facts(
             for folder, files in (below or {}).items()
         },
         manifests=find_build_files(show_path(e.path) for e in entries if e.mode not in {SYMLINK, GITLINK}),
+        suggested_folders=tuple(suggested_folders),
         lfs=_uses_lfs(git, entries),
         folder_levels=FOLDER_LEVELS,
     )

@@ -1,11 +1,14 @@
-"""Compare files on disk with a tree: contents are compared by git object ids, which are computed here."""
+"""Compare files on disk with a tree: contents are compared by git object ids, which are computed here.
+
+A file of Git LFS is equal to its pointer in the tree if its SHA-256 is the one in the pointer.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -15,9 +18,12 @@ from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git.contents import ContentSpool, content_of
 from sandbox.git.diff import DiffOutline
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Content, RawChange, TreeChange, TreeEntry
+from sandbox.git.lfs_pointers import Pointer, read_pointers
 from sandbox.git.objects import blob_id
+from sandbox.git.process import Git
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.ignore import IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
@@ -63,11 +69,21 @@ def _as_raw_change(change: TreeChange, before: TreeEntry | None) -> RawChange:
     return RawChange(change.path, old_mode, change.mode, old_oid, new_oid, status)
 
 
+def find_pointers(
+    git: Git, facts: BaseFacts, head: Mapping[bytes, TreeEntry], entries: Iterable[WalkEntry]
+) -> Mapping[str, Pointer]:
+    """The pointers of Git LFS that walked files may stand for, by blob. None for a tree without Git LFS."""
+    if not facts.lfs:
+        return {}
+    leaves = (head.get(entry.path) for entry in entries)
+    return read_pointers(git, {leaf.oid for leaf in leaves if leaf is not None and leaf.mode in {REGULAR, EXECUTABLE}})
+
+
 class Comparison:
     """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content, and for too many names.
 
     `head`: entries of the tree by path, at least those that the walk can meet. `gitlinks`: its paths of submodules.
-    `spool`: holds the contents of the changed files.
+    `spool`: holds the contents of the changed files. `pointers`: of Git LFS in the tree, by blob.
     """
 
     def __init__(
@@ -77,8 +93,10 @@ class Comparison:
         gitlinks: Collection[bytes],
         oid_length: int,
         spool: ContentSpool,
+        pointers: Mapping[str, Pointer] | None = None,
     ) -> None:
         self._files = files
+        self._pointers = pointers or {}
         self._spool = spool
         self._head = head
         self._gitlinks = set(gitlinks)
@@ -138,6 +156,11 @@ class Comparison:
             self._reject(entry.path)
             return
         content, mode, stamp = loaded
+        sha256 = ""
+        if before and mode != SYMLINK and (pointer := self._pointers.get(before.oid)) and content.size == pointer.size:
+            sha256 = sha256_of_chunks(content.read())
+            if sha256 == pointer.sha256:  # the file that the pointer stands for
+                content = replace(content_of(pointer.text, self._oid_length), is_stored=True)
         if before and (before.mode, before.oid) == (mode, content.oid):
             self.equal_files[entry.path] = stamp
             self._spool.rewind(position)
@@ -149,7 +172,7 @@ class Comparison:
                 f"The changed files are larger than {CHANGED_BYTES} bytes",
                 hint=_TOO_MUCH_HINT,
             )
-        sha256 = sha256_of_chunks(content.read())
+        sha256 = sha256 or sha256_of_chunks(content.read())
         self._add(TreeChange(entry.path, mode, content), _kind(before, mode), sha256)
 
     def _reject(self, path: bytes) -> None:

@@ -1,9 +1,9 @@
 """What a person changed in a directory of their own and did not commit, with contents.
 
 The directory may be hostile, so git never reads it: files are opened as in a worktree (files/tree.py). What cannot be
-in a tree is left out and named. Files count as they are on disk: no filter (line endings, large file storage) is
-applied. New files are ignored by the directory's own `.gitignore` files, `.git/info/exclude` and the build output of
-the profile.
+in a tree is left out and named. Files count as they are on disk: no filter (line endings) is applied; only a file of
+Git LFS counts as its pointer. New files are ignored by the directory's own `.gitignore` files, `.git/info/exclude` and
+the build output of the profile.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from sandbox.files.names import WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import ContentSpool
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, TreeEntry
+from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.base_facts import BaseFacts
-from sandbox.workspaces.changes import Changes, Comparison
+from sandbox.workspaces.changes import Changes, Comparison, find_pointers
 from sandbox.workspaces.working_directory import GitIndex, counts_modes, load_directory_rules
 
 _LIMITS = WalkLimits(entries=200_000)
 
 
 def read_directory_changes(
-    root: Path, leaves: Sequence[TreeEntry], facts: BaseFacts, artifacts: Iterable[str], spool: ContentSpool
+    git: Git, root: Path, leaves: Sequence[TreeEntry], facts: BaseFacts, artifacts: Iterable[str], spool: ContentSpool
 ) -> Changes:
     """The difference from a commit to the directory. `leaves`, `facts`: of the commit. `artifacts`: ignore rules.
 
@@ -43,8 +44,9 @@ def read_directory_changes(
             return folder in gitlinks or ignored
 
         seen = GitIndex.of(files, oid_length)
-        comparison = Comparison(files, head, gitlinks, oid_length, spool)
-        present = comparison.compare_entries(list(files.walk(skip, _LIMITS)), rules)
+        entries = list(files.walk(skip, _LIMITS))
+        comparison = Comparison(files, head, gitlinks, oid_length, spool, find_pointers(git, facts, head, entries))
+        present = comparison.compare_entries(entries, rules)
         with_modes = counts_modes(files)
     missing = (path for path, leaf in head.items() if path not in present and leaf.mode != GITLINK)
     comparison.add_deletions(path for path in missing if not seen.is_skipped(path))

@@ -18,7 +18,7 @@ from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.added_trees import list_files
-from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
+from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, find_pointers, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.statcache import StatIndex, load_or_build, save_if_worth
@@ -31,7 +31,7 @@ class PlainLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`."""
-        check_out(site.root, list_files(git, list_tree(git, tree), site.added), site.owner)
+        check_out(site.root, list_files(git, list_tree(git, tree), site.added, site.large), site.owner)
         try:
             write_mask(site.root, site.mask)
             _save_first_index(git, tree, site)
@@ -62,7 +62,8 @@ class PlainLayout:
             limits = index.add_to(LOOK_LIMITS, folders=len(prune.tracked_folders))
             entries = list(files.walk(prune, limits, familiar))
             head = index.entries(leave_out=familiar.unchanged_folders)
-            comparison = Comparison(files, head, gitlinks, len(head_tree), spool)
+            pointers = find_pointers(git, base.facts, head, entries)
+            comparison = Comparison(files, head, gitlinks, len(head_tree), spool, pointers)
             present = comparison.compare_entries(entries, base.rules)
         comparison.add_deletions(head.keys() - present - familiar.unchanged_files)
         if horizon:

@@ -17,6 +17,7 @@ from sandbox.workspaces.added_trees import AddedTrees
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.ignore import IgnoreRules
+from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 from sandbox.workspaces.own_disk import NewDisk, find_files, has_disk
 from sandbox.workspaces.statcache import StatCacheFiles
 
@@ -29,8 +30,8 @@ class WorktreePaths:
 
     `owner`: uid and gid of its files, None for the controller's. `pristine_owner`: the same for the pristine checkouts,
     which all worktrees share. `mask`: content of its `.git` file. `stat_cache`: files of a plain worktree's stat cache,
-    None for one that is compared only once. `new_disk`: what a new overlay gets; None: no disk of its own. `added`: the
-    submodules that a new worktree gets.
+    None for one that is compared only once. `new_disk`: what a new overlay gets; None: no disk of its own. `added`,
+    `large`: the submodules and the files of Git LFS that a new worktree gets.
     """
 
     root: Path
@@ -42,6 +43,7 @@ class WorktreePaths:
     stat_cache: StatCacheFiles | None = None
     new_disk: NewDisk | None = None
     added: AddedTrees = ()
+    large: LargeFiles = NO_LARGE_FILES
 
     @property
     def upper(self) -> Path:

@@ -39,7 +39,7 @@ from sandbox.git.tree_lookup import find_leaves
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.added_trees import list_files, name_checkout
-from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, is_inside
+from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, find_pointers, is_inside
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.own_disk import (
@@ -64,8 +64,8 @@ class OverlayLayout:
 
     def create(self, git: Git, tree: str, site: WorktreePaths) -> None:
         """See `Layout`. The caller holds the lock of the repository's pristine checkouts."""
-        name = name_checkout(tree, site.added)
-        ensure_pristine(git, tree, site.pristines / name, site.pristine_owner, site.added)
+        name = name_checkout(tree, site.added, site.large)
+        ensure_pristine(git, tree, site.pristines / name, site.pristine_owner, site.added, site.large)
         try:
             _make_layers(site, tree, name)
             self.ensure_mounted(site)
@@ -81,7 +81,7 @@ class OverlayLayout:
         try:
             _make_layers(site, EMPTY_TREES[len(tree)], EMPTY_TREES[len(tree)])
             site.upper.rmdir()
-            check_out(site.upper, list_files(git, list_tree(git, tree), site.added), site.owner)
+            check_out(site.upper, list_files(git, list_tree(git, tree), site.added, site.large), site.owner)
             self.ensure_mounted(site)
             write_mask(site.root, site.mask)
         except BaseException:
@@ -133,7 +133,8 @@ class OverlayLayout:
         below = base_of(site.layers)
         with open_upper(site.layers) as upper, WorktreeFiles(upper) as files:
             view = _View.of(git, upper, (below, head_tree), base.rules)
-            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree), spool)
+            pointers = find_pointers(git, base.facts, view.head, view.upper.entries)
+            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree), spool, pointers)
             present = comparison.compare_entries(view.upper.entries, base.rules)
         through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
         for entry, blob in zip(through, stream_blobs(git, [e.oid for e in through]), strict=True):

@@ -23,6 +23,7 @@ from sandbox.workspaces.changes import stays_inside
 from sandbox.workspaces.restore import (
     TARGET_BYTES,
     PathState,
+    RestoreSource,
     RestoreStep,
     plan_steps,
     read_current,
@@ -82,7 +83,7 @@ def write_planned(
             done.append(RestoreStep(step.path, state or step.before, step.after))
             write_state(files, step.path, step.after, blob, owner)
     except BaseException:
-        revert_steps(git, files, done, owner)
+        revert_steps(RestoreSource(git), files, done, owner)
         raise
 
 

@@ -13,6 +13,7 @@ from sandbox.git.entries import TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.workspaces.added_trees import AddedTrees, list_files
+from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 
 
 def ensure_pristine(
@@ -21,9 +22,10 @@ def ensure_pristine(
     path: Path,
     owner: tuple[int, int] | None,
     added: AddedTrees = (),
+    large: LargeFiles = NO_LARGE_FILES,
 ) -> Path:
-    """Return the checkout of a tree, or of some of its entries, at `path`; create it if missing. `added`: what it also
-    holds, which its name says.
+    """Return the checkout of a tree, or of some of its entries, at `path`; create it if missing. `added`,
+    `large`: what it also holds, which its name says.
 
     Created in a temporary directory, then renamed. Never mounted writable. Symlinks are written unchanged: read through
     `files/` only. The caller holds its lock. Raises: `quota_exceeded`, `unsafe_repository`.
@@ -35,7 +37,7 @@ def ensure_pristine(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        check_out(beside, list_files(git, entries, added), owner)
+        check_out(beside, list_files(git, entries, added, large), owner)
         make_durable(beside)  # else a power failure could leave empty files in the base
         beside.rename(path)
     finally:

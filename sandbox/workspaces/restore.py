@@ -3,6 +3,8 @@
 Each path is compared with its expected content right before it is replaced, so no unknown content is lost: an external
 edit, or an ignored file in the place of a tracked one, stops the restore, and its earlier steps are reverted. Symlinks
 are never followed; one that is in the way is removed itself, and put back if the restore fails.
+
+A file of Git LFS counts as the pointer that stands for it, and is written in place of one that is in `large`.
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind
-from sandbox.files.tree import WorktreeFiles
+from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git.blobs import BlobReader, stream_blobs
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, RawChange
+from sandbox.git.lfs_pointers import read_pointers
 from sandbox.git.objects import blob_id, hash_chunks
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_files
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
+from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 
 _CHANGES = "changes"  # in place of an object id: the file changed while it was read
 TARGET_BYTES = 4096  # PATH_MAX
 FILE_BYTES = 512 * 1024**2
 Owner = tuple[int, int] | None
+Content = BlobReader | bytes | Iterator[bytes]
+"""Of a path: a blob of git, bytes at hand, or an object of Git LFS."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,14 @@ class PathState:
 
 
 @dataclass(frozen=True)
+class RestoreSource:
+    """What a restore reads: the objects of git, and the files of Git LFS in the trees before and after."""
+
+    git: Git
+    large: LargeFiles = NO_LARGE_FILES
+
+
+@dataclass(frozen=True)
 class RestoreStep:
     path: RepoPath
     before: PathState
@@ -46,7 +60,7 @@ class RestoreStep:
 
 
 def restore_tree(
-    git: Git, files: WorktreeFiles, before: str, after: str, owner: Owner, left_out: Iterable[str] = ()
+    source: RestoreSource, files: WorktreeFiles, before: str, after: str, owner: Owner, left_out: Iterable[str] = ()
 ) -> int:
     """Change a worktree from the tree (or commit) `before` to `after`. Returns the number of changed paths.
 
@@ -54,6 +68,7 @@ def restore_tree(
     lock, and no check runs in the task. Raises: `conflict` if a path differs from `before`, `unsafe_path` if a path
     cannot be replaced; the worktree is then unchanged.
     """
+    git = source.git
     links = {path for path in left_out if _is_link(files, RepoPath(path))}
     steps = plan_steps(diff_trees(git, before, after))
     steps += _steps_under_links(git, after, links - {step.path for step in steps})
@@ -62,11 +77,13 @@ def restore_tree(
         blobs = stream_blobs(git, [s.after.oid for s in steps if s.after.oid])
         for step in steps:
             done += _clear_links(files, step)
-            current = _require_expected(files, step, links)
+            current = _require_expected(git, files, step, links)
             done.append(RestoreStep(step.path, current, step.after))
-            write_state(files, step.path, step.after, next(blobs) if step.after.oid else None, owner)
+            content = next(blobs) if step.after.oid else None
+            large = source.large.open(path_bytes(step.path), step.after.oid)
+            write_state(files, step.path, step.after, large or content, owner)
     except BaseException:
-        revert_steps(git, files, done, owner)
+        revert_steps(source, files, done, owner)
         raise
     return len(steps)
 
@@ -122,9 +139,11 @@ def _steps_under_links(git: Git, after: str, links: Iterable[str]) -> list[Resto
     return [RestoreStep(RepoPath(show_path(path)), PathState(), PathState(e.mode, e.oid)) for path, e in leaves.items()]
 
 
-def _require_expected(files: WorktreeFiles, step: RestoreStep, links: Set[str]) -> PathState:
+def _require_expected(git: Git, files: WorktreeFiles, step: RestoreStep, links: Set[str]) -> PathState:
     current = read_current(files, step.path, step)
     same = (current.mode, current.oid) == (step.before.mode, step.before.oid)
+    if not same and _is_large_file(git, files, step, current):
+        return step.before
     already = (current.mode, current.oid) == (step.after.mode, step.after.oid)
     left_out = current.link is not None and (not step.before.oid or step.path in links)
     if not same and not already and not left_out:
@@ -135,6 +154,17 @@ def _require_expected(files: WorktreeFiles, step: RestoreStep, links: Set[str]) 
             hint="Move it away and try again. The task was not changed.",
         )
     return current
+
+
+def _is_large_file(git: Git, files: WorktreeFiles, step: RestoreStep, current: PathState) -> bool:
+    """Whether the file is the one that its blob before, a pointer of Git LFS, stands for."""
+    if current.mode != step.before.mode or current.mode == SYMLINK or not current.mode:
+        return False
+    pointer = read_pointers(git, [step.before.oid]).get(step.before.oid)
+    if pointer is None:
+        return False
+    with files.open_chunks(step.path, FILE_BYTES) as (_, chunks):
+        return sha256_of_chunks(chunks) == pointer.sha256
 
 
 def read_current(files: WorktreeFiles, path: RepoPath, step: RestoreStep) -> PathState:
@@ -159,35 +189,36 @@ def read_current(files: WorktreeFiles, path: RepoPath, step: RestoreStep) -> Pat
     )
 
 
-def write_state(
-    files: WorktreeFiles, path: RepoPath, state: PathState, content: BlobReader | bytes | None, owner: Owner
-) -> None:
+def write_state(files: WorktreeFiles, path: RepoPath, state: PathState, content: Content | None, owner: Owner) -> None:
     """`content`: of the state; bytes for the target of a link."""
     if content is None:
         if files.kind(path) is not None:
             files.remove(path, link=True)
     elif state.mode == SYMLINK:
-        files.write_link(path, content if isinstance(content, bytes) else _read_target(content), owner=owner)
+        files.write_link(path, _read_target(content), owner=owner)
     else:
-        chunks = content if isinstance(content, bytes) else content.chunks()
+        chunks = content.chunks() if isinstance(content, BlobReader) else content
         files.write(path, chunks, executable=state.mode == EXECUTABLE, owner=owner, replace_link=True)
 
 
-def _read_target(blob: BlobReader) -> bytes:
+def _read_target(content: Content) -> bytes:
     """Raises: `unsafe_path` for a target that is longer than any file system allows."""
-    if blob.size > TARGET_BYTES:
-        raise SandboxError(ErrorCode.UNSAFE_PATH, f"A link's target has {blob.size} bytes")
-    return blob.read()
+    if not isinstance(content, BlobReader):
+        return content if isinstance(content, bytes) else b"".join(content)
+    if content.size > TARGET_BYTES:
+        raise SandboxError(ErrorCode.UNSAFE_PATH, f"A link's target has {content.size} bytes")
+    return content.read()
 
 
-def revert_steps(git: Git, files: WorktreeFiles, done: Sequence[RestoreStep], owner: Owner) -> None:
+def revert_steps(source: RestoreSource, files: WorktreeFiles, done: Sequence[RestoreStep], owner: Owner) -> None:
     """Revert steps. Paths that fail (e.g. a full disk) are skipped: a snapshot still has their content."""
-    blobs = _read_until_error(git, [step.before.oid for step in reversed(done) if _is_stored(step)])
+    blobs = _read_until_error(source.git, [step.before.oid for step in reversed(done) if _is_stored(step)])
     for step in reversed(done):
         content = next(blobs, None) if _is_stored(step) else step.before.link
+        large = source.large.open(path_bytes(step.path), step.before.oid)
         if content is not None or not step.before.oid:
             with suppress(SandboxError):
-                write_state(files, step.path, step.before, content, owner)
+                write_state(files, step.path, step.before, large or content, owner)
 
 
 def _is_stored(step: RestoreStep) -> bool:

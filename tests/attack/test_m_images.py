@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
+import platform
 import tarfile
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox.config import ImageSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
+from sandbox.images import ImageBuildContext, archive_format
+from sandbox.images.imports import import_images
 from sandbox.policy.container import UserIds
+from sandbox.store.home import Home
 from tests.attack.arena import Arena, refused
 from tests.attack.test_i_output import cli
 
@@ -151,6 +159,66 @@ def test_m03_m06_engine_files_of_the_repository_are_not_read(guests: Callable[..
     assert done.returncode == 0, done.stderr
     assert cli(arena, "run", str(arena.remote), cwd=arena.worktree).returncode == 0
     assert arena.marks() == set()
+
+
+def write_archive(path: Path, tag: str, labels: dict[str, str], damage: bytes = b"") -> Path:
+    """An archive of one image, as its author likes it; `damage` replaces the layer's first bytes."""
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    layer = b"".join(archive_format.format_file("bin/sh", b"exit 0")) + bytes(1024)
+    digest = archive_format.digest_bytes(layer)
+    root = {"type": "layers", "diff_ids": [digest]}
+    config = json.dumps({"architecture": architecture, "os": "linux", "rootfs": root, "config": {"Labels": labels}})
+    blobs = [layer, config.encode()]
+
+    def describe(content: bytes, **more: object) -> dict[str, object]:
+        return {"digest": archive_format.digest_bytes(content), "size": len(content), **more}
+
+    layers = [describe(layer, mediaType=archive_format.LAYER_TYPE)]
+    blobs.append(json.dumps({"schemaVersion": 2, "config": describe(blobs[1]), "layers": layers}).encode())
+    named = describe(blobs[2], annotations={archive_format.NAME_ANNOTATION: tag})
+    paths = [archive_format.blob_path(archive_format.digest_bytes(content)) for content in blobs]
+    files = {
+        **dict(zip(paths, blobs, strict=True)),
+        archive_format.LAYOUT: archive_format.LAYOUT_TEXT,
+        archive_format.INDEX: json.dumps({"schemaVersion": 2, "manifests": [named]}).encode(),
+        archive_format.COMPATIBLE: json.dumps([{"Config": paths[1], "RepoTags": [tag], "Layers": paths[:1]}]).encode(),
+    }
+    files[paths[0]] = damage + layer[len(damage) :]
+    path.write_bytes(b"".join(b"".join(archive_format.format_file(*item)) for item in files.items()) + bytes(1024))
+    return path
+
+
+def test_m11_an_archive_that_lies_about_its_images_changes_nothing(engine: DockerEngine, tmp_path: Path) -> None:
+    """Controls: the engine itself loads it under that name; and an archive that tells the truth is imported."""
+    name, recipe = f"test-scratch-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex * 2
+    tag = f"space-sandbox/{name}:{recipe[:12]}"
+    truth = {"space.sandbox.image": name, "space.sandbox.folder": name, "space.sandbox.recipe": recipe}
+    (home := Home(tmp_path / "home")).prepare()
+    site = ImageBuildContext(engine, home, ImageSettings(), {})
+    lying = write_archive(tmp_path / "lying.tar", tag, {**truth, "space.sandbox.recipe": "0" * 64})
+    damaged = write_archive(tmp_path / "damaged.tar", tag, truth, damage=b"X")
+    honest = write_archive(tmp_path / "honest.tar", tag, truth)
+    other = imported = None
+    try:
+        for path in (lying, damaged):
+            with refused(ErrorCode.INVALID_INPUT):
+                import_images(site, path, print)
+            assert engine.inspect_image(tag) is None
+        with refused(ErrorCode.INVALID_INPUT):
+            import_images(site, honest, print, expected=f"sha256:{'0' * 64}")
+        engine.load_images([lying.read_bytes()])
+        other = engine.inspect_image(tag)
+        assert other is not None, "void"
+        with refused(ErrorCode.CONFLICT):
+            import_images(site, honest, print)
+        assert engine.inspect_image(tag) == other
+        import_images(site, honest, print, replace=True)
+        imported = engine.inspect_image(tag)
+        assert imported is not None
+        assert imported.labels == truth
+    finally:
+        for digest in {image.digest for image in (other, imported) if image}:
+            engine.api.remove_image(digest, force=True)
 
 
 def _import_here(arena: Arena) -> None:

@@ -140,7 +140,9 @@ def test_o10_ci_in_an_earlier_commit_only_is_seen(desk: Desk) -> None:
 
 
 def test_o10_a_strangers_commits_below_the_base_are_seen(desk: Desk) -> None:
-    """The base of a task may be a pull request's head, which no branch of the remote has."""
+    """The base of a task may be a pull request's head, which no branch of the remote has. The question names its files
+    as well, for those who have no rule by diff.
+    """
     upstream = desk.upstream
     first = upstream.oid("HEAD")
     upstream.write(CI, b"on: pull_request_target\n")
@@ -153,6 +155,8 @@ def test_o10_a_strangers_commits_below_the_base_are_seen(desk: Desk) -> None:
     desk.workbench.commit(task.id, "m")
     assert [file.path for file in desk.workbench.diff(task.id).files] == ["f"], "control: as the task sees itself"
     assert not is_allowed(desk, task)
+    question = desk.workbench.request_approval(desk.workbench.approval_call(PUSH, {"task_id": task.id})).question
+    assert f"RISK: {CI} in an earlier commit (ci)" in question
 
 
 def test_o10_old_ci_of_an_old_commit_is_seen(desk: Desk) -> None:

@@ -81,11 +81,11 @@ from sandbox.git.process import Git
 from sandbox.git.push import send
 from sandbox.git.transport import RemoteAccess
 from sandbox.remotes import parse_remote
-from sandbox.workspaces.pristine import file_specs
+from sandbox.workspaces.added_trees import list_files
 """
 OUR_CHECKOUT = f"""{BEFORE_READING}
 entry = TreeEntry(b"f", "100644", sys.argv[2], None)
-check_out(Path(sys.argv[1]) / "out", file_specs(Git(Path(sys.argv[1])), [entry]), None)
+check_out(Path(sys.argv[1]) / "out", list_files(Git(Path(sys.argv[1])), [entry]), None)
 """
 OUR_LOOK = f"""{BEFORE_READING}
 git = Git(Path(sys.argv[1]))
@@ -157,6 +157,20 @@ def test_s09_a_remote_cannot_make_a_fetch_use_more_memory_than_its_limit(
     assert not list(strict.home.rglob("tmp_pack_*"))
     spacious = make_arena()
     assert spacious.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main", "void: repeated with more"
+
+
+@pytest.mark.one_git
+def test_s09_a_file_of_100_mib_is_fetched_as_a_difference_and_a_larger_one_refused(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """With the limits as shipped. Control: what most hosts accept is fetched."""
+    for size, fits in ((100 * MIB, True), (110 * MIB, False)):
+        bomb = make_delta_bomb(tmp_path / f"{size}.git", size, [b"x"])
+        if fits:
+            assert arena.workbench.clone(str(bomb.git_dir)).repository.default_branch == "main"
+        else:
+            with refused(ErrorCode.QUOTA_EXCEEDED):
+                arena.workbench.clone(str(bomb.git_dir))
 
 
 PLAIN_PUSH = """

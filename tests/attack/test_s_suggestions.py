@@ -1,4 +1,5 @@
-"""THREATS S21: files of a repository that ask for more than checks may have, or exhaust their reader.
+"""THREATS S21 and S23: files of a repository that ask for more than checks may have, or exhaust their reader; folders
+that decide what a gate asks.
 
 The control of each: what an ordinary tool makes of the same file.
 """
@@ -17,6 +18,7 @@ import yaml
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Limits
+from sandbox.profiles import read_suggested_projects
 from sandbox.suggestions import json_comments, untrusted_yaml
 from sandbox.suggestions.draft import TIMEOUT_S
 from sandbox.suggestions.reading import Suggestions, read_suggestions
@@ -205,3 +207,60 @@ def test_s21_a_suggested_check_cannot_take_the_name_of_a_check_of_a_project(upst
             with refused(ErrorCode.INVALID_INPUT):
                 use(name)
         assert "true" not in use("lint")["api.test"]
+
+
+PROJECT = '[[project]]\nname = "own"\nsubpath = "{}"\nprofile = "make"\n'
+
+
+ASKS_TOO_MUCH = {
+    "an image": PROJECT.format("deep/er/own") + 'image = "evil"\n',
+    "a folder above": PROJECT.format("../own"),
+    "the repository's data": PROJECT.format(".git"),
+    "a name twice": PROJECT.format("deep/er/own") * 2,
+    "another limit": PROJECT.format("deep/er/own") + "limits = { network = 1 }\n",
+    "many": "".join(PROJECT.format("deep/er/own").replace("own", f"p{n}", 1) for n in range(33)),
+}
+
+
+def test_s23_a_suggested_project_counts_when_it_is_trusted_and_gets_no_more_than_others(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    for text in ASKS_TOO_MUCH.values():
+        with refused(ErrorCode.INVALID_INPUT):
+            read_suggested_projects(text.encode())
+    upstream.write("deep/er/own/Makefile", b"test:\n\ttrue\n")
+    upstream.write(".sandbox/checks.toml", PROJECT.format("deep/er/own").encode())
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        assert desk.workbench.checks(desk.repo_id) == ()
+        desk.workbench.trust(desk.repo_id, desk.workbench.suggestion(desk.repo_id).sha256 or "", by="a person")
+        checks = desk.workbench.checks(desk.repo_id)
+        assert {(check.cwd, check.limits) for check in checks} == {("deep/er/own", Limits())}, "the control"
+        upstream.write(".sandbox/checks.toml", PROJECT.format("").encode())
+        upstream.commit()
+        desk.workbench.clone(str(upstream.root))
+        assert desk.workbench.checks(desk.repo_id) == (), "other content is a new suggestion"
+
+
+def test_s23_a_project_that_is_added_does_not_take_the_place_of_the_only_one(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """A verdict about the easy one of two would open the gate for both."""
+    upstream.write("server/Makefile", b"test:\n\tfalse\n")
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        assert {check.cwd for check in desk.workbench.checks(desk.task.id)} == {"server"}, "the control"
+        desk.write("easy/Makefile", b"test:\n\ttrue\n")
+        (desk.root / "server" / "Makefile").unlink()
+        desk.workbench.commit(desk.task.id, "moves what is checked")
+        assert {check.cwd for check in desk.workbench.checks(desk.task.id)} == {"server"}, "as the base says"
+        upstream.write("easy/Makefile", b"test:\n\ttrue\n")
+        upstream.commit()
+        desk.workbench.clone(str(upstream.root))
+        assert desk.workbench.checks(desk.repo_id) == ()
+        upstream.write("easy/Makefile", b"")
+        upstream.write("server/Makefile", b"")
+        upstream.write("other/package.json", b'{"scripts": {"test": "true"}}')
+        upstream.commit()
+        desk.workbench.clone(str(upstream.root))
+        assert desk.workbench.checks(desk.repo_id) == (), "a build file without checks is a project, too"

@@ -217,8 +217,8 @@ EVERYWHERE = (*OURS, "gvisor-task", "exec")
 
 @pytest.fixture
 def second_rig(request: pytest.FixtureRequest, rig: ExecutorRig, make_rig: Callable[[str], ExecutorRig]) -> ExecutorRig:
-    """Another of the kind of `rig`, without gVisor: that shows no processes in /proc."""
-    return make_rig(request.node.callspec.params["rig"].removeprefix("gvisor-"))
+    """Another of the kind of `rig`."""
+    return make_rig(request.node.callspec.params["rig"])
 
 
 @on("fresh", "task", "gvisor-task", "exec")

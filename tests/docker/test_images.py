@@ -112,7 +112,8 @@ def test_second_build_does_nothing(site: ImageBuildContext) -> None:
     first = build(site, "python", quiet)
     lines: list[str] = []
     assert build(site, "python", lines.append) == first
-    assert lines == [f"{tag_in(site, name)} is up to date" for name in ("base", "python", "build", "init")]
+    names = ("base", "build", "init", "python")
+    assert sorted(lines) == [f"{name} | {tag_in(site, name)} is up to date" for name in names]
 
 
 def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(
@@ -121,10 +122,10 @@ def test_image_for_checks_brings_the_guests_pid_1_along_and_the_base_does_not(
     write_dockerfile(site, scratch, "")
     lines: list[str] = []
     build(site, scratch, lines.append)
-    assert f"{tag_in(site, 'init')} is up to date" in lines
+    assert f"init | {tag_in(site, 'init')} is up to date" in lines
     lines.clear()
     build(site, "base", lines.append)
-    assert lines == [f"{tag_in(site, 'base')} is up to date"]
+    assert lines == [f"base | {tag_in(site, 'base')} is up to date"]
 
 
 def test_two_builds_at_once_both_succeed(site: ImageBuildContext, scratch: str) -> None:

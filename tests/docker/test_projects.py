@@ -66,6 +66,12 @@ def test_each_project_has_its_folder_and_image_in_runs_tasks_and_the_gate(
         "api.test": (base_image, "/workspace/services/api"),
         "native.test": (build_image, "/workspace/native"),
     }
+    own_image = {"api": {"subpath": "services/api", "image": "build"}}
+    (run,) = workbench.run(str(upstream.root), options=VerifyOptions(projects=own_image)).runs
+    assert (run.image_digest, run.verdict) == (build_image, Verdict.FAILED), "it has a compiler"
+    below = workbench.run(str(upstream.root), options=VerifyOptions(subpath="services/api"))
+    assert (below.verified, below.subpath) == (True, "services/api")
+    assert below.runs[0].stdout_tail.startswith("/workspace/services/api\n")
     repo_id = summary.repository.id
     assert workbench.checks(repo_id) == (), "they were for one run"
     workbench.set_repository(repo_id, {"projects": projects})

@@ -45,6 +45,17 @@ PROJECTS = {
         {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
         report=True,
     ),
+    "gopath": Project(
+        "gopath",
+        {
+            "calc_test.go": 'package calc_test\n\nimport (\n\t"testing"\n\n\t"example.org/me/calc/inner"\n)\n\n'
+            "func TestAdd(t *testing.T) {\n\tif inner.Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n",
+            "inner/inner.go": "package inner\n\nfunc Add(a, b int) int { return a + b }\n",
+            "Makefile": "test:\n\tgo test ./...\n",
+        },
+        {"inner/inner.go": "package inner\n\nfunc Add(a, b int) int { return a - b }\n"},
+        report=True,
+    ),
     "node": Project(
         "node",
         {

@@ -116,8 +116,13 @@ def test_s15_ids_that_it_does_not_map_are_refused_and_doctor_says_the_same(
     start: Callable[[str], Workbench], remote: str, policy: str
 ) -> None:
     workbench = start(policy)
-    with pytest.raises(SandboxError, match="maps the users") as caught:
-        workbench.run(remote)
+    for act in (
+        lambda: workbench.run(remote),
+        lambda: workbench.build_image("base", print),
+        lambda: workbench.derive_image("base", ["zip"], print),
+    ):
+        with pytest.raises(SandboxError, match="maps the users") as caught:
+            act()
     assert (caught.value.code, "mapped = true, first = 133000" in caught.value.hint) == (
         ErrorCode.ENGINE_UNAVAILABLE,
         True,

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+import json
+import platform
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +41,8 @@ from sandbox.policy.container import UserIds
 class MemoryEngine:
     """`images` and `containers` by digest and id, `image_of` the digest that a container uses.
 
-    `hung`: ids of containers that cannot be removed, as if their runtime hung.
+    `hung`: ids of containers that cannot be removed, as if their runtime hung. `layers`: of its images, by digest.
+    `store_name`: makes ids of images those of another store. `refused_tag`: it cannot set this one.
     """
 
     quarantine: QuarantineStore
@@ -46,6 +51,9 @@ class MemoryEngine:
     containers: dict[str, ContainerSummary] = field(default_factory=dict)
     image_of: dict[str, str] = field(default_factory=dict)
     hung: set[str] = field(default_factory=set)
+    layers: dict[str, bytes] = field(default_factory=dict)
+    store_name: str = ""
+    refused_tag: str = ""
     endpoint: Endpoint = field(default_factory=lambda: Endpoint("memory://", "test"))
     version: str = "1"
     is_local: bool = True
@@ -75,8 +83,17 @@ class MemoryEngine:
 
     def add_image(self, *tags: str, labels: Mapping[str, str] | None = None, has_volumes: bool = False) -> Image:
         """Add an image; its digest comes from its tags and labels."""
-        digest = f"sha256:{hashlib.sha256(repr((tags, labels)).encode()).hexdigest()}"
-        return self._keep(Image(digest, tags, 1, "", labels or {}, (), "", has_volumes))
+        layers = self._add_layers(repr(tags).encode())
+        content = format_configuration(layers, labels or {})
+        return self._keep(Image(self.id_of(content), tags, 1, "", labels or {}, (), "", has_volumes, layers=layers))
+
+    def id_of(self, configuration: bytes) -> str:
+        """The id of an image, as the classic image store counts it; another store has others."""
+        return _digest(self.store_name.encode() + configuration)
+
+    def _add_layers(self, *contents: bytes) -> tuple[str, ...]:
+        self.layers |= {_digest(content): content for content in contents}
+        return tuple(map(_digest, contents))
 
     def _keep(self, image: Image) -> Image:
         for other in [*self.images.values()]:
@@ -100,13 +117,15 @@ class MemoryEngine:
         return frozenset(self.image_of[name] for name in self.containers if name in self.image_of)
 
     def tag_image(self, digest: str, reference: str) -> None:
-        self._keep(replace(self.images[digest], tags=(*self.images[digest].tags, reference)))
+        if reference == self.refused_tag:
+            raise SandboxError(ErrorCode.INTERNAL, f"The engine refused to tag the image '{reference}'")
+        self._keep(replace(self.images[digest], tags=tuple(dict.fromkeys((*self.images[digest].tags, reference)))))
 
     def untag_image(self, reference: str) -> None:
         found = self.inspect_image(reference)
         if found is None:
             return
-        rest = tuple(tag for tag in found.tags if tag != reference)
+        rest = tuple(tag for tag in found.tags if reference not in {tag, found.digest})
         if rest:
             self.images[found.digest] = replace(found, tags=rest)
         elif found.digest in self.find_image_digests_in_use():
@@ -118,8 +137,9 @@ class MemoryEngine:
         raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details="no registry")
 
     def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
-        digest = f"sha256:{hashlib.sha256(stream.read()).hexdigest()}"
-        return self._keep(Image(digest, (tag,), 1, "", labels, (), "", False))
+        layers = self._add_layers(stream.read())
+        digest = self.id_of(format_configuration(layers, labels))
+        return self._keep(Image(digest, (tag,), 1, "", labels, (), "", False, layers=layers))
 
     def build_image(self, request: ImageBuild, progress: Progress) -> Image:
         context = io.BytesIO()
@@ -127,6 +147,42 @@ class MemoryEngine:
         context.seek(0)
         progress(f"built {request.tag}")
         return self.import_image(context, request.tag, request.labels)
+
+    @contextmanager
+    def save_images(self, references: Sequence[str]) -> Iterator[IO[bytes]]:
+        """As Docker 20.10 does: each layer in a folder of its own."""
+        files: dict[str, bytes] = {}
+        listed = []
+        for reference in references:
+            image = next(image for image in self.images.values() if reference in image.tags)
+            config = format_configuration(image.layers, image.labels)
+            names = [f"{layer.removeprefix('sha256:')}/layer.tar" for layer in image.layers]
+            files |= dict(zip(names, (self.layers[layer] for layer in image.layers), strict=True))
+            name = f"{_digest(config).removeprefix('sha256:')}.json"
+            files[name] = config
+            listed.append({"Config": name, "RepoTags": [reference], "Layers": names})
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as archive:
+            for name, content in {**files, "manifest.json": json.dumps(listed).encode()}.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        stream.seek(0)
+        yield stream
+
+    def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(archive))) as opened:
+            files = {member.name: opened.extractfile(member).read() for member in opened}  # type: ignore[union-attr]  # plain files
+        found = []
+        for entry in json.loads(files["manifest.json"]):
+            config = json.loads(files[entry["Config"]])
+            layers = self._add_layers(*(files[name] for name in entry["Layers"]))
+            digest = self.id_of(files[entry["Config"]])
+            if digest not in self.images:
+                labels = config["config"]["Labels"]
+                self.images[digest] = Image(digest, (), 1, "", labels, (), "", False, layers=layers)
+            found.append(digest)
+        return tuple(found)
 
     # containers
 
@@ -197,6 +253,19 @@ class MemoryEngine:
             raise SandboxError(ErrorCode.CONFLICT, "The engine still cannot end it")
         self.remove_container(name)
         self.quarantine.remove(name)
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def format_configuration(layers: Sequence[str], labels: Mapping[str, str]) -> bytes:
+    """The configuration of an image of this machine."""
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    root = {"type": "layers", "diff_ids": list(layers)}
+    return json.dumps(
+        {"architecture": architecture, "os": "linux", "rootfs": root, "config": {"Labels": dict(labels)}}
+    ).encode()
 
 
 def _exit(stop_condition: StopCondition) -> ContainerExit:

@@ -36,6 +36,7 @@ SPACE = {
 
 PACKAGE = b"[project]\nname = 'x'\n"
 MATURIN = b"[build-system]\nrequires = ['maturin>=1,<2']\n"
+GO = b"package x\n"
 TESTED = b"project(x)\nif(T)\n  enable_testing()\nendif()\n"
 
 
@@ -50,6 +51,7 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "cmake": "build",
         "generic": "base",
         "go": "go",
+        "gopath": "go",
         "gradle": "gradle",
         "make": "build",
         "make-check": "build",
@@ -96,6 +98,11 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("go", {"go.mod": b"module x\n"}, "go"),
     ("go-with-a-makefile", {"go.mod": b"", "Makefile": b"test:\n\tgo test ./...\n"}, "go"),
     ("go-with-python-tools", {"go.mod": b"", "pyproject.toml": PACKAGE}, "go"),
+    ("go-without-go-mod", {"*.go": b"// x\npackage x\n", "*_test.go": GO, "Makefile": b"test:\n"}, "gopath"),
+    ("go-without-go-mod-or-tests", {"*.go": GO}, "gopath"),
+    ("go-with-go-mod-and-tests", {"*_test.go": GO, "go.mod": b""}, "go"),
+    ("go-tests-beside-another-project", {"*_test.go": GO, "pyproject.toml": PACKAGE}, "python"),
+    ("guile-is-not-go", {"*.go": b"\x7fELF\n"}, "generic"),
     ("rust", {"Cargo.toml": b"[package]\n"}, "rust"),
     ("rust-workspace", {"Cargo.toml": b"[workspace]\nmembers = []\n", "Makefile": b"test:\n"}, "rust"),
     ("rust-without-a-package", {"Cargo.toml": b"[profile.release]\n"}, "generic"),

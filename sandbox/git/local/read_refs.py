@@ -6,7 +6,7 @@ What git would ignore as a broken ref is ignored here too. A text that is not a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -17,7 +17,7 @@ MAX_DEPTH = 64
 _PACKED_BYTES = 256 * 1024**2
 _LOOSE_BYTES = 4096
 _MAX_HOPS = 5  # git's own limit for symbolic refs
-_ROOTS = ("refs/heads", "refs/tags")
+BRANCHES_AND_TAGS = ("refs/heads", "refs/tags")
 _PACKED = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
 _PEELED = re.compile(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
 _LOOSE = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
@@ -36,12 +36,17 @@ class LocalRefs:
 
 def read_refs(git_dir: Folder, common_dir: Folder, most: int) -> LocalRefs:
     """Branches, tags and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
-    # Loose refs first, as git does: `git pack-refs` writes the packed ones before it deletes the loose ones.
-    loose = dict(pair for root in _ROOTS for pair in _walk_loose(common_dir, root, most))
-    texts = dict(_read_packed(common_dir)) | loose
-    _require_few(len(texts), most)
-    values = {name: oid for name in texts if (oid := _resolve(name, texts))}
+    values = read_values(common_dir, most, BRANCHES_AND_TAGS)
     return LocalRefs(read_head(git_dir), values)
+
+
+def read_values(common_dir: Folder, most: int, roots: Sequence[str]) -> dict[str, str]:
+    """The object id of each ref below these names. Raises: as `read_refs`."""
+    # Loose refs first, as git does: `git pack-refs` writes the packed ones before it deletes the loose ones.
+    loose = dict(pair for root in roots for pair in _walk_loose(common_dir, root, most))
+    texts = dict(_read_packed(common_dir, roots)) | loose
+    _require_few(len(texts), most)
+    return {name: oid for name in texts if (oid := _resolve(name, texts))}
 
 
 def read_head(folder: Folder) -> str:
@@ -53,13 +58,14 @@ def read_head(folder: Folder) -> str:
     return found[1]
 
 
-def _read_packed(folder: Folder) -> Iterator[tuple[str, str]]:
+def _read_packed(folder: Folder, roots: Sequence[str]) -> Iterator[tuple[str, str]]:
+    wanted = tuple(f"{root}/" for root in roots)
     content = folder.read("packed-refs", _PACKED_BYTES) or b""
     for number, line in enumerate(content.decode(errors="surrogateescape").split("\n"), start=1):
         found = _PACKED.match(line)
         if found is None and line and not line.startswith("#") and not _PEELED.match(line):
             raise damaged_remote_error(f"{folder.name}/packed-refs, line {number}")
-        if found and found[2].startswith(("refs/heads/", "refs/tags/")) and not _BAD_NAME.search(found[2]):
+        if found and found[2].startswith(wanted) and not _BAD_NAME.search(found[2]):
             yield found[2], found[1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -123,11 +124,21 @@ def _require_own(folder: Folder) -> None:
 def _read_config(git: Git, folder: Folder) -> _Config:
     """Every key with its value, includes not followed. git parses a copy of the bytes."""
     texts = [folder.read(name, SMALL_BYTES) or b"" for name in ("config", "config.worktree")]
-    done = git.attempt(
-        "config", "--file", "-", "--no-includes", "--null", "--list", stdin=b"\n".join(texts), deadline_s=10
+    parsed = _parse_config(git.executable, b"\n".join(texts))
+    if parsed is None:
+        raise damaged_remote_error(f"{folder.name}/config")
+    return parsed
+
+
+@lru_cache(maxsize=8)
+def _parse_config(executable: str, text: bytes) -> _Config | None:
+    """None if it is damaged. The same text is parsed once: a process is much of what an up-to-date fetch costs."""
+    no_repository = Git(Path("/"), executable)
+    done = no_repository.attempt(
+        "config", "--file", "-", "--no-includes", "--null", "--list", stdin=text, deadline_s=10
     )
     if done.code != 0:
-        raise damaged_remote_error(f"{folder.name}/config")
+        return None
     records = (record.partition("\n") for record in done.stdout.decode(errors="replace").split("\0")[:-1])
     return tuple((key, value if newline else "true") for key, newline, value in records)
 

@@ -93,6 +93,13 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
             raise
 
 
+def read_refs_of_repository(git: Git, path: Path, max_refs: int) -> LocalRefs:
+    """The refs alone, without a view. Raises: as `view_local_repository`."""
+    repository = open_local_repository(git, path)
+    with open_folder(repository.git_dir) as git_dir, open_folder(repository.common_dir) as common_dir:
+        return read_refs(git_dir, common_dir, max_refs)
+
+
 def _write_view(view: LocalView, common_dir: Folder) -> None:
     root, repository = view.path, view.repository
     (root / "refs").mkdir()

@@ -19,10 +19,10 @@ from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
 from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, network_access
-from sandbox.memory import TRANSFER_BUDGET
+from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
-MEMORY_BYTES = 256 * 1024**2
+MEMORY_BYTES = TRANSFER_BYTES
 """Of each git process of a push: of pack-objects, and over a local path of the git that receives. Reached:
 `quota_exceeded`."""
 _MAX_PACK_BYTES = 8 * 1024**3  # the one file that is written: the pack that a local path receives

@@ -173,7 +173,8 @@ class _ChainRunner:
         source, runs = self.source, list[CheckRun]()
         trees = (source.tree, source.similar_tree)
         checks = [bound[check.id].check for check in chain]
-        with clean_room(self.services, source.repo_id, source.git, trees, checks) as room:
+        lfs = self.request.profile.lfs
+        with clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
 
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():

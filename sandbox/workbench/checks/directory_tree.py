@@ -21,6 +21,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import UpdatedRepository
 from sandbox.workbench.repositories.commit_facts import gather_facts_of_tree, list_commit, load_facts_of_listing
+from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import choose_artifacts
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
@@ -44,7 +45,7 @@ def build_directory_tree(
 ) -> Iterator[DirectoryTree]:
     """Build the tree of the working directory of a local repository, on top of the commit that it has checked out.
 
-    `chosen`: the settings in force.
+    `chosen`: the settings of the repository or the caller.
 
     Raises: `invalid_input` for another ref, and for a repository without a working directory; `quota_exceeded`.
     """
@@ -58,10 +59,11 @@ def build_directory_tree(
     git, head = updated.git, updated.default_head
     listing = head if commit == head.commit else list_commit(git, commit)
     facts = load_facts_of_listing(services.home, services.policies, updated.repository.id, listing, chosen.folders)
-    artifacts = choose_artifacts(services.policies, facts, chosen)
+    in_force = complete_settings(services.home, services.policies, updated.repository.id, facts, chosen)
+    artifacts = choose_artifacts(services.policies, facts, in_force)
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:
-            changes = read_directory_changes(root, listing.entries, facts, artifacts, spool)
+            changes = read_directory_changes(git, root, listing.entries, facts, artifacts, spool)
             with services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)):
                 tree = objects.build_tree(aside, commit, changes.tree)
         found = facts if tree == listing.tree else gather_facts_of_tree(services.policies, aside, tree, chosen.folders)

@@ -52,8 +52,9 @@ def explain_disagreements(services: Services, task: Task, runs: Sequence[CheckRu
 
 
 def _find_last_runs(home: Home, task: Task) -> dict[str, CheckRun]:
+    """The last run of each whole check: a part of one is no evidence about the others."""
     oldest_first = reversed(list_runs(home, task.id, _RECENT))
-    return {run.check_id: run for run in oldest_first if not run.clean_room}
+    return {run.check_id: run for run in oldest_first if not run.clean_room and not run.arguments}
 
 
 def _disagree(own: CheckRun, room: CheckRun) -> bool:

@@ -24,7 +24,7 @@ from sandbox.workbench.controller.services import Services
 class GuestSetup:
     """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
 
-    `submodules`: checkouts hold their files.
+    `submodules`, `lfs`: checkouts hold their files.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
     """
@@ -34,6 +34,7 @@ class GuestSetup:
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
+    lfs: bool = False
     without_layers: str = ""
     supervisor_digest: str = ""
 
@@ -63,7 +64,14 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
     companions = _resolve_services(services, profile, runtime, building)
-    return GuestSetup(digest, runtime, services=companions, submodules=profile.submodules, supervisor_digest=supervisor)
+    return GuestSetup(
+        digest,
+        runtime,
+        services=companions,
+        submodules=profile.submodules,
+        lfs=profile.lfs,
+        supervisor_digest=supervisor,
+    )
 
 
 def _explain_missing_image(services: Services, profile: Profile, name: str, error: SandboxError) -> SandboxError | None:

@@ -35,6 +35,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             layers=tuple(layer.key for layer in setup.layers),
             services=tuple(s for s in setup.services if s.rule.serves(check.id)),
             submodules=setup.submodules,
+            lfs=setup.lfs,
             user=None if policies.pristine_owner else (os.geteuid(), os.getegid()),
             after=after,
         )

@@ -35,6 +35,7 @@ from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
+from sandbox.workbench.repositories.commit_settings import add_only_folder, choose_named_folder, complete_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.repository_settings import (
     add_projects,
@@ -109,13 +110,16 @@ def run_url(
     url, ref = url_and_ref
     updated = clone.update_cache(services, url)
     repository = updated.repository
-    chosen = read_settings(services.home, repository.id, profile_name)
-    if options.projects is not None:
-        chosen = change_settings.merge_settings(
-            chosen.model_copy(update={"projects": {}}), {"projects": options.projects}
-        )
+    chosen = _choose_settings(services, repository.id, profile_name, options)
+    if options.lfs is not None:
+        chosen = chosen.model_copy(update={"lfs": options.lfs})
     with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
         facts, uncommitted = found.facts, found.uncommitted
+        if not profile_name and options.projects is None:
+            chosen = complete_settings(services.home, services.policies, repository.id, facts, chosen)
+            chosen = choose_named_folder(services.policies, facts, chosen, options.named_folder)
+        elif profile_name:  # without what the repository suggests
+            chosen = add_only_folder(services.policies, facts, chosen)
         require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
         profile = (
             _choose_named(services, repository.id, facts, chosen)
@@ -136,6 +140,7 @@ def run_url(
         ref=ref,
         commit=found.commit,
         profile=profile.full_name,
+        subpath=profile.folder,
         runs=runs,
         verified=verified,
         tree=found.tree,
@@ -144,6 +149,18 @@ def run_url(
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
+
+
+def _choose_settings(
+    services: Services, repo_id: str, profile_name: str | None, options: VerifyOptions
+) -> ChosenSettings:
+    """The settings of the repository, with what the caller says for this run."""
+    chosen = read_settings(services.home, services.policies, repo_id, profile_name)
+    if options.projects is not None:
+        chosen = change_settings.merge_settings(
+            chosen.model_copy(update={"projects": {}}), {"projects": options.projects}
+        )
+    return chosen if options.subpath is None else change_settings.merge_settings(chosen, {"subpath": options.subpath})
 
 
 @contextmanager

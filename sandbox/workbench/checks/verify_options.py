@@ -15,8 +15,10 @@ class VerifyOptions:
     `jobs`: number of check chains that run in parallel, each in its own room. `keep_going`: after a failure, also run
     the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
     settings'. `include_changes`: of `run` on a local directory: verify its files as they are. `refresh`: choose the
-    project's packages anew. `projects`: of `run`, instead of those in the repository's settings: by name, the fields of
-    `ChosenProject`. Raises: `invalid_input`.
+    project's packages anew. `lfs`: of `run`: whether checkouts hold the files of Git LFS; None: as the repository's
+    settings say. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name, the fields of
+    `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller is in; a
+    project that holds it is run unless something else says what runs. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -25,7 +27,10 @@ class VerifyOptions:
     runtime: str | None = None
     include_changes: bool = False
     refresh: bool = False
-    projects: Mapping[str, Mapping[str, str]] | None = None
+    lfs: bool | None = None
+    projects: Mapping[str, Mapping[str, object]] | None = None
+    subpath: str | None = None
+    named_folder: str = ""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

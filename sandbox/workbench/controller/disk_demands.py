@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from sandbox.git.diff import blob_sizes, diff_trees
 from sandbox.git.entries import GITLINK, TreeChange, TreeEntry
-from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders
 from sandbox.workbench.controller.disk_admission import Demand
+from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 
 BLOCK_BYTES = 4096
 """A file takes whole blocks, of this size on ext4, xfs, btrfs and tmpfs."""
@@ -28,18 +28,14 @@ def demand_of_checkout(entries: Iterable[TreeEntry]) -> Demand:
     return demand_of_contents(entry.size or 0 for entry in leaves) + Demand(folders * BLOCK_BYTES, folders)
 
 
-def demand_of_tree(git: Git, tree: str) -> Demand:
-    """A checkout of a tree. Raises: `quota_exceeded` for a tree past the limits of a checkout."""
-    return demand_of_checkout(list_tree(git, tree))
-
-
-def demand_of_difference(git: Git, before: str, after: str) -> Demand:
+def demand_of_difference(git: Git, before: str, after: str, large: LargeFiles = NO_LARGE_FILES) -> Demand:
     """The files that a worktree gets when it changes from one tree to the other. What it loses is not subtracted:
     a restore writes before it removes.
     """
-    new = [c.new_oid for c in diff_trees(git, before, after) if c.new_oid is not None and c.new_mode != GITLINK]
-    sizes = blob_sizes(git, new)
-    return demand_of_contents(sizes.get(oid, 0) for oid in new)
+    differ = diff_trees(git, before, after)
+    new = [(c.path, c.new_mode, c.new_oid) for c in differ if c.new_oid is not None and c.new_mode != GITLINK]
+    sizes = blob_sizes(git, (oid for _, _, oid in new))
+    return demand_of_contents(large.size_of(TreeEntry(*leaf, sizes.get(leaf[2], 0))) for leaf in new)
 
 
 def demand_of_objects(changes: Iterable[TreeChange]) -> Demand:

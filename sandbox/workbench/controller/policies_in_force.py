@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from sandbox.workbench.controller.once import Once
 
 if TYPE_CHECKING:
     from sandbox import profiles as profile_files
+    from sandbox.config import ProjectSettings, Settings
     from sandbox.engine import create_options
     from sandbox.policy import approvals as approval_policies
     from sandbox.policy import commit as commit_policies
@@ -36,10 +38,11 @@ else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
 @dataclass(frozen=True)
 class Policies:
     """Each file is loaded at its first use, and once. `root`: of the home, with the operator's `policies` and
-    `profiles`.
+    `profiles`. `load_settings`: of the controller; None: as without a configuration file.
     """
 
     root: Path
+    load_settings: Callable[[], Settings] | None = None
     once_lock: threading.RLock = field(default_factory=threading.RLock)  # see `Once`
 
     @Once
@@ -85,6 +88,12 @@ class Policies:
         """Shipped profiles; a profile in `$SANDBOX_HOME/profiles/` replaces the shipped one of the same name."""
         folders = (find_resources("policies") / "profiles", self.root / "profiles")
         return profile_files.load_profiles(folders, self.workspace)
+
+    @Once
+    def projects(self) -> Mapping[str, tuple[ProjectSettings, ...]]:
+        """The projects that the configuration file declares, by repository."""
+        settings = self.load_settings() if self.load_settings else None
+        return {name: repository.project for name, repository in settings.repositories.items()} if settings else {}
 
     @property
     def workspace(self) -> PurePosixPath:

@@ -36,7 +36,9 @@ def describe_image_choice(settings: Settings, profile: Profile) -> str:
 def list_image_references(settings: Settings, policies: Policies, home: Home) -> frozenset[str]:
     """The references of all profiles and repositories of this home, and of settings for profiles that do not exist."""
     written = {override.image for override in settings.profiles.values() if override.image}
-    written |= {repository.settings.image for repository in list_repositories(home) if repository.settings.image}
+    for chosen in (repository.settings for repository in list_repositories(home)):
+        written |= {chosen.image, *(project.image for project in chosen.projects.values())} - {""}
+    written |= {project.image for projects in policies.projects.values() for project in projects if project.image}
     written |= {service.image for profile in policies.profiles.values() for service in profile.services}
     return frozenset(
         written

@@ -108,7 +108,7 @@ class RemoteConnector:
             if route.protocol != remote.protocol:
                 self._say(f"{remote.hostname}: using {route.protocol} instead of {remote.protocol}")
             try:
-                result = self._run_over(route, action)
+                result = self.run_over(route, action)
             except SandboxError as error:
                 if error.code not in {ErrorCode.AUTH_FAILED, ErrorCode.REMOTE_NOT_FOUND}:
                     raise
@@ -142,7 +142,7 @@ class RemoteConnector:
         if self.transfers.progress:
             self.transfers.progress(line)
 
-    def _run_over(self, remote: Remote, action: Callable[[transport.RemoteAccess], _ResultT]) -> _ResultT:
+    def run_over(self, remote: Remote, action: Callable[[transport.RemoteAccess], _ResultT]) -> _ResultT:
         """Run `action` over one protocol. If the remote refuses it and we have no secret, run it once more with the
         secret of the user's credential helper.
         """

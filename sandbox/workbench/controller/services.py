@@ -14,7 +14,7 @@ from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor
-from sandbox.store.home import Home, default_home, resolve_home
+from sandbox.store.home import LOCK_TIMEOUT_S, Home, default_home, resolve_home
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
 from sandbox.workbench.controller.disk_admission import DiskAdmission
@@ -22,6 +22,7 @@ from sandbox.workbench.controller.once import Once
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.remote_access import RemoteConnector, TransferCallbacks
+from sandbox.workbench.controller.shared_calls import SharedCalls
 
 if TYPE_CHECKING:
     from sandbox import config, images
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sandbox.engine import connection, create_options
     from sandbox.engine.protocol import ContainerEngine
     from sandbox.git import user_config
-    from sandbox.models import Caller, Permission
+    from sandbox.models import Caller, FetchResult, Permission
     from sandbox.store import liveness, quarantine, run_queue
     from sandbox.store.liveness import LiveController
     from sandbox.store.run_queue import RunQueue
@@ -84,6 +85,7 @@ class Services:
     background_threads: BackgroundThreads = field(default_factory=BackgroundThreads)
     _engines: list[ContainerEngine] = field(default_factory=list)
     supervisor_paths: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime
+    fetches: SharedCalls[FetchResult] = field(default_factory=lambda: SharedCalls(LOCK_TIMEOUT_S))
 
     @Once
     def settings(self) -> Settings:
@@ -93,7 +95,7 @@ class Services:
     @Once
     def policies(self) -> Policies:
         """The policies and profiles in force."""
-        return Policies(self.home.root)
+        return Policies(self.home.root, lambda: self.settings)
 
     @Once
     def credentials(self) -> CredentialStore:

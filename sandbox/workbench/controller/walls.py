@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sandbox.config import Settings
 from sandbox.errors import SandboxError
+from sandbox.memory import TRANSFER_BYTES
 from sandbox.models import Probe, ProbeLevel
 from sandbox.policy.approvals import Decision
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -26,14 +27,16 @@ class WallFacts:
     """What decides how strong the walls of this host are.
 
     `root`: of the controller. `runtime`: of checks. `kernel`: version of Linux. `limits_memory`: whether this process
-    may limit the memory of its children. `gate`: `gate.require`. `file_remotes`: whether agents may clone local paths.
-    `unasked`: tools that send data out and that agents may call without a question.
+    may limit the memory of its children. `fetch_memory_bytes`: `remotes.max_fetch_memory_bytes`. `gate`:
+    `gate.require`. `file_remotes`: whether agents may clone local paths. `unasked`: tools that send data out and that
+    agents may call without a question.
     """
 
     root: bool
     runtime: str
     kernel: tuple[int, int]
     limits_memory: bool
+    fetch_memory_bytes: int
     gate: str
     file_remotes: bool
     unasked: tuple[str, ...]
@@ -46,6 +49,7 @@ def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
         runtime=settings.container.runtime,
         kernel=_parse_kernel(platform.release()),
         limits_memory=_can_limit_memory(),
+        fetch_memory_bytes=settings.remotes.max_fetch_memory_bytes,
         gate=settings.gate.require,
         file_remotes=settings.remotes.allow_file,
         unasked=_list_unasked(policies),
@@ -92,7 +96,13 @@ def _git_memory(facts: WallFacts) -> Probe:
         return _weak("git memory", "the kernel does not count private mappings", "Linux 4.7 or newer does.")
     if not facts.limits_memory:
         return _weak("git memory", "no limit can be set", "A security module denies prlimit(2) to the controller.")
-    return _strong("git memory", "each local git command has a limit (RLIMIT_DATA)")
+    if facts.fetch_memory_bytes > TRANSFER_BYTES:
+        return _weak(
+            "git memory",
+            f"a fetch may use {facts.fetch_memory_bytes} bytes",
+            "A request can pass 300 MB, from any remote: remotes.max_fetch_memory_bytes was raised.",
+        )
+    return _strong("git memory", "each git command has a limit (RLIMIT_DATA), and all share two budgets")
 
 
 def _gate(facts: WallFacts) -> Probe:

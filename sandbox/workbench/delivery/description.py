@@ -23,6 +23,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.tasks import status
 
@@ -102,10 +103,13 @@ def _reproduce_command(
     """
     repository, git = services.repositories.open(task.repo_id)
     words = ["sandbox", "run", repository.remote_url, "--ref", task.head_commit]
-    chosen = read_settings(services.home, task.repo_id)
+    chosen = read_settings(services.home, services.policies, task.repo_id)
     facts = load_facts(services.home, services.policies, task.repo_id, git, task.head_commit)
+    chosen = complete_settings(services.home, services.policies, task.repo_id, facts, chosen)
     if task.profile or choose_profile(services.policies, facts, chosen).name != profile.name:
         words += ["--profile", profile.name]
+    if profile.folder:
+        words += ["--subpath", profile.folder]
     used = {part.project_name: part.name for part in profile.project_parts}
     for name, project in chosen.projects.items():
         if name in used:

@@ -223,5 +223,5 @@ def _save_state(home: Home, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
     status = known.get(pull.state, task.status)
-    if (task.pr_url, task.status) != (pull.url, status):
-        save_task(home, task.model_copy(update={"pr_url": pull.url, "status": status}))
+    if (task.pr_url, task.pr_base, task.status) != (pull.url, pull.base, status):
+        save_task(home, task.model_copy(update={"pr_url": pull.url, "pr_base": pull.base, "status": status}))

@@ -23,7 +23,7 @@ from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery.ready_requests import require_open_if_ready
+from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
 from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import is_branch_of
@@ -41,8 +41,8 @@ def push(
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
     `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; before a commit is sent: `gate_closed`
-    for a branch with a ready pull request; then `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`,
-    `timeout`.
+    for a branch with a ready pull request, `conflict` if the pull request has another base than the task; then
+    `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
     """
     return push_with_page(services, task_id, expected_commit, announce)[0]
 
@@ -75,6 +75,8 @@ def push_with_page(
         # the commit that is there changes none, but a connected caller goes on to change the pull request itself.
         if before is not None and (before != task.head_commit or forge is not None):
             require_open_if_ready(tree_gate, remote, forge)
+        if before is not None:
+            require_same_base(services.remotes, remote, task, forge)
         page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)

@@ -1,4 +1,5 @@
-"""The gate for a push to a branch that may have a pull request: one that is ready shows each push to its reviewers.
+"""What a push needs to a branch that may have a pull request: one that is ready shows each push to its reviewers, and
+one with another base than the task's would show them commits that are not the task's.
 
 The task's record does not count: another person may have opened the pull request, or made it ready. So the forge is
 asked. No answer closes the gate, because anyone who can break the connection could otherwise open it.
@@ -9,8 +10,9 @@ from __future__ import annotations
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
-from sandbox.models import PullRequest
+from sandbox.models import PullRequest, PullState, Task
 from sandbox.remotes import Remote
+from sandbox.text import one_line
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
@@ -35,6 +37,31 @@ def require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | No
         ready = _find_ready(tree_gate, remote, closed) if forge is None else forge.find_ready(tree_gate.task.branch)
         if ready is not None:
             raise closed.with_hint(f"{closed.hint}\nA push would change {ready.url}, which is ready.") from closed
+
+
+def require_same_base(remotes: RemoteConnector, remote: Remote, task: Task, forge: Forge | None = None) -> None:
+    """Refuse to add to a pull request with another base than the task has now, as after `task sync --onto`.
+
+    The forge is asked only when it said another base last. `forge`: as in `require_open_if_ready`. Raises: `conflict`;
+    as a forge.
+    """
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base} or not has_forge(remote):
+        return
+    if forge is None:
+        with connect_forge(remote, find_project(remotes, remote)) as connected:
+            found = connected.find(task.branch)
+    else:
+        found = forge.find(task.branch)
+    if found is None or found.pull.state is not PullState.OPEN or found.pull.base == base:
+        return
+    raise SandboxError(
+        ErrorCode.CONFLICT,
+        f"The pull request goes into {one_line(found.pull.base)[:200]}, but {task.id} is based on {base}",
+        details=found.pull.url,
+        hint=f"No data was sent. Change the base to {base} on the forge, then repeat; or "
+        f"`sandbox task sync {task.id} --onto BRANCH` with the pull request's base.",
+    )
 
 
 def _find_ready(tree_gate: TreeGate, remote: Remote, closed: SandboxError) -> PullRequest | None:

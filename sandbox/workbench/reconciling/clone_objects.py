@@ -44,7 +44,7 @@ def _repack(services: Services, clone: Path) -> str | None:
     try:
         with services.disk.admit(Writer.PACKING, Demand(size, 8)):
             _delete_request_refs(git)
-            freed = repack(git)
+            freed = repack(git, services.settings.remotes.max_fetch_memory_bytes)
     except SandboxError as error:
         if error.code is not ErrorCode.QUOTA_EXCEEDED:
             raise

@@ -85,15 +85,20 @@ def _kind(name: str) -> str:
 
 
 def find_forgettable(home: Home, settings: Settings, names: Sequence[str]) -> list[Finding]:
-    """Findings that delete these kept states of tasks without a record. They may be the only copy of work.
+    """Findings that delete these kept states of closed tasks and of tasks without a record. They may be the only copy
+    of work. `names`: refs, or ids of tasks for all that are kept of them.
 
-    Raises: `not_found` when a name is not such a ref.
+    Raises: `not_found` when a name is neither.
     """
     known = {finding.name: finding for finding in _list_forgettable(home, settings)}
+    chosen: dict[str, Finding] = {}
     for name in names:
-        if name not in known:
-            raise not_found_error("kept state without a task", name, known, "`sandbox gc --dry-run` lists all.")
-    return [known[name] for name in dict.fromkeys(names)]
+        found = {ref: finding for ref, finding in known.items() if name in {ref, _task_of(ref)}}
+        if not found:
+            hint = "`sandbox gc --dry-run` lists those without a task, `sandbox task snapshots` those of a closed one."
+            raise not_found_error("kept state of a closed task", name, known, hint)
+        chosen |= found
+    return list(chosen.values())
 
 
 def _list_forgettable(home: Home, settings: Settings) -> Iterator[Finding]:
@@ -102,8 +107,13 @@ def _list_forgettable(home: Home, settings: Settings) -> Iterator[Finding]:
         for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT_REFS).decode().splitlines():
             oid, _, name = line.partition(" ")
             task_id = _task_of(name)
-            if task_id is not None and not home.task(task_id).exists():
+            if task_id is not None and not name.endswith(("/pushed", "/pushing")) and _is_over(home, task_id):
                 yield Finding(_kind(name), name, partial(_forget, git, name, oid), locks=(task_id,))
+
+
+def _is_over(home: Home, task_id: str) -> bool:
+    """Whether a task is closed, or has no record. Raises: as `find_task` for a record that cannot be read."""
+    return not home.task(task_id).exists() or find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
 
 
 def _forget(git: Git, name: str, oid: str) -> str:

@@ -43,9 +43,11 @@ from sandbox.workbench.repositories.commit_facts import (
     CommitListing,
     list_commit,
     load_facts_of_listing,
+    load_stored_facts,
     profile_from_facts,
 )
-from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.tree_description import describe_tree
 from sandbox.workspaces.base_facts import BaseFacts
@@ -111,12 +113,13 @@ class UpdatedRepository:
 
 
 def update_cache(
-    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False
+    services: Services, url: str, *, partial: bool = False, only_if_changed: bool = False, only_stored: bool = False
 ) -> UpdatedRepository:
     """Clone or fetch into the cache, and save the repository in the registry.
 
     `partial`: a new clone leaves out file contents that are not on the default branch. `only_if_changed`: see
-    `refresh`.
+    `refresh`. `only_stored`: do not read a commit whose facts and checkout are stored, so that damage to the clone is
+    not noticed.
     """
     remote = services.remotes.parse(url)
     ensure_recovered(services)
@@ -130,9 +133,12 @@ def update_cache(
     with services.home.locked(f"repository-{repo_id}"):
         head = _run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
-    listing = _list_default_branch(services, remote, git, head)
-    facts = load_facts_of_listing(services.home, services.policies, repo_id, listing)
+    stored = _find_stored_head(services, git, head) if only_stored else None
+    listing, facts = stored or _read_head(services, remote, git, head)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
+    chosen = read_settings(services.home, services.policies, repo_id)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
+    profile = choose_profile(services.policies, facts, chosen)
     repository = Repository(
         id=repo_id,
         remote_url=remote.url,
@@ -141,13 +147,29 @@ def update_cache(
         owner=remote.owner,
         name=remote.name,
         default_branch=head.branch,
-        profile=choose_profile(services.policies, facts, known.settings if known else ChosenSettings()).name,
+        profile=profile.name,
+        subpath=profile.folder,
         created_at=known.created_at if known else datetime.now(UTC),
         settings=known.settings if known else ChosenSettings(),
     )
     if repository != known:
         repository = save_repository(services.home, repository)
     return UpdatedRepository(repository, git, listing, head.commit, facts)
+
+
+def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts] | None:
+    """The default branch and the facts of its commit, if they and its checkout are stored; git is not asked."""
+    commit, repo_id = head.branch_commit, git.git_dir.name
+    facts = load_stored_facts(services.home, services.policies, repo_id, commit) if commit else None
+    if facts is None or not services.home.pristine(repo_id, facts.tree).is_dir():
+        return None
+    git.cache.trees.store({commit: facts.tree})
+    return CommitListing(git, commit, facts.tree), facts
+
+
+def _read_head(services: Services, remote: Remote, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts]:
+    listing = _list_default_branch(services, remote, git, head)
+    return listing, load_facts_of_listing(services.home, services.policies, git.git_dir.name, listing)
 
 
 def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
@@ -162,16 +184,17 @@ def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAc
 
 def _list_default_branch(services: Services, remote: Remote, git: Git, head: RemoteHead) -> CommitListing:
     """List the default branch. If that fails because the clone is corrupt, clone again, once."""
+    memory_bytes = services.settings.remotes.max_fetch_memory_bytes
     try:
         found = list_commit(git, resolve_commit(git, "HEAD", head.branch))
         if not services.home.pristine(git.git_dir.name, found.tree).is_dir():  # else it was listed, and read
             _ = found.entries
         return found
     except SandboxError as error:
-        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git):
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL} or is_intact(git, memory_bytes):
             raise
     with services.home.locked(f"repository-{git.git_dir.name}"):
-        if not is_intact(git):  # another process may have repaired it meanwhile
+        if not is_intact(git, memory_bytes):  # another process may have repaired it meanwhile
             head = _run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
@@ -179,9 +202,14 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
 def fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
     """Update a ref and return its files, or those of one directory, as an immutable checkout.
 
-    A tree that was fetched before is not listed again. Raises: `not_found` for an unknown ref or directory.
+    A tree that was fetched before is not listed again. Threads that ask for the same at the same time share a fetch
+    that begins after the last of them asked. Raises: `not_found` for an unknown ref or directory.
     """
-    found = update_cache(services, url, only_if_changed=True)
+    return services.fetches.run((url, ref, subpath), lambda: _fetch(services, url, ref, subpath))
+
+
+def _fetch(services: Services, url: str, ref: str, subpath: str | None) -> FetchResult:
+    found = update_cache(services, url, only_if_changed=True, only_stored=True)
     repository, git, head = found.repository, found.git, found.default_head
     commit = fetch_commit(services, found, ref)
     tree = whole_tree_of(services, found, commit)

@@ -16,12 +16,13 @@ from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, list_suggested_folders
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import (
     add_projects,
     choose_artifacts,
@@ -30,7 +31,7 @@ from sandbox.workbench.repositories.repository_settings import (
 )
 from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
-from sandbox.workspaces.build_files import FOLDER_LEVELS, find_folder_markers
+from sandbox.workspaces.build_files import FOLDER_LEVELS, find_first_fits, find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
@@ -56,13 +57,14 @@ def load_base(
 ) -> BaseTree:
     """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
     facts = load_facts(home, policies, repo_id, git, commit)
-    return base_from_facts(policies, facts, read_settings(home, repo_id), without)
+    chosen = complete_settings(home, policies, repo_id, facts, read_settings(home, policies, repo_id))
+    return base_from_facts(policies, facts, chosen, without)
 
 
 def base_from_facts(
     policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
 ) -> BaseTree:
-    """As `load_base`, from facts that were read before."""
+    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit."""
     artifacts = choose_artifacts(policies, facts, chosen)
     rules = facts.rules((*artifacts, *map(exact_rule, without)))
     return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))
@@ -80,13 +82,15 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: 
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts, name: str | None = None) -> Profile:
     """As `load_profile`, from facts that were read before."""
-    return profile_with_settings(services, repo_id, facts, read_settings(services.home, repo_id, name), strict=not name)
+    chosen = read_settings(services.home, services.policies, repo_id, name)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
+    return profile_with_settings(services, repo_id, facts, chosen, strict=not name)
 
 
 def profile_with_settings(
     services: Services, repo_id: str, facts: BaseFacts, chosen: ChosenSettings, *, strict: bool
 ) -> Profile:
-    """As `profile_from_facts`, for these settings instead of the repository's. `strict`: as in `apply_overrides`."""
+    """As `profile_from_facts`, for these settings, as in force at this commit. `strict`: as in `apply_overrides`."""
     extended = add_trusted_suggestions(services, repo_id, choose_profile(services.policies, facts, chosen), facts)
     complete = add_projects(services.policies, facts, chosen, extended)
     return apply_overrides(services.settings, repo_id, complete, strict=strict)
@@ -100,7 +104,7 @@ def load_facts(
 
     Raises: `quota_exceeded`, `not_found`.
     """
-    below = read_settings(home, repo_id).folders if folders is None else folders
+    below = read_settings(home, policies, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, commit, below) or _gather_and_store(
         home, policies, repo_id, list_commit(git, commit), below
     )
@@ -110,10 +114,15 @@ def load_facts_of_listing(
     home: Home, policies: Policies, repo_id: str, listing: CommitListing, folders: Collection[str] | None = None
 ) -> BaseFacts:
     """As `load_facts`, for a commit that has been listed already."""
-    below = read_settings(home, repo_id).folders if folders is None else folders
+    below = read_settings(home, policies, repo_id).folders if folders is None else folders
     return _read_stored(home, policies, repo_id, listing.commit, below) or _gather_and_store(
         home, policies, repo_id, listing, below
     )
+
+
+def load_stored_facts(home: Home, policies: Policies, repo_id: str, commit: str) -> BaseFacts | None:
+    """As `load_facts`, but None if they are not stored."""
+    return _read_stored(home, policies, repo_id, commit, read_settings(home, policies, repo_id).folders)
 
 
 def list_commit(git: Git, commit: str) -> CommitListing:
@@ -143,7 +152,9 @@ def _gather(
     policies: Policies, git: Git, tree: str, entries: Sequence[TreeEntry], folders: Collection[str]
 ) -> BaseFacts:
     markers = _read_markers(git, entries, _list_marker_names(policies.profiles))
-    return gather_facts(git, tree, entries, markers, _read_folder_markers(git, entries, policies, folders))
+    suggested = list_suggested_folders(markers[SUGGESTIONS] or b"")
+    below = _read_folder_markers(git, entries, policies, {*folders, *suggested})
+    return gather_facts(git, tree, entries, markers, below, suggested)
 
 
 def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
@@ -172,14 +183,16 @@ def _read_stored(
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:
-    """Content of the named files and of workflows; None for a file that is absent, too large or not regular."""
+    """Content of the named files and of workflows; None for a file that is absent, too large or not regular. For a
+    pattern, that of the first file at the top that fits it.
+    """
     found: dict[str, bytes | None] = dict.fromkeys(names)
     regular = {
         show_path(e.path): e.oid for e in entries if e.mode != SYMLINK and 0 <= _size_or_negative(e) <= MARKER_BYTES
     }
     found.update(dict.fromkeys(select_workflows(regular)))
-    present = [name for name in found if name in regular]
-    found.update(zip(present, read_blobs(git, [regular[name] for name in present]), strict=True))
+    paths = {name: name for name in found if name in regular} | find_first_fits(regular, names)
+    found.update(zip(paths, read_blobs(git, [regular[path] for path in paths.values()]), strict=True))
     return found
 
 

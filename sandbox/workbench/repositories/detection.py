@@ -12,8 +12,9 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
-from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile
-from sandbox.workbench.repositories.seen_facts import advise, match_folders
+from sandbox.workbench.repositories.commit_settings import complete_settings, match_folders
+from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile, read_settings
+from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
 
@@ -27,7 +28,8 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
     commit, repo_id = fetch_commit(services, updated, ref), updated.repository.id
     facts = _load_facts(services, updated, commit)
     profiles = services.policies.profiles
-    chosen = updated.repository.settings
+    recorded = read_settings(services.home, services.policies, repo_id)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, recorded)
     matches = find_matches(profiles, facts.markers_in(chosen.subpath)) or (ProfileMatch(profiles[GENERIC], 0, ()),)
     if chosen.profile:
         others = tuple(match for match in matches if match.profile.name != chosen.profile)
@@ -61,7 +63,11 @@ def _list_projects(
         if part.project_name:
             folder = chosen.projects[part.project_name].subpath
             yield _describe_project(services, part, part.project_name, folder, used=True)
-    others = {folder: found for folder, found in match_folders(services, facts).items() if folder not in chosen.folders}
+    others = {
+        folder: found
+        for folder, found in match_folders(services.policies.profiles, facts).items()
+        if folder not in chosen.folders
+    }
     names = {folder: name for name, folder in choose_projects(others, taken=chosen.projects).items()}
     for folder, found in others.items():
         yield _describe_project(services, found, names.get(folder, ""), folder, used=False)

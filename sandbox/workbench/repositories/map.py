@@ -7,14 +7,24 @@ import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from sandbox.context import ctags, vendored
-from sandbox.context.map import MAX_TOKENS, build_map, count_mentions, is_code, rank_symbols
+from sandbox.context.edited_map import compare_tree, rank_edited
+from sandbox.context.map import (
+    MAX_TOKENS,
+    build_map,
+    choose_best,
+    count_mentions,
+    describe_best,
+    is_code,
+    score_symbols,
+)
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.git.blobs import read_blobs
@@ -28,8 +38,16 @@ from sandbox.models import RepoMap
 from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.paths import show_path
 from sandbox.store.home import Home
+from sandbox.store.mapped_tree import (
+    MappedTree,
+    Symbol,
+    TreeSummary,
+    build_mapped_tree,
+    load_mapped_tree,
+    save_mapped_tree,
+)
 from sandbox.store.records import find_task
-from sandbox.store.symbol_index import RankedSymbols, Symbol, SymbolIndex, load_index, load_map, save_index, save_map
+from sandbox.store.symbol_index import RankedSymbols, SymbolIndex, load_index, load_map, save_index, save_map
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.guest_accounts import lease_account
@@ -53,7 +71,7 @@ FEW_FILES = 100
 MAX_BLOBS = 60_000
 """With more blobs, only those of the tree that was asked for are kept."""
 
-_RULES = "1"  # of what is kept; another number makes all maps anew
+_RULES = "2"  # of what is kept; another number makes all maps anew
 _OUTSIDE_BYTES = 8 * 1024**2
 
 
@@ -108,33 +126,116 @@ def _find_definitions(services: Services, repo_id: str, git: Git, commit: str) -
         return ()
 
 
+@dataclass(frozen=True)
+class _FilesToMap:
+    """Files of a tree by path. `entries`: all of them. `others`: paths of code of others. `wanted`: those to show.
+    `counted`: blobs in which words are counted.
+    """
+
+    entries: Mapping[str, TreeEntry]
+    others: set[str]
+    wanted: Mapping[str, TreeEntry]
+    counted: Sequence[str]
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The wanted files with what decides their symbols."""
+        return {path: _key(path, entry) for path, entry in self.wanted.items()}
+
+
 def _rank(services: Services, request: _MapRequest) -> RankedSymbols:
     """Find and rank the symbols, and keep them, unless ctags printed too much."""
+    files = _list_files_to_map(request)
+    base = load_mapped_tree(services.home, request.repo_id, request.version)
+    ranked = None
+    if base is not None and not request.globs:
+        ranked = _rank_edited(services, request, files, base)
+    if ranked is None:
+        ranked = _rank_all(services, request, files, base)
+    entries = files.entries
+    found = RankedSymbols(
+        ranked=ranked.symbols,
+        files_total=len(_select(entries, request.globs) if request.globs else entries),
+        vendored={} if request.globs else dict(vendored.describe_folders(files.others)),
+    )
+    if ranked.complete:
+        save_map(services.home, request.repo_id, request.key, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """`symbols`: as in `RankedSymbols`. Not `complete`: ctags printed too much."""
+
+    symbols: list[tuple[str, int, str]]
+    complete: bool
+
+
+def _list_files_to_map(request: _MapRequest) -> _FilesToMap:
     entries = {show_path(e.path): e for e in list_tree(request.git, request.tree)}
     files = {path: e for path, e in entries.items() if e.mode not in {SYMLINK, GITLINK}}
     others = _find_others(request, files)
     own = {path: e for path, e in files.items() if path not in others}
     asked = _select(files, request.globs) if request.globs else own
     wanted = {path: e for path, e in asked.items() if is_code(path) and 0 < (e.size or 0) <= SYMBOL_FILE_BYTES}
+    chosen = set(_choose_blobs(own.values()))
+    counted = list(dict.fromkeys(e.oid for e in own.values() if e.oid in chosen))  # git reads neighbours faster
+    return _FilesToMap(entries, others, wanted, counted)
+
+
+def _rank_edited(services: Services, request: _MapRequest, files: _FilesToMap, base: MappedTree) -> _Ranking | None:
+    """From what differs from a tree that was ranked. None if that is too much."""
+    edit = compare_tree(base, files.keys, frozenset(files.counted))
+    if not edit.is_small:
+        return None
     index = load_index(services.home, request.repo_id, request.version)
-    missing = {_key(path, e): path for path, e in wanted.items() if _key(path, e) not in index.blobs}
-    counted = _choose_blobs(own.values())
+    missing = {key: path for path, key in edit.changed.items() if key not in index.blobs}
     with ThreadPoolExecutor(1, "words") as pool:  # while ctags runs in its guest
-        counting = pool.submit(_update_counts, request.git, index, counted)
-        symbols, complete = _find_symbols(services, request, entries, missing) if missing else ({}, True)
+        counting = pool.submit(_count_growth, request.git, edit.added, edit.removed)
+        symbols, complete = _find_symbols(services, request, files.entries, missing)
+        growth = counting.result()
+    known = {**index.blobs, **symbols}
+    if complete and symbols:
+        save_index(services.home, request.repo_id, _build_index(request, known, set(edit.changed.values())))
+    ranked = None if growth is None else rank_edited(base, edit, known, growth)
+    return None if ranked is None else _Ranking(ranked, complete)
+
+
+def _rank_all(services: Services, request: _MapRequest, files: _FilesToMap, base: MappedTree | None) -> _Ranking:
+    """From all symbols. Keeps them, and those of other trees beside them."""
+    index = load_index(services.home, request.repo_id, request.version)
+    kept = {**index.blobs, **(base.read_blobs() if base else {})}
+    missing = {key: path for path, key in files.keys.items() if key not in kept}
+    with ThreadPoolExecutor(1, "words") as pool:  # while ctags runs in its guest
+        counting = pool.submit(_count_words, request.git, base, files.counted)
+        symbols, complete = _find_symbols(services, request, files.entries, missing)
         counts = counting.result()
-    updated = _update_index(index, symbols, {_key(path, e) for path, e in wanted.items()}, counted, counts)
-    if complete and updated is not index:
-        save_index(services.home, request.repo_id, updated)
-    ranked = rank_symbols(((path, updated.blobs.get(_key(path, e), [])) for path, e in wanted.items()), counts)
-    found = RankedSymbols(
-        ranked=ranked,
-        files_total=len(_select(entries, request.globs) if request.globs else entries),
-        vendored={} if request.globs else dict(vendored.describe_folders(others)),
-    )
-    if complete:
-        save_map(services.home, request.repo_id, request.key, found)
-    return found
+    known = {**kept, **symbols}
+    best = choose_best(score_symbols(((path, known.get(key, [])) for path, key in files.keys.items()), counts))
+    used = set(files.keys.values())
+    if complete and request.globs:
+        save_index(services.home, request.repo_id, _build_index(request, {**index.blobs, **symbols}, used))
+    elif complete:
+        summary = TreeSummary.model_construct(  # not validated again: that takes longer than to write it
+            version=request.version,
+            files=files.keys,
+            counted=frozenset(files.counted),
+            counts=counts,
+            best=best,
+            is_whole=sum(len(known.get(key, ())) for key in files.keys.values()) == len(best),
+        )
+        save_mapped_tree(services.home, request.repo_id, build_mapped_tree(summary, known))
+        others = {key: found for key, found in known.items() if key not in used}
+        if others or index.blobs:
+            save_index(services.home, request.repo_id, _build_index(request, others, set()))
+    return _Ranking(describe_best(best)[0], complete)
+
+
+def _build_index(request: _MapRequest, blobs: dict[str, list[Symbol]], used: set[str]) -> SymbolIndex:
+    """`used`: keys to keep if there are too many."""
+    if len(blobs) > MAX_BLOBS:
+        blobs = {key: found for key, found in blobs.items() if key in used}
+    return SymbolIndex.model_construct(version=request.version, blobs=blobs)
 
 
 def _select(files: Mapping[str, TreeEntry], globs: Sequence[str]) -> dict[str, TreeEntry]:
@@ -157,11 +258,13 @@ def _find_others(request: _MapRequest, files: Mapping[str, TreeEntry]) -> set[st
 def _find_symbols(
     services: Services, request: _MapRequest, entries: Mapping[str, TreeEntry], missing: Mapping[str, str]
 ) -> tuple[dict[str, list[Symbol]], bool]:
-    """Run ctags on the missing files: paths by key. Returns the symbols by key, and whether they are all.
+    """Run ctags on the missing files, if any: paths by key. Returns the symbols by key, and whether they are all.
 
     Few files are written for it. For many the checkout of the tree is used, which tasks need anyway: to write and to
     delete thousands of files takes longer than ctags.
     """
+    if not missing:
+        return {}, True
     name = f"sandbox-map-{services.presence.new_id()}"
     room = services.home.clean_room(name)
     try:
@@ -208,38 +311,30 @@ def _plain_name(path: str) -> str:
     return re.sub(r"^[-.]|[^A-Za-z0-9._+-]", "_", posixpath.basename(path)[-100:])
 
 
-def _update_counts(git: Git, index: SymbolIndex, oids: Sequence[str]) -> dict[str, int]:
+def _count_words(git: Git, base: MappedTree | None, wanted: Sequence[str]) -> dict[str, int]:
     """In how many of these blobs each word occurs: from what is kept and the blobs that differ, if they are few."""
-    wanted = frozenset(oids)
-    new, gone = wanted - index.counted, index.counted - wanted
-    if not new and not gone:
-        return index.counts
-    if len(new) + len(gone) < len(wanted) // 2:
-        try:
-            counts = Counter(index.counts)
-            counts.subtract(count_mentions(read_blobs(git, sorted(gone))))
-            counts.update(count_mentions(read_blobs(git, sorted(new))))
-            return {word: count for word, count in counts.items() if count > 0}
-        except SandboxError as error:
-            if error.code is not ErrorCode.NOT_FOUND:  # a blob of a task that is gone
-                raise
-    return dict(count_mentions(read_blobs(git, sorted(wanted))))
+    if base is not None:
+        before, now = base.summary.counted, frozenset(wanted)
+        new, gone = now - before, before - now
+        if len(new) + len(gone) < len(wanted) // 2:
+            growth = _count_growth(git, new, gone)
+            if growth is not None:
+                counts = Counter(base.summary.counts)
+                counts.update(growth)
+                return {word: count for word, count in counts.items() if count > 0}
+    return dict(count_mentions(read_blobs(git, wanted)))
 
 
-def _update_index(
-    index: SymbolIndex,
-    symbols: Mapping[str, list[Symbol]],
-    used: set[str],
-    counted: Sequence[str],
-    counts: dict[str, int],
-) -> SymbolIndex:
-    if not symbols and index.counted == frozenset(counted):
-        return index
-    blobs = {**index.blobs, **symbols}
-    if len(blobs) > MAX_BLOBS:
-        blobs = {key: found for key, found in blobs.items() if key in used}
-    # Not validated again: that takes longer than to write it.
-    return SymbolIndex.model_construct(version=index.version, blobs=blobs, counted=frozenset(counted), counts=counts)
+def _count_growth(git: Git, added: Collection[str], removed: Collection[str]) -> dict[str, int] | None:
+    """By how many blobs with a word one set has more. None if a blob is gone, like the task it was of."""
+    try:
+        growth = count_mentions(read_blobs(git, sorted(added)))
+        growth.subtract(count_mentions(read_blobs(git, sorted(removed))))
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return None
+    return dict(growth)
 
 
 def _choose_blobs(entries: Iterable[TreeEntry], most: int = MENTION_BYTES) -> list[str]:

@@ -14,8 +14,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import find_tree
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, ChosenSettings, Limits
-from sandbox.policy.paths import path_bytes
+from sandbox.models import Check, ChosenProject, ChosenSettings, Limits
+from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories, not_found_error
@@ -29,10 +29,35 @@ else:  # loaded at first use (docs/adr/0080)
     advice = LazyModule("sandbox.context.advice")
 
 
-def read_settings(home: Home, repo_id: str, profile: str | None = None) -> ChosenSettings:
-    """The settings of a repository; none if it is not registered. `profile`: of a task or command, goes first."""
-    chosen = next((r.settings for r in list_repositories(home) if r.id == repo_id), ChosenSettings())
+def read_settings(home: Home, policies: Policies, repo_id: str, profile: str | None = None) -> ChosenSettings:
+    """The settings of a repository, and the projects that the configuration file declares for it; none if it is not
+    registered. `profile`: of a task or command, goes first. Raises: `unsafe_path` for a folder in the file.
+    """
+    recorded = next((r.settings for r in list_repositories(home) if r.id == repo_id), ChosenSettings())
+    chosen = add_declared_projects(policies, repo_id, recorded)
     return chosen.model_copy(update={"profile": profile}) if profile else chosen
+
+
+def add_declared_projects(policies: Policies, repo_id: str, recorded: ChosenSettings) -> ChosenSettings:
+    """The settings with the projects of the configuration file. A recorded one of the same name replaces it."""
+    declared = list_declared_projects(policies, repo_id)
+    return recorded.model_copy(update={"projects": {**declared, **recorded.projects}}) if declared else recorded
+
+
+def list_declared_projects(policies: Policies, repo_id: str) -> dict[str, ChosenProject]:
+    """The projects that the configuration file declares, by name. Raises: `unsafe_path`."""
+    return {
+        project.name: ChosenProject(
+            subpath=parse_folder(project.subpath), **project.model_dump(exclude={"name", "subpath"})
+        )
+        for project in policies.projects.get(repo_id, ())
+    }
+
+
+def parse_folder(text: str) -> str:
+    """A folder of a repository; '' for the top. Raises: `unsafe_path`."""
+    folder = text.strip("/").removeprefix("./")
+    return str(parse_repo_path(folder)) if folder not in {"", "."} else ""
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
@@ -97,15 +122,24 @@ def _build_part(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, na
             f"The project '{name}' has no checks",
             details=f"No profile with checks fits the folder '{settings.subpath or '.'}' of this commit.",
             hint=f"Name a profile, `--project {name}=FOLDER:PROFILE`, or take it back with `--no-project {name}`: "
-            "options of `sandbox repo set`.",
+            "options of `sandbox repo set`. A project of config.toml is changed there.",
         )
     return _name_checks(part, name)
 
 
 def _settings_of(chosen: ChosenSettings, name: str) -> ChosenSettings:
-    """The settings of one project: its own folder and profile, all else is the repository's."""
+    """The settings of one project: its own, and those of the repository where it has none."""
     project = chosen.projects[name]
-    return chosen.model_copy(update={"subpath": project.subpath, "profile": project.profile, "projects": {}})
+    return chosen.model_copy(
+        update={
+            "subpath": project.subpath,
+            "profile": project.profile,
+            "image": project.image or chosen.image,
+            "limits": {**chosen.limits, **project.limits},
+            "env": {**chosen.env, **project.env},
+            "projects": {},
+        }
+    )
 
 
 def _name_checks(part: Profile, name: str) -> Profile:
@@ -128,7 +162,9 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "layers": tuple(rule.model_copy(update={"folder": folder}) for rule in profile.layers),
             "artifacts": tuple(_move_rule(rule, folder) for rule in profile.artifacts),
             "repository_image": chosen.image,
+            "folder": folder,
             "submodules": bool(chosen.submodules),
+            "lfs": chosen.lfs,
         }
     )
 

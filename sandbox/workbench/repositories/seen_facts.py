@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, reads_no_variable
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
-from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_matches, find_near_profiles
+from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_near_profiles
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
+from sandbox.workbench.repositories.commit_settings import find_only_folder, match_folders
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
@@ -30,7 +33,8 @@ def advise(
     `packages`: read what files such as CI workflows install, which matters only if checks may lack it.
     """
     profiles, suggested = services.policies.profiles, facts.marker(SUGGESTIONS)
-    read = facts.markers_in(read_settings(services.home, repo_id).subpath)
+    read = facts.markers_in(profile.folder)
+    chosen = read_settings(services.home, services.policies, repo_id)
     sha256 = "" if suggested is None else sha256_of(suggested)
     return find_advice(
         SeenFacts(
@@ -40,7 +44,8 @@ def advise(
             manifests=facts.manifests,
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
             remote_url=find_repository(services.home, repo_id).remote_url,
-            below={folder: found.name for folder, found in match_folders(services, facts).items()},
+            below={folder: found.name for folder, found in match_folders(profiles, facts).items()},
+            only_folder=_find_used_folder(profiles, facts, profile) if not chosen.subpath else "",
             suggestion="" if not sha256 or is_trusted(services.home, repo_id, sha256) else sha256,
             packages={
                 part.path: part.packages
@@ -48,7 +53,7 @@ def advise(
                 if part.packages and not part.trusted
             },
             submodules=() if profile.submodules else facts.gitlinks,
-            uses_lfs=facts.lfs,
+            uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
         )
@@ -68,11 +73,6 @@ def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
     return advise(services, repo_id, facts, profile_from_facts(services, repo_id, facts, name))
 
 
-def match_folders(services: Services, facts: BaseFacts) -> dict[str, Profile]:
-    """The profile with checks that each folder matches by itself."""
-    found = {}
-    for folder in sorted(facts.below):
-        matches = find_matches(services.policies.profiles, facts.markers_in(folder))
-        if matches and matches[0].profile.checks:
-            found[folder] = matches[0].profile
-    return found
+def _find_used_folder(profiles: Mapping[str, Profile], facts: BaseFacts, profile: Profile) -> str:
+    """The folder of the only project, if checks run there; '' else."""
+    return profile.folder if profile.folder and profile.folder == find_only_folder(profiles, facts) else ""

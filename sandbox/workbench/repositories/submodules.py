@@ -21,6 +21,7 @@ from sandbox.remotes import Remote, resolve_relative_url
 from sandbox.store.records import find_repository, list_repositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import choose_repo_id, fetch_whole_tree, update_cache
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workspaces.added_trees import AddedTree, AddedTrees
 
@@ -35,7 +36,7 @@ def find_submodules(services: Services, repo_id: str, git: Git, tree: str) -> Ad
     Raises: `policy_violation` for a remote that the operator has not seen; `not_found` for a commit that its remote
     does not have; `unsafe_repository`; `invalid_input` for a URL; network errors.
     """
-    allowed = frozenset(read_settings(services.home, repo_id).submodules)
+    allowed = frozenset(read_settings(services.home, services.policies, repo_id).submodules)
     if not allowed:
         return ()
 
@@ -83,9 +84,9 @@ class _Search:
             remote = self._parse(parent, link)
             self.admit(remote, link)
             repository, clone = self._open(remote, link)
-            found = AddedTree(
-                folder + link.path, clone, fetch_whole_tree(self.services, repository, clone, link.commit)
-            )
+            pinned = fetch_whole_tree(self.services, repository, clone, link.commit)
+            large = find_large_files(self.services, repository.id, clone, [pinned])  # as its own settings say
+            found = AddedTree(folder + link.path, clone, pinned, large)
             yield found
             yield from self.list_below(repository, clone, found.tree, found.folder + b"/", depth + 1)
 

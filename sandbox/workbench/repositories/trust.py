@@ -6,11 +6,12 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, add_suggested_file
+from sandbox.profiles import SUGGESTIONS, add_suggested_file, read_suggested_projects
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts
-from sandbox.workbench.repositories.repository_settings import choose_profile
+from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 
 
@@ -20,7 +21,9 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
     facts = load_facts(
         services.home, services.policies, repo_id, git, resolve_commit(git, "HEAD", repository.default_branch)
     )
-    profile, content = choose_profile(services.policies, facts, repository.settings), facts.marker(SUGGESTIONS)
+    recorded = read_settings(services.home, services.policies, repo_id)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, recorded)
+    profile, content = choose_profile(services.policies, facts, chosen), facts.marker(SUGGESTIONS)
     extended = profile if content is None else add_suggested_file(profile, content, services.policies.workspace)
     sha256 = None if content is None else sha256_of(content)
     others = read_suggested_parts(services, repo_id, facts)
@@ -33,6 +36,7 @@ def read_suggestion(services: Services, repo_id: str) -> Suggestion:
         checks=extended.checks[len(profile.checks) :],
         packages=extended.packages[len(profile.packages) :],
         services=extended.services[len(profile.services) :],
+        projects={} if content is None else read_suggested_projects(content),
         parts=others.parts,
         notes=others.notes,
     )

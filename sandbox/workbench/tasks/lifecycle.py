@@ -25,6 +25,8 @@ from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
+from sandbox.workbench.repositories.commit_settings import complete_settings
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
@@ -47,7 +49,7 @@ from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
-from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
@@ -65,7 +67,7 @@ EDIT_WAIT_S = 10.0
 @dataclass(frozen=True)
 class TaskComparison:
     """A task with the values that its operations need. `changes`: differences from the task's head, whose contents can
-    be read until the `with` block ends.
+    be read until the `with` block ends. `uses_lfs`: .gitattributes of the base give files to Git LFS.
     """
 
     task: Task
@@ -75,6 +77,7 @@ class TaskComparison:
     files: WorktreeFiles
     spool: ContentSpool
     changes: Changes
+    uses_lfs: bool = False
 
     @property
     def owner(self) -> Owner:
@@ -168,9 +171,11 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
     try:
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
-            demand = demand_of_difference(origin.git, base_tree, origin.tree)
+            trees = (base_tree, origin.tree)
+            source = RestoreSource(origin.git, find_large_files(services, task.repo_id, origin.git, trees))
+            demand = demand_of_difference(origin.git, *trees, source.large)
             with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
-                restore_tree(origin.git, files, base_tree, origin.tree, site.owner)
+                restore_tree(source, files, *trees, site.owner)
         saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(services, site)
@@ -214,7 +219,8 @@ def compare_task(
         raise SandboxError(
             ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
         )
-    chosen = read_settings(services.home, task.repo_id, task.profile)
+    chosen = read_settings(services.home, services.policies, task.repo_id, task.profile)
+    chosen = complete_settings(services.home, services.policies, task.repo_id, known.facts, chosen)
     git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
@@ -222,7 +228,7 @@ def compare_task(
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
-        yield TaskComparison(task, git, root, site, files, spool, changes)
+        yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

@@ -65,7 +65,7 @@ def read_committed_file(
     oid = find_blob(git, tree, path_bytes(checked))
     if oid is None:
         known = {show_path(entry.path) for entry in list_tree(git, tree, sizes=False)}
-        hint = f"`sandbox repo map {repository.id}` shows files."
+        hint = f"To list paths: `sandbox file search {repository.id}@{ref} --glob 'src/*'`."
         raise no_such_file_error(checked, Absence(near=near_paths.find_near_paths(checked, known)), hint)
     window = read_line_range(next(stream_blobs(git, [oid], limit=STREAM_CAP)).chunks(), lines, max_bytes)
     if lines != LineRange():

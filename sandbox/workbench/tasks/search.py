@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.git import objects
+from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import GITLINK, REGULAR, Content, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
+from sandbox.git.partial import is_partial, list_missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
@@ -52,15 +55,40 @@ def search(services: Services, task_id: str, query: SearchQuery) -> SearchResult
     selection = PathSelection(query.glob)
     task = find_task(services.home, task_id)
     with compare_task(services, task) as opened, _build_search_tree(services, opened, query) as place:
-        if query.pattern is not None:
-            place = replace(
-                place,
-                pristine=plan_pristine_search(
-                    place.git, place.tree, find_pristine(services.home, services.policies, task)
-                ),
-            )
-        findings = _Findings(selection, query.max_results)
-        stopped_by = _collect_matches(findings, place, query, selection.superset_patterns())
+        checkout = None if query.pattern is None else find_pristine(services.home, services.policies, task)
+        return _search_tree(place, query, selection, checkout)
+
+
+def search_commit(services: Services, repo_id: str, ref: str, query: SearchQuery) -> SearchResult:
+    """As `search`, in a commit of the cache clone. Uses no network. Raises: also `not_found` for the ref, and for
+    files that a partial clone lacks.
+    """
+    _require_valid_query(query)
+    selection = PathSelection(query.glob)
+    repository, git = services.repositories.open(repo_id)
+    commit = resolve_commit(git, ref, repository.default_branch)
+    tree = objects.tree_of(git, commit)
+    if query.pattern is not None and is_partial(git) and list_missing_blobs(git, tree):
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The partial clone of {repo_id} lacks files of {commit[:12]}",
+            hint=f"`sandbox repo fetch {repository.remote_url} --ref {commit}` downloads them.",
+        )
+    large = () if query.pattern is None else list_files_over(git, tree, FILE_BYTES)
+    checkout = services.home.pristine(repo_id, tree)
+    changes = [TreeChange(path, "000000", None) for path in large]
+    with _build_tree(services, git, (commit, tree), changes) as (searched, found):
+        place = _SearchTree(searched, found, large)
+        return _search_tree(place, query, selection, checkout if query.pattern and checkout.is_dir() else None)
+
+
+def _search_tree(
+    place: _SearchTree, query: SearchQuery, selection: PathSelection, checkout: Path | None
+) -> SearchResult:
+    """`checkout`: with most of the files, if there is one."""
+    place = replace(place, pristine=plan_pristine_search(place.git, place.tree, checkout))
+    findings = _Findings(selection, query.max_results)
+    stopped_by = _collect_matches(findings, place, query, selection.superset_patterns())
     large = sum(show_path(path) in selection for path in place.too_large)
     return SearchResult(
         hits=tuple(findings.hits),
@@ -119,13 +147,21 @@ def _build_search_tree(services: Services, opened: TaskComparison, query: Search
         changes |= {path: TreeChange(path, "000000", None) for path in large}
         large += ignored.too_large
     left_out = ignored.skipped_count if query.include_ignored else None
+    with _build_tree(services, git, (opened.task.head_commit, head), list(changes.values())) as (searched, tree):
+        yield _SearchTree(searched, tree, tuple(large), left_out)
+
+
+@contextmanager
+def _build_tree(
+    services: Services, git: Git, base: tuple[str, str], changes: Sequence[TreeChange]
+) -> Iterator[tuple[Git, str]]:
+    """The tree of `base`, a commit and its tree, with the changes, and the git that knows it; it is not kept."""
+    commit, tree = base
     if not changes:
-        yield _SearchTree(git, head, tuple(large), left_out)
+        yield git, tree
         return
-    demand = demand_of_objects(changes.values())
-    with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
-        tree = objects.build_tree(aside, opened.task.head_commit, changes.values())
-        yield _SearchTree(aside, tree, tuple(large), left_out)
+    with services.disk.admit(Writer.LOOK, demand_of_objects(changes)), scratch_objects(git) as aside:
+        yield aside, objects.build_tree(aside, commit, changes)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_objects
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.tasks.lifecycle import (
     ForkOrigin,
     TaskComparison,
@@ -34,7 +35,7 @@ from sandbox.workbench.tasks.lifecycle import (
 )
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import require_writable_disk
-from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
@@ -173,8 +174,10 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
-            with services.disk.admit(Writer.RESTORE, demand_of_difference(opened.git, previous.tree, target)):
-                restore_tree(opened.git, opened.files, previous.tree, target, opened.owner, left_out)
+            large = find_large_files(services, task.repo_id, opened.git, (previous.tree, target))
+            with services.disk.admit(Writer.RESTORE, demand_of_difference(opened.git, previous.tree, target, large)):
+                source = RestoreSource(opened.git, large)
+                restore_tree(source, opened.files, previous.tree, target, opened.owner, left_out)
         with compare_task(services, task) as opened:
             return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 

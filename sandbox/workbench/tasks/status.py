@@ -12,6 +12,7 @@ from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
+from sandbox.git.lfs_pointers import is_pointer, select_lfs_paths
 from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
@@ -145,7 +146,8 @@ def commit_task(
 
     `allow`: new files or folders to include even if they look like build output or are large; `.` includes all.
     `expected_tree`: the tree that was approved.
-    Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, `conflict`.
+    Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, also for changed files
+    of Git LFS, `conflict`.
     """
     cleaned = _clean_message(message)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
@@ -156,6 +158,7 @@ def commit_task(
             )
         shown = _list_changes(opened)
         _require_sources(services.policies, services.settings, opened, shown, allow)
+        _require_pointers(opened, allow)
         require_approved_tree(opened, expected_tree)  # before the objects of the commit are stored
         git = opened.git
         now, who = datetime.now(UTC), commit_identity.choose_identity(services.settings, services.git_operator)
@@ -194,6 +197,30 @@ def _require_sources(
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
     commit_policies.require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
+
+
+def _require_pointers(opened: TaskComparison, allow: Sequence[str]) -> None:
+    """Require that no file of Git LFS was changed or added: its object would have to be uploaded, and a pointer without
+    one, or the bytes in git, break the next clone. Raises: `policy_violation`.
+    """
+    if not opened.uses_lfs:
+        return
+    is_allowed = commit_policies.allow_paths(allow)
+    changed = {
+        c.path: c.content
+        for c in opened.changes.tree
+        if c.content is not None and c.content.size and c.mode != SYMLINK and not is_allowed(show_path(c.path))
+    }
+    kept = select_lfs_paths(opened.git, opened.task.head_commit, changed)
+    named = sorted(show_path(path) for path in kept if not is_pointer(changed[path].start(commit_policies.START_BYTES)))
+    if named:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{len(named)} changed file(s) belong to Git LFS, which the sandbox cannot upload to; no commit was made",
+            details="\n".join(named[:20] + ([f"... and {len(named) - 20} more"] if len(named) > 20 else [])),
+            hint=f"Change them where git-lfs is installed, or undo that here: `sandbox task restore {opened.task.id} "
+            "head`. `allow` (--allow PATH on the command line) stores the bytes in git itself.",
+        )
 
 
 def _clean_message(message: str) -> str:

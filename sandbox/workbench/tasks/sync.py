@@ -38,18 +38,20 @@ from sandbox.models import (
 from sandbox.policy.paths import path_bytes, show_path
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store.records import save_task
+from sandbox.text import one_line
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.worktrees import require_writable_disk
-from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 MERGED_BYTES, MERGED_TEXTS = 16 * 1024, 50
 """Longer and further texts with conflict markers are not part of an answer: each costs two git commands."""
@@ -122,7 +124,20 @@ def _merge_and_move(
         head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
         moved = _move(services, opened, (ours, tree), task.model_copy(update=_describe_move(task, goal, head)))
     with compare_task(services, moved) as after:
-        return SyncResult(**dict(build_status(after)), state=SyncState.SYNCED, onto=goal.commit, previous=previous)
+        status, note = dict(build_status(after)), _name_other_base(moved)
+        return SyncResult(**status, state=SyncState.SYNCED, onto=goal.commit, previous=previous, note=note)
+
+
+def _name_other_base(task: Task) -> str:
+    """What a sync cannot change: it may change no other host."""
+    base = task.base_branch.removeprefix("refs/heads/")
+    if task.pr_base in {None, base}:
+        return ""
+    known = one_line(task.pr_base or "")
+    return (
+        f"The pull request {task.pr_url} still goes into {known}: change its base to {base} on the forge, until then "
+        "no push reaches it"
+    )
 
 
 def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
@@ -368,12 +383,13 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
     """
     task, git = opened.task, opened.git
     before, after = trees
-    with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after)):
+    source = RestoreSource(git, find_large_files(services, task.repo_id, git, trees))
+    with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
-        restore_tree(git, opened.files, before, after, opened.owner, opened.changes.rejected)
+        restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
     try:
         objects.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
     except SandboxError:
-        restore_tree(git, opened.files, after, before, opened.owner, opened.changes.rejected)
+        restore_tree(source, opened.files, after, before, opened.owner, opened.changes.rejected)
         raise
     return save_task(services.home, moved)

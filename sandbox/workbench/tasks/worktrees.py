@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git.objects import EMPTY_TREES
+from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
-from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_difference, demand_of_tree
+from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_difference
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
+from sandbox.workspaces.lfs_objects import LfsObjects
 from sandbox.workspaces.overlay_layout import OverlayLayout, checkout_of
 from sandbox.workspaces.own_disk import find_files, has_disk, has_failed, unmount_disk
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
-from sandbox.workspaces.restore import restore_tree
+from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
 
 if TYPE_CHECKING:
@@ -82,13 +84,15 @@ def list_checks_at(
 
 
 def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
-    """Create a worktree that holds `tree` and its submodules, in the layout that the settings and this host allow.
+    """Create a worktree that holds `tree`, its submodules and its files of Git LFS, in the layout that the settings and
+    this host allow.
 
-    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout; as `find_submodules`.
+    Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout; as `find_submodules` and
+    `find_large_files`.
     """
-    _create_with(
-        services, repo_id, git, tree, replace(site, added=submodules.find_submodules(services, repo_id, git, tree))
-    )
+    added = submodules.find_submodules(services, repo_id, git, tree)
+    large = find_large_files(services, repo_id, git, [tree])
+    _create_with(services, repo_id, git, tree, replace(site, added=added, large=large))
 
 
 def _create_with(services: Services, repo_id: str, git: Git, tree: str, site: WorktreePaths) -> None:
@@ -97,14 +101,14 @@ def _create_with(services: Services, repo_id: str, git: Git, tree: str, site: Wo
     layout = choose_layout(services.settings.workspaces.worktree, home.repositories, site.id_mapping)
     is_overlay = layout.kind == "overlay"
     with home.locked(f"pristine-{repo_id}") if is_overlay else nullcontext():
-        has_checkout = is_overlay and (site.pristines / name_checkout(tree, site.added)).is_dir()
+        has_checkout = is_overlay and (site.pristines / name_checkout(tree, site.added, site.large)).is_dir()
         demand = NO_DEMAND if has_checkout else _demand_of_files(git, tree, site)
         with services.disk.admit(Writer.CHECKOUT, demand + RECORD_DEMAND):
             layout.create(git, tree, site)
 
 
 def _demand_of_files(git: Git, tree: str, site: WorktreePaths) -> Demand:
-    total = demand_of_tree(git, tree)
+    total = demand_of_checkout(replace(entry, size=site.large.size_of(entry)) for entry in list_tree(git, tree))
     for one in site.added:
         total += demand_of_checkout(one.entries())
     return total
@@ -112,21 +116,27 @@ def _demand_of_files(git: Git, tree: str, site: WorktreePaths) -> Demand:
 
 @contextmanager
 def clean_room(
-    services: Services, repo_id: str, git: Git, trees: tuple[str, str], checks: Sequence[Check] = ()
+    services: Services,
+    repo_id: str,
+    git: Git,
+    trees: tuple[str, str],
+    checks: Sequence[Check] = (),
+    lfs: bool | None = None,
 ) -> Iterator[WorktreePaths]:
     """A fresh worktree for these checks that holds the first tree, for a user of its own. It is removed afterwards,
     also after an error.
 
     If the pristine checkout of the second tree exists, it is shared. No pristine checkout is created: the first tree
-    may not be needed again.
+    may not be needed again. `lfs`: see `find_large_files`.
     """
     tree, similar_tree = trees
+    large = find_large_files(services, repo_id, git, [tree], wanted=lfs)
     added = submodules.find_submodules(services, repo_id, git, tree)
-    site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added)
+    site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added, large=large)
     try:
-        if (site.pristines / name_checkout(similar_tree, added)).is_dir():
+        if (site.pristines / name_checkout(similar_tree, added, large)).is_dir():
             site = replace(site, new_disk=disk_space.choose_disk(services, checks, is_room=True))
-            _create_worktree_over(services, repo_id, git, (similar_tree, tree), site)
+            _create_worktree_over(services, repo_id, RestoreSource(git, large), (similar_tree, tree), site)
         else:
             site = _create_full_room(services, repo_id, git, tree, (site, checks))
         yield site
@@ -170,17 +180,17 @@ def _locate_room(services: Services, repo_id: str, user_of: str) -> WorktreePath
 
 
 def _create_worktree_over(
-    services: Services, repo_id: str, git: Git, trees: tuple[str, str], site: WorktreePaths
+    services: Services, repo_id: str, source: RestoreSource, trees: tuple[str, str], site: WorktreePaths
 ) -> None:
     """Create a worktree over the checkout of the first tree and of what the site says, and restore the second tree.
 
     No build has run in it, so all its files get the time of a checkout.
     """
     below, tree = trees
-    _create_with(services, repo_id, git, below, site)
-    demand = demand_of_difference(git, below, tree)
+    _create_with(services, repo_id, source.git, below, site)
+    demand = demand_of_difference(source.git, below, tree, source.large)
     with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root, FILE_TIME_NS) as files:
-        restore_tree(git, files, below, tree, site.owner)
+        restore_tree(source, files, below, tree, site.owner)
 
 
 def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str, str]) -> None:
@@ -193,9 +203,10 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     disk = disk_space.choose_disk(services, checks, is_room=False)
     added = submodules.find_submodules(services, task.repo_id, git, trees[0])
-    room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added)
+    large, of_both = (find_large_files(services, task.repo_id, git, some) for some in (trees[:1], trees))
+    room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added, large=large)
     try:
-        _create_worktree_over(services, task.repo_id, git, trees, room)
+        _create_worktree_over(services, task.repo_id, RestoreSource(git, of_both), trees, room)
         with lock_mount(services.home, task.id):
             unmount_worktree(room)
             delete_worktree(services, site)
@@ -245,6 +256,7 @@ def collect_unused_checkouts(home: Home, settings: Settings, repo_id: str) -> li
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
             in_use = {checkout_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
+            LfsObjects(home.lfs_objects(repo_id)).remove_unused(unused_s)
             return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(home), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)

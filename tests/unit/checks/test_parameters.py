@@ -65,3 +65,14 @@ def test_a_check_without_parameters_takes_nothing(arguments: list[str]) -> None:
 def test_a_parameter_needs_one_place(argv: list[str], parameters: list[dict[str, object]]) -> None:
     with pytest.raises(ValueError, match=r"argv needs|only the last|not a regular"):
         build(argv, *parameters)
+
+
+def test_a_path_from_the_top_is_one_from_the_folder_of_the_check() -> None:
+    """As the failures of the check name it."""
+    check = build(["pytest", "<tests>"], TESTS)
+    below = fill_parameters(check.model_copy(update={"cwd": "api"}), ["api/tests/a.py::b", "tests/a.py", "./api/x"])
+    assert below.argv == ("pytest", "tests/a.py::b", "tests/a.py", "./api/x")
+    assert below.arguments == ("api/tests/a.py::b", "tests/a.py", "./api/x")
+    assert fill_parameters(check, ["./..."]).argv == ("pytest", "./...")
+    with refused(ErrorCode.INVALID_INPUT):
+        fill_parameters(check.model_copy(update={"cwd": "api"}), ["api/-p"])

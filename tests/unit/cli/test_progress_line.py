@@ -188,6 +188,24 @@ def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the output of the one that failed is shown."""
+    progress = BuildProgress(StatusLine())
+    for line in BUILD[:4]:
+        progress.add_line(f"python | {line}")
+        progress.add_line(f"build | {line}".replace("python", "build"))
+    steps = capsys.readouterr().err.splitlines()
+    assert {"python: step 1/3 ARG BASE", "build: step 2/3 FROM ${BASE}"} <= {*steps}
+    for line in ("E: no such package", "failed: space-sandbox/build:0123456789ab"):
+        progress.add_line(f"build | {line}")
+    progress.add_line("python | more")
+    capsys.readouterr()
+    progress.show_log()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[-1] == "E: no such package"
+    assert "more" not in shown
+
+
 def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BuildProgress(StatusLine())
     for line in BUILD[:7]:

@@ -9,10 +9,11 @@ from sandbox.cli.project_option import parse_projects
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("api=services/api", {"api": {"subpath": "services/api", "profile": ""}}),
+        ("api=services/api", {"api": {"subpath": "services/api"}}),
         ("api=services/api:python", {"api": {"subpath": "services/api", "profile": "python"}}),
-        ("services/Api/", {"api": {"subpath": "services/Api/", "profile": ""}}),
-        ("web:node", {"web": {"subpath": "web", "profile": "node"}}),
+        ("services/Api/", {"api": {"subpath": "services/Api/"}}),
+        ("web:node", {"web": {"profile": "node"}}),
+        ("web", {"web": {}}),
         ("js=.:node", {"js": {"subpath": ".", "profile": "node"}}),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
             id="packages",
         ),
         pytest.param(replace(PLAIN, submodules=("deps/x",)), RemarkKind.SUBMODULES, "deps/x", "", id="submodules"),
-        pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "", id="lfs"),
+        pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "forge-one --lfs", id="lfs"),
         pytest.param(replace(PLAIN, lacks_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
         pytest.param(replace(PLAIN, local_changes=3), RemarkKind.LOCAL_CHANGES, "(3)", "Commit", id="local"),
     ],

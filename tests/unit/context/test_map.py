@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.context.ctags import build_argv, parse_symbols
-from sandbox.context.map import build_map, count_mentions, rank_symbols
+from sandbox.context.ctags import SymbolReader, build_argv, parse_symbols
+from sandbox.context.map import build_map, choose_best, count_mentions, describe_best, score_symbols
 from sandbox.models import RepoMap
 from sandbox.models.definitions import DefinitionRule
-from sandbox.store.symbol_index import RankedSymbols, Symbol
+from sandbox.store.mapped_tree import Symbol
+from sandbox.store.symbol_index import RankedSymbols
 
 
 def tag(**fields: object) -> bytes:
@@ -55,8 +57,28 @@ def test_what_is_no_tag_is_dropped(line: bytes) -> None:
     assert [s[0] for _, s in parse_symbols(line + b"\n" + tag(name="kept") + b"\n")] == ["kept"]
 
 
+@pytest.mark.parametrize("size", [1, 7, 30_000])
+def test_symbols_are_read_in_chunks_of_any_size_up_to_the_limit(size: int) -> None:
+    lines = [
+        tag(name="first"),
+        b"[" * 100_000,
+        tag(name="\u00e9"),
+        b"\xff",
+        tag(name="other", path="./b.c"),
+        tag(name="last"),
+    ]
+    output = b"\n".join(lines)
+    for limit, names in ((10**6, ["first", "\u00e9", "last"]), (len(output) - 1, ["first", "\u00e9"])):
+        reader = SymbolReader(["a.c"], limit)
+        for start in range(0, len(output), size):
+            reader.append(output[start : start + size])
+        reader.end()
+        assert [symbol[0] for symbol in reader.found["a.c"]] == names
+        assert reader.is_complete == (limit == 10**6)
+
+
 def draw(files: dict[str, list[Symbol]], counts: Counter[str], budget: int) -> RepoMap:
-    ranked = rank_symbols(files.items(), counts)
+    ranked, _ = describe_best(choose_best(score_symbols(files.items(), counts)))
     return build_map(RankedSymbols(ranked=ranked, files_total=len(files), vendored={}), budget)
 
 
@@ -68,6 +90,13 @@ SYMBOLS = st.tuples(
     st.sampled_from(["", "(a, b)"]),
 )
 PATHS = st.sampled_from(["a.c", "src/b.py", "tests/test_c.py", "deep/er/and/deeper/d.rs"])
+
+
+@given(st.lists(st.binary(max_size=300) | st.text("aZ_09 .\n", max_size=300).map(str.encode), max_size=4))
+def test_words_are_counted_once_a_file_as_the_pattern_finds_them(contents: list[bytes]) -> None:
+    pattern = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{2,99}")
+    found = Counter(word.decode() for content in contents for word in set(pattern.findall(content)))
+    assert count_mentions(contents) == found
 
 
 @given(files=st.dictionaries(PATHS, st.lists(SYMBOLS, max_size=20)), budget=st.integers(1, 400))

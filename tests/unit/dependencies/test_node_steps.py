@@ -203,6 +203,15 @@ def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
     assert [(entry.text, entry.reason.value) for entry in found.refused] == [("workspace ../out", "path")]
 
 
+@pytest.mark.parametrize(
+    ("engines", "wanted"),
+    [({"node": ">=20 <27"}, ">=20 <27"), ({"node": "--x"}, "*"), ({"node": {}}, "*"), ({"npm": "9"}, "*"), ([], "*")],
+)
+def test_the_engines_of_a_project_are_a_plain_range_or_nothing(engines: object, wanted: str) -> None:
+    found = plan(package__json=json.dumps({"dependencies": {"a": "1"}, "engines": engines}))
+    assert json.loads(found.fetch_files["engines.json"]) == {"node": wanted}
+
+
 def test_an_archive_is_compared_with_the_sha512_of_the_lock_file(tmp_path: Path) -> None:
     (tmp_path / "a@1.0.0.tgz").write_bytes(b"")
     package = LayerPackage(name="a", version="1.0.0", file="a@1.0.0.tgz", sha256="0" * 64)

@@ -20,7 +20,7 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
     *sorted(DOCS.rglob("*.md")),
 ]
-GENERATED = {DOCS / "threats.md", DOCS / "adr" / "README.md", *(DOCS / "reference").glob("*.md")}
+GENERATED = {DOCS / "threats.md", DOCS / "platforms.md", DOCS / "adr" / "README.md", *(DOCS / "reference").glob("*.md")}
 LINE_LENGTH = 120
 _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 _FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")

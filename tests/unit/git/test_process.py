@@ -27,7 +27,7 @@ from sandbox.git.process import (
     git_executable,
     git_version,
 )
-from sandbox.memory import MemoryBudget
+from sandbox.memory import TRANSFER_BYTES, MemoryBudget
 from tests.unit.conftest import Upstream, refused
 
 ENVIRONMENT = {
@@ -465,7 +465,7 @@ def test_a_host_with_lower_limits_keeps_them() -> None:
     [
         (["cat-file", "--batch"], SMALL.limit_bytes),
         (["rev-list", "--stdin"], SMALL.limit_bytes),
-        (["rev-list", "--objects", "--stdin"], 2048 * 1024**2),
+        (["rev-list", "--objects", "--stdin"], TRANSFER_BYTES),
     ],
     ids=["reads", "walks", "walks-all"],
 )

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sandbox.workspaces.build_files import MAX_FOLDERS, MAX_MANIFESTS, find_build_files, find_folder_markers
+from sandbox.workspaces.build_files import (
+    MAX_FOLDERS,
+    MAX_MANIFESTS,
+    find_build_files,
+    find_first_fits,
+    find_folder_markers,
+)
 
 NAMES = {"pyproject.toml", "Makefile"}
 
@@ -33,6 +39,16 @@ def test_a_declared_folder_is_looked_at_wherever_it_is() -> None:
     paths = ["tests/kit/Makefile", "tests/kit2/Makefile"]
     assert find_folder_markers(paths, NAMES, ["tests/kit"]) == {"tests/kit": {"Makefile": "tests/kit/Makefile"}}
     assert find_folder_markers([], NAMES, ["gone"]) == {"gone": {}}
+
+
+def test_a_pattern_means_the_first_file_of_one_folder() -> None:
+    paths = ["b_test.go", "a_test.go", "sub/0_test.go", "main.go"]
+    assert find_first_fits(paths, ["*_test.go", "*.py", "main.go"]) == {"*_test.go": "a_test.go"}
+
+
+def test_a_pattern_makes_no_project_of_a_folder_that_is_not_declared() -> None:
+    paths = ["go.mod", "cli/a.go", "lib/b.go", "lib/c/d.go"]
+    assert find_folder_markers(paths, ["*.go"], ["lib"]) == {"lib": {"*.go": "lib/b.go"}}
 
 
 def test_a_tree_of_many_projects_costs_a_bounded_number_of_files() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,11 @@ def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path)
     assert {name: len(found) for name, found in keys.items()} == {"test": len(variants), "lint": 1}
 
 
-def test_a_checkout_with_submodules_has_other_keys(tmp_path: Path) -> None:
-    without, with_them = (GuestSetup("sha256:" + "1" * 64, "runc", submodules=laid_out) for laid_out in (False, True))
-    keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in (without, with_them)}
-    assert len(keys) == 2
+def test_a_checkout_with_submodules_or_files_of_lfs_has_other_keys(tmp_path: Path) -> None:
+    plain = GuestSetup("sha256:" + "1" * 64, "runc")
+    setups = (plain, replace(plain, submodules=True), replace(plain, lfs=True))
+    keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in setups}
+    assert len(keys) == 3
 
 
 def test_how_a_check_gets_the_files_is_part_of_its_key(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import Settings
+from sandbox.config import RemoteSettings, Settings
 from sandbox.models import ProbeLevel
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.walls import WallFacts, find_wall_facts, wall_probes
@@ -18,6 +18,7 @@ STRONG = WallFacts(
     runtime="runc",
     kernel=(6, 1),
     limits_memory=True,
+    fetch_memory_bytes=RemoteSettings().max_fetch_memory_bytes,
     gate="pr-ready",
     file_remotes=False,
     unasked=(),
@@ -40,6 +41,7 @@ def test_all_walls_hold_with_every_mechanism_in_force() -> None:
         ({"root": False}, ["users", "failures"]),
         ({"kernel": (4, 6)}, ["git memory"]),
         ({"limits_memory": False}, ["git memory"]),
+        ({"fetch_memory_bytes": 2**30}, ["git memory"]),
         ({"gate": "none"}, ["gate"]),
         ({"unasked": ("space_repo_push",)}, ["approvals"]),
     ],

@@ -169,3 +169,28 @@ def test_what_is_ready_by_now_gets_no_unverified_tree(bench: Bench) -> None:
         with refused(ErrorCode.GATE_CLOSED):
             workbench.push(bench.task.id)
     assert bench.upstream.oid(bench.task.branch) == before
+
+
+def test_a_pull_request_with_another_base_than_the_task_gets_nothing(bench: Bench) -> None:
+    """A sync onto another branch is local: the base on the forge is a person's to change, and is asked for again."""
+    bench.upstream.git("branch", "release")
+    with bench.workbench("none") as workbench:
+        sent = workbench.open_pull_request(bench.task.id)
+        bench.upstream.git("checkout", "-q", "release")
+        bench.upstream.write("g", b"two\n")
+        bench.upstream.commit()
+        synced = workbench.sync_task(bench.task.id, "release", fetch=True)
+        assert f"{sent.url} still goes into main: change its base to release" in synced.note
+        before = bench.upstream.oid(bench.task.branch)
+        with refused(ErrorCode.CONFLICT) as caught:
+            workbench.open_pull_request(bench.task.id)
+        assert "goes into main" in caught.value.brief
+        with refused(ErrorCode.CONFLICT):
+            workbench.push(bench.task.id)
+        assert bench.upstream.oid(bench.task.branch) == before
+        assert bench.forge.pull is not None
+        changed = bench.forge.pull.pull.model_copy(update={"base": "release"})
+        bench.forge.pull = replace(bench.forge.pull, pull=changed)
+        workbench.open_pull_request(bench.task.id)
+        assert bench.upstream.oid(bench.task.branch) != before
+        assert workbench.task(bench.task.id).pr_base == "release"

@@ -11,12 +11,15 @@ import pytest
 from devtools.command import Command
 from sandbox.config import RepositorySettings, Settings
 from sandbox.errors import ErrorCode
-from sandbox.models import ChosenSettings, RemarkKind
+from sandbox.models import ChosenProject, ChosenSettings, RemarkKind
 from sandbox.profiles import Profile
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.repositories.check_overrides import apply_overrides
+from sandbox.workbench.repositories.commit_facts import load_facts
+from sandbox.workbench.repositories.commit_settings import choose_named_folder
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -149,7 +152,7 @@ def test_the_command_line_declares_shows_and_takes_back(desk: Desk) -> None:
     assert "project  api: services/api/ (profile as detected)\n  project  front: web/ (node)" in shown
     assert "generic" not in shown
     assert sandbox.ok("repo", "set", desk.repo_id, "--no-project", "front")["repository"]["settings"]["projects"] == {
-        "api": {"subpath": "services/api", "profile": ""}
+        "api": {"subpath": "services/api", "profile": "", "image": "", "limits": {}, "env": {}}
     }
     detected = sandbox("profiles", "detect", str(desk.upstream.root))
     assert "api: used, make in services/api/" in detected.stdout
@@ -163,3 +166,164 @@ def test_projects_that_nobody_declared_are_named_with_a_command(desk: Desk) -> N
     options = "--project api=services/api --project web=web"
     assert f"`sandbox run {desk.upstream.root} {options}`" in said.remedy
     assert f"`sandbox repo set {desk.repo_id} {options}`" in said.remedy
+
+
+OWN = {"subpath": "web", "image": "own:2", "env": {"A": "2"}, "limits": {"pids": 77}}
+
+
+def test_what_one_project_has_of_its_own_goes_before_what_is_of_all(desk: Desk) -> None:
+    profile = load(desk, projects=BOTH | {"web": OWN}, env={"A": "1", "B": "1"}, limits={"pids": 99}, image="own:1")
+    found = {c.id: (c.env["A"], c.env["B"], c.limits.pids) for c in profile.checks if c.id.endswith("test")}
+    assert found == {"api.test": ("1", "1", 99), "web.test": ("2", "1", 77)}
+    assert {part.project_name: part.repository_image for part in profile.parts} == {"api": "own:1", "web": "own:2"}
+    services = desk.workbench._services
+    used = list_image_references(services.settings, services.policies, services.home)
+    assert {"own:1", "own:2"} <= used, "gc keeps them"
+
+
+@pytest.mark.parametrize(
+    ("own", "code"),
+    [
+        ({"limits": {"pidz": 1}}, ErrorCode.INVALID_INPUT),
+        ({"limits": {"memory_bytes": 2**50}}, ErrorCode.POLICY_VIOLATION),
+        ({"env": {"LD_PRELOAD": "x"}}, ErrorCode.POLICY_VIOLATION),
+    ],
+    ids=str,
+)
+def test_a_project_gets_no_more_than_the_repository_may_have(
+    desk: Desk, own: dict[str, object], code: ErrorCode
+) -> None:
+    with refused(code):
+        desk.workbench.set_repository(desk.repo_id, {"projects": {"web": own}})
+
+
+def test_the_configuration_file_declares_projects_and_the_command_line_goes_first(desk: Desk) -> None:
+    (desk.home / "config.toml").write_text(
+        f'[[repositories.{desk.repo_id}.project]]\nname = "api"\nsubpath = "./services/api"\nlimits = {{ pids = 77 }}\n'
+        f'[[repositories.{desk.repo_id}.project]]\nname = "front"\nsubpath = "web"\nimage = "own:3"\n'
+    )
+    with Workbench(desk.home, allow_file=True) as workbench:
+        services = workbench._services
+        profile = load_task_profile(services, desk.task)
+        assert {check.id: check.limits.pids for check in profile.checks if check.id.endswith("test")} == {
+            "api.test": 77,
+            "front.test": 512,
+        }
+        assert "own:3" in list_image_references(services.settings, services.policies, services.home)
+        shown = workbench.set_repository(desk.repo_id, {"projects": {"api": {"env": {"A": "1"}}}}).settings
+        assert (shown.projects["api"].subpath, shown.projects["api"].limits) == ("services/api", {"pids": 77})
+        assert load_task_profile(services, desk.task).checks[0].env["A"] == "1"
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            workbench.set_repository(desk.repo_id, unset=["projects.front"])
+        assert "config.toml" in caught.value.hint
+        assert list(workbench.set_repository(desk.repo_id, unset=["projects.api"]).settings.projects) == [
+            "api",
+            "front",
+        ], "it is that of the file again"
+
+
+SUGGESTED = b'[[project]]\nname = "deep"\nsubpath = "a/b/c"\nprofile = "make"\nlimits = { pids = 66 }\n'
+
+
+def test_projects_that_a_repository_suggests_count_when_they_are_trusted(desk: Desk) -> None:
+    desk.upstream.write("a/b/c/Makefile", MAKEFILE)
+    desk.upstream.write(".sandbox/checks.toml", SUGGESTED)
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+    assert desk.workbench.checks(desk.repo_id) == ()
+    found = desk.workbench.suggestion(desk.repo_id)
+    assert found.projects == {"deep": ChosenProject(subpath="a/b/c", profile="make", limits={"pids": 66})}
+    assert found.sha256 is not None
+    assert "a/b/c" in Command(desk.home)("trust", desk.repo_id).stdout
+    desk.workbench.trust(desk.repo_id, found.sha256, by="me")
+    checks = desk.workbench.checks(desk.repo_id)
+    assert {(check.id, check.cwd, check.limits.pids) for check in checks} == {
+        ("deep.build", "a/b/c", 66),
+        ("deep.test", "a/b/c", 66),
+    }
+    desk.workbench.set_repository(desk.repo_id, {"projects": {"deep": {"subpath": "web"}}})
+    assert {check.cwd for check in desk.workbench.checks(desk.repo_id)} == {"web"}, "the operator's goes first"
+
+
+def only(desk: Desk, *left: str) -> tuple[str, ...]:
+    """The folders that checks run in, when the repository has these folders and files besides its own."""
+    for folder in ("services", "web"):
+        if folder not in left:
+            desk.upstream.git("rm", "-rq", folder)
+    for path in left:
+        if "/" in path or "." in path:
+            desk.upstream.write(path, NODE if path.endswith(".json") else MAKEFILE)
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+    return tuple(sorted({check.cwd for check in desk.workbench.checks(desk.repo_id)}))
+
+
+@pytest.mark.parametrize(
+    ("left", "folders"),
+    [
+        (["web"], ("web",)),
+        (["services"], ("services/api",)),
+        (["web", "Dockerfile", "docs/package.json", "tests/data/Makefile", "vendor/x/package.json"], ("web",)),
+        (["web", "services"], ()),
+        (["web", "package.json"], (".",)),
+        (["web", "mix.exs"], ()),
+        (["web", "app/mix.exs"], ()),
+        (["web", "app/src/pom.xml"], ()),
+        (["web", ".sandbox/checks.toml"], ()),
+    ],
+    ids=str,
+)
+def test_the_only_project_is_run_in_its_folder_and_a_second_one_ends_that(
+    desk: Desk, left: list[str], folders: tuple[str, ...]
+) -> None:
+    """Also a second one that no profile knows: a verdict about one of two would be read as one about both."""
+    assert only(desk, *left) == folders
+
+
+def test_that_only_a_folder_was_looked_at_is_said_and_settings_go_first(desk: Desk) -> None:
+    assert only(desk, "web") == ("web",)
+    repository = desk.workbench.repository(desk.repo_id)
+    assert (repository.profile, repository.subpath, repository.settings.subpath) == ("node", "web", "")
+    remark = {one.kind: one for one in desk.workbench.advice(desk.repo_id)}[RemarkKind.ONLY_FOLDER]
+    assert remark.seen == "The only project is in web/ (node): its checks run there"
+    assert f"`sandbox repo set {desk.repo_id} --subpath web`" in remark.remedy
+    assert "subpath  web (the only project)" in Command(desk.home)("repo", "show", desk.repo_id).stdout
+    for name, folder in (("make", "."), ("node", "web")):
+        desk.workbench.set_repository(desk.repo_id, {"profile": name})
+        assert {check.cwd for check in desk.workbench.checks(desk.repo_id)} == {folder}, "another is for the top"
+    desk.workbench.set_repository(desk.repo_id, {"subpath": "web"}, unset=["profile"])
+    assert RemarkKind.ONLY_FOLDER not in {one.kind for one in desk.workbench.advice(desk.repo_id)}
+
+
+def test_with_one_project_on_the_command_line_other_options_are_of_it(desk: Desk) -> None:
+    sandbox = Command(desk.home)
+    sandbox("repo", "set", desk.repo_id, "--project", "services/api", "--project", "web")
+    shown = sandbox("repo", "set", desk.repo_id, "--project", "web", "--env", "A=1", "--image", "own:1").stdout
+    assert "project  web: web/ (profile as detected)\n    image    own:1\n    env      A=1\n" in shown
+    assert "  image    own:1\n" not in shown.replace("    image", "")
+    shown = sandbox("repo", "set", desk.repo_id, "--project", "web", "--unset", "env.A", "--unset", "image").stdout
+    assert "own:1" not in shown
+    assert "A=1" not in shown
+    refused_words = sandbox(
+        "repo", "set", desk.repo_id, "--project", "web", "--project", "services/api", "--env", "A=1"
+    )
+    assert (refused_words.code, "of which project" in refused_words.stderr) == (2, True)
+
+
+def test_a_folder_that_a_person_names_chooses_among_several(desk: Desk) -> None:
+    services, chosen = desk.workbench._services, ChosenSettings()
+    _, git = services.repositories.open(desk.repo_id)
+    facts = load_facts(services.home, services.policies, desk.repo_id, git, desk.task.base_commit)
+
+    def choose(named: str, **settings: Any) -> str:
+        return choose_named_folder(services.policies, facts, chosen.model_copy(update=settings), named).subpath
+
+    assert [choose(named) for named in ("web", "services/api/src", "services", "webs", "")] == [
+        "web",
+        "services/api",
+        "",
+        "",
+        "",
+    ]
+    assert choose("web", profile="make") == ""
+    assert choose("web", subpath="services/api") == "services/api"

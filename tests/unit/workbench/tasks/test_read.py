@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from devtools.command import Command
+from sandbox.cli.readable_owner import find_owner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import STREAM_CAP, sha256_of
-from sandbox.models import FileContent
+from sandbox.models import FileContent, SearchQuery
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
@@ -26,6 +28,7 @@ class Bench:
     workbench: Workbench
     task_id: str
     root: Path
+    home: Path
 
     def read(self, content: bytes, start: int | None = None, end: int | None = None, **more: Any) -> FileContent:
         (self.root / "f").write_bytes(content)
@@ -39,7 +42,7 @@ def bench(tmp_path: Path, upstream: Upstream) -> Iterator[Bench]:
     with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as workbench:
         task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
         assert task.worktree_path is not None
-        yield Bench(workbench, task.id, task.worktree_path)
+        yield Bench(workbench, task.id, task.worktree_path, tmp_path / "home")
         workbench.close_task(task.id, delete_worktree=True, discard=True)  # it may be a mount
 
 
@@ -170,3 +173,31 @@ def test_a_file_of_a_fetched_commit_is_read_without_a_task(upstream: Upstream, t
                 workbench.read_committed_file(fetched.repo_id, path)
         with refused(ErrorCode.INVALID_INPUT):
             workbench.read_committed_file(fetched.repo_id, "src/f", ref="HEAD~1")
+
+
+def test_a_commit_is_searched_without_a_task(bench: Bench, upstream: Upstream) -> None:
+    upstream.write("src/g", b"one\nmore\n")
+    upstream.write("large", b"more\n" * 2_200_000)
+    upstream.commit()
+    repo_id = bench.workbench.update_repository(str(upstream.root)).repo_id
+    found = bench.workbench.search_commit(repo_id, SearchQuery(pattern="more"))
+    assert [(hit.path, hit.line, hit.text) for hit in found.hits] == [("src/g", 2, "more")]
+    assert found.skipped.too_large == 1
+    assert bench.workbench.search_commit(repo_id, SearchQuery(glob="src/*"), ref="main").files == ("src/g",)
+    first = bench.workbench.task(bench.task_id).base_commit
+    assert bench.workbench.search_commit(repo_id, SearchQuery(pattern="more"), ref=first).hits == ()
+
+
+def test_an_owner_to_read_is_a_task_or_a_repository_at_a_ref(bench: Bench, upstream: Upstream) -> None:
+    repo_id = bench.workbench.repositories()[0].id
+    for text, found in (
+        (bench.task_id[:10], (bench.task_id, None)),
+        (repo_id, (repo_id, "HEAD")),
+        (f"{repo_id}@a/b", (repo_id, "a/b")),
+        (f"{upstream.root}@v1", (repo_id, "v1")),
+    ):
+        assert find_owner(bench.workbench, text) == found
+    with refused(ErrorCode.INVALID_INPUT):
+        find_owner(bench.workbench, f"{bench.task_id}@main")
+    shown = Command(bench.home)("file", "read", f"{upstream.root}@main", "f")
+    assert shown.stdout == THREE.decode()

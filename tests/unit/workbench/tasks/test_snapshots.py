@@ -499,6 +499,20 @@ def test_a_task_starts_from_a_snapshot_of_any_task_of_the_repository(desk: Desk)
     assert [(e.operation, taken.id in e.names) for e in desk.workbench.log(made.id)] == [("create", True)]
 
 
+def test_snapshots_of_a_closed_task_are_forgotten_when_it_is_named(desk: Desk) -> None:
+    """Control: those of an open task are not."""
+    desk.write("f", b"2\n")
+    desk.workbench.snapshot(desk.task.id)
+    desk.write("f", b"3\n")
+    desk.workbench.snapshot(desk.task.id)
+    with refused(ErrorCode.NOT_FOUND):
+        desk.workbench.forget_kept([desk.task.id])
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert len(snapshot_refs(desk)) == 2, "a snapshot is work: closing does not delete it"
+    assert len(desk.workbench.forget_kept([desk.task.id]).leftovers) == 2
+    assert snapshot_refs(desk) == []
+
+
 def test_a_task_starts_from_no_snapshot_of_another_repository_and_from_one_thing_only(
     desk: Desk, tmp_path: Path
 ) -> None:

@@ -1,0 +1,85 @@
+"""docs/platforms.md: what was measured on which system, from rows and results. Pure, except `write_page`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from devtools.vm.matrix_rows import Column, Matrix, Row
+from devtools.vm.row_results import Outcome, RowResult
+
+PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
+_HEAD = """\
+# Platforms
+
+`make matrix` writes this page. Each row is a virtual machine made of Debian's packages alone, in which the product ran
+as it was in the checkout. **works**: it did what it must, limits and figures included. **refused**: the product
+says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
+neither. **not run**: nothing is known.
+
+Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
+"""
+_SHORT = {
+    Column.PROCESSES: "pids",
+    Column.KILL: "kill",
+    Column.CONTRACT: "contract",
+    Column.MAIN_JOB: "job",
+    Column.TASK_LIFE: "task",
+}
+
+
+def render_page(matrix: Matrix, results: Mapping[str, RowResult]) -> str:
+    """The page as Markdown."""
+    parts = [_HEAD, *_summary(matrix, results)]
+    for name, row in matrix.rows.items():
+        parts += ["", f"## {matrix.title(name)}", "", *_details(name, row, results.get(name))]
+    return "\n".join(parts) + "\n"
+
+
+def write_page(matrix: Matrix, results: Mapping[str, RowResult], path: Path = PAGE) -> None:
+    """Replace the page."""
+    path.write_text(render_page(matrix, results), encoding="utf-8")
+
+
+def _summary(matrix: Matrix, results: Mapping[str, RowResult]) -> Iterator[str]:
+    yield f"| row | {' | '.join(_SHORT.get(column, column) for column in Column)} |"
+    yield f"|---|{'---|' * len(Column)}"
+    for name, row in matrix.rows.items():
+        words = [_word(row, results.get(name), column) for column in Column]
+        yield f"| {matrix.title(name)} | {' | '.join(words)} |"
+
+
+def _word(row: Row, result: RowResult | None, column: Column) -> str:
+    if column not in row.columns:
+        return "-"
+    cell = result.find(column) if result else None
+    if cell is None:
+        return "not run"
+    return f"**{cell.outcome}**" if cell.outcome is Outcome.FAILED else cell.outcome
+
+
+def _details(name: str, row: Row, result: RowResult | None) -> Iterator[str]:
+    if result is None:
+        yield f"Not run: `make matrix ROWS={name}`."
+        return
+    yield f"`make matrix ROWS={name}`, {result.date}, Space Sandbox {result.product}, {result.accelerator}."
+    yield ""
+    yield "| what | seen |"
+    yield "|---|---|"
+    for what, version in result.versions.items():
+        yield f"| {what} | {_escape(version)} |"
+    for column in row.columns:
+        cell = result.find(column)
+        if cell is not None:
+            yield f"| {column}: {cell.outcome} | {_escape(cell.seen)} |"
+    if result.ended:
+        yield ""
+        yield f"The measurement stopped early: {_escape(result.ended)}."
+
+
+def _escape(text: str) -> str:
+    """For a cell of a table: one line, nothing that is a link, a tag or the end of the cell."""
+    plain = " ".join(text.split())
+    for character in "\\|<>[]*_`":
+        plain = plain.replace(character, f"\\{character}")
+    return plain

@@ -1,0 +1,83 @@
+#!/bin/bash
+# Runs as root in the machine, from the second disk, mounted at /mnt. Its output is the serial port that the host reads.
+set -u
+# shellcheck source=/dev/null
+source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED
+exec 2>/dev/ttyS0
+
+settle() {
+  local image
+  for image in /mnt/images/*.tar; do docker load --quiet --input "$image" >&2 || return; done
+  python3 -m compileall -q -j 2 -x '/(hypothesis|github|gitlab/v4|opentelemetry)/' /opt/matrix-site >&2
+  echo '@matrix settled'
+}
+
+# as_user COMMAND...: in a session of systemd, as after a login.
+as_user() {
+  runuser -u "$RUNS_AS" -- env HOME="$(getent passwd "$RUNS_AS" | cut -d: -f6)" PATH=/usr/local/bin:/usr/bin:/usr/sbin:/sbin \
+    XDG_RUNTIME_DIR="/run/user/$(id -u "$RUNS_AS")" DBUS_SESSION_BUS_ADDRESS="unix:path=/run/user/$(id -u "$RUNS_AS")/bus" "$@"
+}
+
+wait_for_socket() {
+  local tries
+  for tries in $(seq 240); do
+    [[ -S $1 ]] && return
+    sleep 0.5
+  done
+  echo "no socket at $1 after $tries tries" >&2
+}
+
+# It may make its socket long before it answers.
+wait_for_engine() {
+  local tries
+  for tries in $(seq 120); do
+    docker version >/dev/null 2>&1 && return
+    sleep 1
+  done
+  echo "no engine answers at $DOCKER_HOST after $tries tries" >&2
+  journalctl --no-pager --lines=40 >&2
+}
+
+start_engine() {
+  local run
+  case "$ENGINE" in
+    docker) export DOCKER_HOST=unix:///run/docker.sock ;;
+    podman)
+      setsid podman system service --time=0 unix:///run/podman.sock >&2 &
+      export DOCKER_HOST=unix:///run/podman.sock
+      ;;
+    docker-rootless | podman-rootless)
+      loginctl enable-linger "$RUNS_AS"
+      run=/run/user/$(id -u "$RUNS_AS")
+      wait_for_socket "$run/bus"
+      export DOCKER_HOST="unix://$run/engine.sock"
+      if [[ $ENGINE == docker-rootless ]]; then
+        # It waits 15 s for its containerd, which may take longer; nothing loads kernel modules of a network for it.
+        as_user systemd-run --user --quiet -p Delegate=yes -p Restart=on-failure -p RestartSec=1 \
+          -E PATH=/usr/bin:/usr/sbin:/sbin /usr/share/docker.io/contrib/dockerd-rootless.sh \
+          --host="$DOCKER_HOST" --bridge=none --iptables=false --ip6tables=false >&2
+      else
+        as_user systemd-run --user --quiet podman system service --time=0 "$DOCKER_HOST" >&2
+      fi
+      ;;
+  esac
+  wait_for_engine
+}
+
+if [[ ${SETTLE:-} ]]; then
+  settle
+  exit
+fi
+start_engine
+folder=/var/tmp/matrix # on the disk: Debian 13 has /tmp in memory
+mkdir -m 777 "$folder"
+export PYTHONPATH=/mnt/project:/opt/matrix-site PYTHONPYCACHEPREFIX=$folder/compiled TMPDIR=$folder
+cd /mnt/project || exit
+# The words of COLUMNS are quoted for the shell by the host.
+eval "columns=($COLUMNS)"
+run=(env)
+[[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" PYTHONPATH="$PYTHONPATH" \
+  PYTHONPYCACHEPREFIX="$PYTHONPYCACHEPREFIX" TMPDIR="$TMPDIR")
+# shellcheck disable=SC2154 # columns: set by eval
+"${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED"
+echo '@matrix ended'

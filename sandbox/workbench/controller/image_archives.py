@@ -1,0 +1,26 @@
+"""Copy images to and from other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sandbox.images import export, imports
+from sandbox.models import ImageArchive
+from sandbox.workbench.controller.services import Services
+
+
+def export_images(
+    services: Services, path: Path, names: Sequence[str], progress: Callable[[str], None]
+) -> ImageArchive:
+    """Write an archive. Raises: as `sandbox.images.export`, `quota_exceeded`."""
+    with services.disk.admit_image_build():
+        return export.export_images(services.image_build_context, path, names, progress)
+
+
+def import_images(
+    services: Services, path: Path, progress: Callable[[str], None], *, expected: str, replace: bool
+) -> ImageArchive:
+    """Import an archive. Raises: as `sandbox.images.imports`, `quota_exceeded`."""
+    with services.disk.admit_image_build():
+        return imports.import_images(services.image_build_context, path, progress, expected=expected, replace=replace)

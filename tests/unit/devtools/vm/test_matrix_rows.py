@@ -1,0 +1,109 @@
+"""Rows are data: what is declared, what a machine is told, what it writes back."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from devtools.vm.__main__ import format_environment, is_complete
+from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
+from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
+from devtools.vm.measurements import MEASUREMENTS
+from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
+from devtools.vm.root_disk import select_requirements
+from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
+
+MATRIX = load_matrix()
+CELL = Cell(column=Column.DOCTOR, outcome=Outcome.WORKS, seen="all ok", wall_time_s=1.5)
+
+
+def test_every_column_has_a_measurement() -> None:
+    assert list(MEASUREMENTS) == list(Column)
+
+
+def test_a_refused_engine_is_asked_for_doctor_and_a_job_alone() -> None:
+    assert {row.columns for row in MATRIX.rows.values() if row.refused} == {REFUSED_COLUMNS}
+    assert {row.columns for row in MATRIX.rows.values() if not row.refused} == {tuple(Column)}
+
+
+def test_a_row_of_no_system_is_an_error() -> None:
+    document = MATRIX.model_dump()
+    document["rows"]["debian-13-root"]["system"] = "hurd"
+    with pytest.raises(ValidationError, match="hurd"):
+        Matrix.model_validate(document)
+
+
+def test_a_machine_is_told_its_columns_as_words_of_the_shell() -> None:
+    text = format_environment(MATRIX.rows["debian-13-group"], (Column.MAIN_JOB, Column.KILL))
+    values = dict(word.split("=", 1) for word in shlex.split(text))
+    assert values["RUNS_AS"] == "tester"
+    assert shlex.split(values["COLUMNS"]) == ["main job", "kill and reconcile"]
+
+
+def test_lines_are_read_back_among_noise_and_one_that_was_cut_off_is_left_out() -> None:
+    facts = Facts(versions={"kernel": "6.12"})
+    port = f"noise\r\n{format_line(CELL)}\r\n[ 9.1] {format_line(facts)}\r\n@matrix ended\r\n{format_line(CELL)[:-9]}"
+    assert read_lines(port) == ({"kernel": "6.12"}, (CELL,))
+
+
+def test_results_of_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
+    kept = RowResult(date="d", product="p", accelerator="tcg", wall_time_s=1.0, versions={}, cells=(CELL,))
+    save_results({"a": kept, "gone": kept}, ["b", "a"], tmp_path / "results.json")
+    assert load_results(tmp_path / "results.json") == {"a": kept}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "columns", "complete"),
+    [
+        (Outcome.WORKS, (Column.DOCTOR,), True),
+        (Outcome.REFUSED, (Column.DOCTOR,), True),
+        (Outcome.FAILED, (Column.DOCTOR,), False),
+        (Outcome.WORKS, (Column.DOCTOR, Column.DISK), False),
+    ],
+    ids=["works", "refused", "failed", "not reached"],
+)
+def test_a_row_is_complete_when_each_column_was_reached(
+    outcome: Outcome, columns: tuple[Column, ...], complete: bool
+) -> None:
+    cell = CELL.model_copy(update={"outcome": outcome})
+    measured = RowResult(date="d", product="p", accelerator="kvm", wall_time_s=1.0, versions={}, cells=(cell,))
+    assert is_complete(measured, columns) is complete
+
+
+def test_large_packages_are_left_out_of_the_requirements_with_their_hashes() -> None:
+    lock = "click==1 \\\n    --hash=sha256:aa\nmypy==2 \\\n    --hash=sha256:bb\nrich==3 \\\n    --hash=sha256:cc\n"
+    assert select_requirements(lock) == lock.replace("mypy==2 \\\n    --hash=sha256:bb\n", "")
+
+
+def test_a_machine_has_no_network_and_changes_its_root_disk_only_when_it_is_made(tmp_path: Path) -> None:
+    disk = RootDisk(tmp_path / "root", tmp_path / "kernel", tmp_path / "initrd")
+    machine = Machine(cpus=2, memory_mib=64, disk_mib=64)
+    words = boot_command(Boot(disk, tmp_path / "data", tmp_path, machine), KVM)
+    assert words[words.index("-nic") + 1] == "none"
+    root = f"file={tmp_path}/root,if=virtio,format=raw,cache=unsafe,snapshot="
+    assert f"{root}on" in words
+    assert f"{root}off" in boot_command(Boot(disk, tmp_path / "data", tmp_path, machine, keeps=True), KVM)
+
+
+@pytest.mark.parametrize("name", PROFILE)
+def test_profiles_of_the_rows_are_toml_with_the_checks_that_are_measured(name: str) -> None:
+    checks = {check["id"] for check in tomllib.loads(PROFILE[name])["check"]}
+    assert checks >= ({"build", "test"} if name == "job" else {scenario.check for scenario in SCENARIOS.values()})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("memory_peak_bytes", 64 * 1024**2, "memory peak 64.0 MiB"),
+        ("cpu_time_s", 0.614, "cpu time 0.61 s"),
+        ("pids_peak", 16, "pids peak 16"),
+        ("disk_written_bytes", None, "disk written bytes -"),
+    ],
+    ids=["bytes", "seconds", "a count", "not measured"],
+)
+def test_a_figure_has_its_unit(name: str, value: float | None, text: str) -> None:
+    assert format_figure(name, value) == text

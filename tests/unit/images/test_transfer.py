@@ -1,0 +1,326 @@
+"""Images from one engine to another: with the same ids, all or none, and never under a name that is not theirs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pytest
+
+from sandbox.config import ImageSettings
+from sandbox.errors import ErrorCode
+from sandbox.images import ImageBuildContext, build, list_images
+from sandbox.images.archive_format import (
+    INDEX,
+    LAYER_TYPE,
+    NAME_ANNOTATION,
+    blob_path,
+    digest_bytes,
+    format_file,
+    format_header,
+)
+from sandbox.images.archive_reader import ImageArchiveReader
+from sandbox.images.archive_writer import write_archive
+from sandbox.images.catalogue import tag_of
+from sandbox.images.debian import BOOTSTRAPPED
+from sandbox.images.export import export_images
+from sandbox.images.imports import import_images
+from sandbox.images.lookup import NAME_LABEL
+from sandbox.models import ImageArchive
+from sandbox.store.home import Home
+from sandbox.store.quarantine import QuarantineNotes
+from tests.unit.conftest import refused
+from tests.unit.memory_engine import MemoryEngine
+
+NAMES = ("base", "build", "init", "python")
+Change = Callable[[dict[str, bytes]], None]
+
+
+def quiet(line: str) -> None:
+    """A progress callback that forgets."""
+
+
+def make_site(root: Path, store_name: str = "") -> tuple[ImageBuildContext, MemoryEngine]:
+    """A home of its own, with an engine of its own that has no image."""
+    home = Home(root)
+    home.prepare()
+    engine = MemoryEngine(QuarantineNotes(home.quarantine), store_name=store_name)
+    return ImageBuildContext(engine, home, ImageSettings(), {}), engine
+
+
+def digests(site: ImageBuildContext) -> dict[str, str | None]:
+    return {image.name: image.digest for image in list_images(site) if image.present}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> ImageBuildContext:
+    site, engine = make_site(tmp_path / "here")
+    engine.import_image(io.BytesIO(b"debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    build(site, "python", quiet)
+    return site
+
+
+@pytest.fixture
+def archive(here: ImageBuildContext, tmp_path: Path) -> ImageArchive:
+    return export_images(here, tmp_path / "images.tar", (), quiet)
+
+
+def test_a_second_host_has_the_same_images_with_the_same_ids(
+    here: ImageBuildContext, archive: ImageArchive, tmp_path: Path
+) -> None:
+    there, engine = make_site(tmp_path / "there")
+    done = import_images(there, archive.path, quiet, expected=archive.digest)
+    assert digests(there) == digests(here)
+    assert set(digests(there)) == set(NAMES)
+    assert all(image.loaded and image.usable for image in done.images)
+    before = dict(engine.images)
+    again = import_images(there, archive.path, quiet)
+    assert not any(image.loaded for image in again.images)
+    assert {**engine.images} == before
+    lines: list[str] = []
+    build(there, "python", lines.append)
+    assert not [line for line in lines if "building" in line]
+
+
+def test_exports_of_the_same_images_have_one_digest(here: ImageBuildContext, archive: ImageArchive) -> None:
+    other = export_images(here, archive.path.with_name("other.tar"), NAMES, quiet)
+    assert other.digest == archive.digest
+    small = export_images(here, archive.path.with_name("small.tar"), ("python",), quiet)
+    assert [image.tag.partition(":")[0].rpartition("/")[2] for image in small.images] == [
+        "base",
+        "debian",
+        "init",
+        "python",
+    ]
+
+
+def test_a_store_with_other_ids_finds_the_images_current(archive: ImageArchive, tmp_path: Path) -> None:
+    """What an image was built on is known by its files there."""
+    there, engine = make_site(tmp_path / "there", store_name="other")
+    import_images(there, archive.path, quiet)
+    assert all(not image.stale for image in list_images(there))
+    engine.import_image(io.BytesIO(b"newer debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    stale = {image.name for image in list_images(there) if image.stale}
+    assert stale == set(NAMES), "control: another Debian is noticed"
+
+
+def test_a_name_that_another_image_has_is_taken_only_on_demand(archive: ImageArchive, tmp_path: Path) -> None:
+    there, engine = make_site(tmp_path / "there")
+    engine.import_image(io.BytesIO(b"another debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    build(there, "base", quiet)
+    before = dict(engine.images)
+    with refused(ErrorCode.CONFLICT):
+        import_images(there, archive.path, quiet)
+    assert engine.images == before
+    done = import_images(there, archive.path, quiet, replace=True)
+    assert {image.digest for image in done.images} >= {*filter(None, digests(there).values())}
+    assert not any("-used-" in tag and len(image.tags) == 1 for image in engine.images.values() for tag in image.tags)
+
+
+def test_an_image_with_other_variables_is_another_image(
+    here: ImageBuildContext, archive: ImageArchive, tmp_path: Path
+) -> None:
+    """Same layers, same labels: an archive cannot slip it under the name."""
+    there, engine = make_site(tmp_path / "there")
+    import_images(there, archive.path, quiet)
+    changed = rewrite(archive.path, with_python(lambda f, m, c: c["config"].update(Env=["PATH=/evil"])))
+    before = dict(engine.images)
+    with refused(ErrorCode.CONFLICT):
+        import_images(there, changed, quiet)
+    assert engine.images == before
+
+
+def test_a_failure_while_names_move_leaves_everything_as_it_was(archive: ImageArchive, tmp_path: Path) -> None:
+    there, engine = make_site(tmp_path / "there")
+    engine.refused_tag = tag_of("python")
+    with refused(ErrorCode.INTERNAL):
+        import_images(there, archive.path, quiet)
+    assert engine.images == {}
+
+
+def test_an_export_never_overwrites_and_leaves_no_part(here: ImageBuildContext, tmp_path: Path) -> None:
+    path = tmp_path / "archives" / "images.tar"
+    path.parent.mkdir()
+    with refused(ErrorCode.IMAGE_MISSING):
+        export_images(here, path, ("python", "go"), quiet)
+    assert [*path.parent.iterdir()] == []
+    path.write_bytes(b"mine")
+    with refused(ErrorCode.CONFLICT):
+        export_images(here, path, (), quiet)
+    assert path.read_bytes() == b"mine"
+
+
+def rewrite(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A copy of an archive whose files were changed: written as the exporter writes them."""
+    with tarfile.open(path) as opened:
+        files = {member.name: cast("IO[bytes]", opened.extractfile(member)).read() for member in opened}
+    change(files)
+    target = path.with_name("changed.tar")
+    target.write_bytes(b"".join(b"".join(format_file(*item)) for item in files.items()) + bytes(1024))
+    return target
+
+
+def blob(files: dict[str, bytes], content: bytes) -> dict[str, Any]:
+    """Add a blob; return its descriptor."""
+    digest = digest_bytes(content)
+    files[blob_path(digest)] = content
+    return {"digest": digest, "size": len(content), "mediaType": LAYER_TYPE}
+
+
+def with_python(change: Callable[[dict[str, bytes], dict[str, Any], dict[str, Any]], object]) -> Change:
+    """Change manifest and configuration of the image `python`, and name the changed ones in the index."""
+
+    def apply(files: dict[str, bytes]) -> None:
+        index = json.loads(files[INDEX])
+        entry = next(e for e in index["manifests"] if "/python:" in e["annotations"][NAME_ANNOTATION])
+        manifest = json.loads(files.pop(blob_path(entry["digest"])))
+        config = json.loads(files.pop(blob_path(manifest["config"]["digest"])))
+        change(files, manifest, config)
+        manifest["config"] = blob(files, json.dumps(config).encode())
+        entry.update(blob(files, json.dumps(manifest).encode()))
+        files[INDEX] = json.dumps(index).encode()
+
+    return apply
+
+
+def add_layer(files: dict[str, bytes], manifest: dict[str, Any], config: dict[str, Any], content: bytes) -> None:
+    manifest["layers"].append(blob(files, content))
+    config["rootfs"]["diff_ids"].append(digest_bytes(content))
+
+
+def sparse_layer() -> bytes:
+    """Eight bytes that an engine would write out as a terabyte."""
+    header = bytearray(format_header("bomb", 8))
+    header[156:157] = b"S"
+    header[483:495] = b"\x80" + (2**40).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(512) + bytes(1024)
+
+
+def pax_layer(records: Mapping[str, str]) -> bytes:
+    member = tarfile.TarInfo("bomb")
+    member.pax_headers = dict(records)
+    return member.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
+
+
+def rename(tag: str) -> Change:
+    def apply(files: dict[str, bytes]) -> None:
+        index = json.loads(files[INDEX])
+        index["manifests"][-1]["annotations"][NAME_ANNOTATION] = tag
+        files[INDEX] = json.dumps(index).encode()
+
+    return apply
+
+
+def flip(files: dict[str, bytes]) -> None:
+    name = max((name for name in files if name.startswith("blobs/")), key=lambda name: len(files[name]))
+    files[name] = b"X" + files[name][1:]
+
+
+def nested(files: dict[str, bytes]) -> None:
+    files[INDEX] = b'{"manifests":' + b"[" * 100_000
+
+
+HOSTILE: dict[str, Change] = {
+    "a byte of a layer": flip,
+    "another name": rename("space-sandbox/base:123456789012"),
+    "a foreign name": rename("debian:bookworm-slim"),
+    "latest of the catalogue": rename("space-sandbox/python:latest"),
+    "a path as a name": rename("../../python:123456789012"),
+    "labels of another image": with_python(lambda f, m, c: c["config"]["Labels"].update({NAME_LABEL: "base"})),
+    "another machine": with_python(lambda f, m, c: c.update(architecture="s390x")),
+    "layers that are not its own": with_python(
+        lambda f, m, c: c["rootfs"]["diff_ids"].reverse() or m["layers"].append(m["layers"][0])
+    ),
+    "a compressed layer": with_python(lambda f, m, c: m["layers"][0].update(mediaType=f"{LAYER_TYPE}+gzip")),
+    "a sparse file": with_python(lambda f, m, c: add_layer(f, m, c, sparse_layer())),
+    "a sparse file by a record": with_python(
+        lambda f, m, c: add_layer(f, m, c, pax_layer({"GNU.sparse.realsize": "9" * 12}))
+    ),
+    "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
+    "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
+    "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
+    "a file of another kind": lambda files: files.update({"etc/passwd": b"x"}),
+    "an endless document": nested,
+    "no document": lambda files: files.update({INDEX: b"{"}),
+    "no images": lambda files: files.update({INDEX: b'{"manifests":[]}'}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_before_the_engine_gets_a_byte(
+    archive: ImageArchive, tmp_path: Path, name: str
+) -> None:
+    there, engine = make_site(tmp_path / "there")
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        import_images(there, rewrite(archive.path, HOSTILE[name]), quiet)
+    assert caught.value.details or caught.value.hint
+    assert engine.images == {}
+    assert engine.layers == {}
+    import_images(there, rewrite(archive.path, lambda files: None), quiet, expected=archive.digest)
+    assert engine.images, "control"
+
+
+def test_a_damaged_file_is_refused(archive: ImageArchive, tmp_path: Path) -> None:
+    there, engine = make_site(tmp_path / "there")
+    whole = archive.path.read_bytes()
+    link = bytearray(whole)
+    link[156:157] = b"2"
+    for content in (
+        b"",
+        b"x" * 5000,
+        bytes(1024),
+        whole[:-512],
+        whole[:5000],
+        whole + bytes(512),
+        whole * 2,
+        bytes(link),
+    ):
+        path = tmp_path / "damaged.tar"
+        path.write_bytes(content)
+        with refused(ErrorCode.INVALID_INPUT):
+            import_images(there, path, quiet)
+    with refused(ErrorCode.INVALID_INPUT):
+        import_images(there, archive.path, quiet, expected=f"sha256:{'0' * 64}")
+    assert engine.images == {}
+
+
+def test_an_archive_that_changes_after_it_was_checked_does_not_reach_the_engine_whole(archive: ImageArchive) -> None:
+    with archive.path.open("r+b") as file:
+        reader = ImageArchiveReader(file)
+        assert len(b"".join(reader.stream())) <= archive.size_bytes
+        file.seek(600)
+        file.write(b"other bytes")
+        file.flush()
+        with refused(ErrorCode.INVALID_INPUT):
+            b"".join(reader.stream())
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_stream_of_a_newer_engine_gives_the_same_archive(
+    here: ImageBuildContext, archive: ImageArchive, compressed: bool
+) -> None:
+    """Engines from 25 on save blobs by digest; the containerd store compresses layers. Before, a link says 'twice'."""
+    references = {image.tag: image.tag for image in archive.images}
+    engine = cast("MemoryEngine", here.engine)
+    with engine.save_images([*references]) as stream, tarfile.open(fileobj=stream) as opened:
+        files = {member.name: cast("IO[bytes]", opened.extractfile(member)).read() for member in opened}
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as saved:
+        for name, content in files.items():
+            packed = gzip.compress(content) if compressed and name.endswith("layer.tar") else content
+            entry = tarfile.TarInfo(name)
+            entry.size = len(packed)
+            saved.addfile(entry, io.BytesIO(packed))
+    target.seek(0)
+    with archive.path.with_name("again.tar").open("w+b") as file:
+        digest, _ = write_archive(target, file, references)
+        file.seek(0)
+        assert file.read() == archive.path.read_bytes()
+    assert digest == archive.digest
