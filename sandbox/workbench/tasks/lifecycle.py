@@ -26,7 +26,6 @@ from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings
-from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
@@ -54,7 +53,9 @@ from sandbox.workspaces.restore import RestoreSource, restore_tree
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone
+    from sandbox.workbench.repositories import lfs as lfs_files
 else:  # loaded at first use (docs/adr/0080)
+    lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
 
@@ -172,7 +173,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             trees = (base_tree, origin.tree)
-            source = RestoreSource(origin.git, find_large_files(services, task.repo_id, origin.git, trees))
+            source = RestoreSource(origin.git, lfs_files.find_large_files(services, task.repo_id, origin.git, trees))
             demand = demand_of_difference(origin.git, *trees, source.large)
             with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
                 restore_tree(source, files, *trees, site.owner)

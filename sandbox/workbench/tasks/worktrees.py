@@ -24,7 +24,6 @@ from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.workbench.controller import disk_space
     from sandbox.workbench.repositories import commit_facts, submodules
+    from sandbox.workbench.repositories import lfs as lfs_files
 else:  # loaded at first use (docs/adr/0080)
+    lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     disk_space = LazyModule("sandbox.workbench.controller.disk_space")
     submodules = LazyModule("sandbox.workbench.repositories.submodules")
@@ -91,7 +92,7 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
     `find_large_files`.
     """
     added = submodules.find_submodules(services, repo_id, git, tree)
-    large = find_large_files(services, repo_id, git, [tree])
+    large = lfs_files.find_large_files(services, repo_id, git, [tree])
     _create_with(services, repo_id, git, tree, replace(site, added=added, large=large))
 
 
@@ -130,7 +131,7 @@ def clean_room(
     may not be needed again. `lfs`: see `find_large_files`.
     """
     tree, similar_tree = trees
-    large = find_large_files(services, repo_id, git, [tree], wanted=lfs)
+    large = lfs_files.find_large_files(services, repo_id, git, [tree], wanted=lfs)
     added = submodules.find_submodules(services, repo_id, git, tree)
     site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added, large=large)
     try:
@@ -203,7 +204,7 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     disk = disk_space.choose_disk(services, checks, is_room=False)
     added = submodules.find_submodules(services, task.repo_id, git, trees[0])
-    large, of_both = (find_large_files(services, task.repo_id, git, some) for some in (trees[:1], trees))
+    large, of_both = (lfs_files.find_large_files(services, task.repo_id, git, some) for some in (trees[:1], trees))
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added, large=large)
     try:
         _create_worktree_over(services, task.repo_id, RestoreSource(git, of_both), trees, room)

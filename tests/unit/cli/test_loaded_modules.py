@@ -11,8 +11,8 @@ from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, 
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
-READING = Budget(CLICK | MODELS, 130)
-SUGGESTING = Budget(READING.libraries | {"yaml"}, 135)  # CI workflows are read for checks that nobody named
+READING = Budget(CLICK | MODELS, 140)
+SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
 WRITING = Budget(CLICK | MODELS | LOCKS, 170)
 
 
