@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import sys
 
+_OBJECTS_BEFORE_COLLECTION = 200_000
+"""More than a short command makes; a server still collects, less often: up to 40 MB of garbage wait."""
+
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    import signal  # noqa: PLC0415 - only after the working directory left the import path, see below
+    import gc  # noqa: PLC0415 - only after the working directory left the import path, see below
+    import signal  # noqa: PLC0415 - as above
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Ctrl-C during the slow imports would print a traceback: until the command sets its handler, it ends with 130.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sandbox.cli import main as command  # noqa: PLC0415 - after the line above
 
-    return command()
+    # What a command imports is no garbage. Looking for some in it, again and again while it grows and twice at the end,
+    # takes a fifth of a short command's time (docs/adr/0080).
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    try:
+        return command()
+    finally:
+        gc.freeze()
 
 
 if __name__ == "__main__":

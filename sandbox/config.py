@@ -29,6 +29,7 @@ from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
 from sandbox.models.ids import PackageName, SimpleName
+from sandbox.shipped_files import find_resources as find_resources
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -478,15 +479,3 @@ def _merge(target: dict[str, Any], extra: Mapping[str, Any]) -> None:
             target[key] = value
         elif isinstance(target.setdefault(key, {}), dict):  # validation reports anything else
             _merge(target[key], value)
-
-
-def is_checkout() -> bool:
-    """Whether this is a source checkout, where `make` works, and not an installed wheel."""
-    return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
-
-
-def find_resources(kind: Literal["images", "policies"]) -> Path:
-    """The shipped folder: inside the wheel, or next to the package in a checkout."""
-    package = Path(__file__).parent
-    packed = package / "_resources" / kind
-    return packed if packed.is_dir() else package.parent / kind

@@ -18,12 +18,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-import idna
-
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Host
+
+if TYPE_CHECKING:
+    import idna
+else:  # only names that are not ASCII need its tables (docs/adr/0080)
+    idna = LazyModule("idna")
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOSTNAME = re.compile(rf"^(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*$")

@@ -15,8 +15,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.results import neutralise_values
-from sandbox.config import find_resources
 from sandbox.errors import SandboxError
+from sandbox.shipped_files import find_resources
 from sandbox.text import neutralise, one_line
 from sandbox.workbench import Workbench
 

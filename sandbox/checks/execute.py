@@ -11,18 +11,25 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sandbox.checks.cancellation import any_of
-from sandbox.checks.cause import find_cause
-from sandbox.checks.declared import DeclaredPackages
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
-from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
+
+if TYPE_CHECKING:
+    from sandbox.checks import cause
+    from sandbox.checks import declared as declared_packages
+    from sandbox.checks import report as reports
+else:  # loaded at first use (docs/adr/0080)
+    cause = LazyModule("sandbox.checks.cause")
+    declared_packages = LazyModule("sandbox.checks.declared")
+    reports = LazyModule("sandbox.checks.report")
 
 
 class Companions(Protocol):
@@ -198,7 +205,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = read_report(directories.report, check.cwd)
+        report = reports.read_report(directories.report, check.cwd)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -229,8 +236,8 @@ class Recorder:
             report=report,
             failures=list_failures(report),
         )
-        declared = DeclaredPackages(directories.workspace)
-        return run.model_copy(update={"cause": find_cause(check, run, declared, self.guest.without_layers)})
+        declared = declared_packages.DeclaredPackages(directories.workspace)
+        return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
 
 
 def list_failures(report: Report | None) -> tuple[FailedTest, ...]:

@@ -7,15 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
-import docker
-import docker.errors
-import docker.tls
-import requests
-
-from sandbox.config import is_checkout
-from sandbox.engine import container, image_transfer, images, quarantine, runtimes, supervised, user_maps, visibility
 from sandbox.engine.container_types import (
     ContainerExit,
     ContainerSummary,
@@ -30,8 +23,39 @@ from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
+from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.container import UserIds
+from sandbox.lazy_module import LazyModule
+from sandbox.shipped_files import is_checkout
+
+if TYPE_CHECKING:
+    import docker
+    import docker.errors
+    import docker.tls
+    import requests
+
+    from sandbox.engine import (
+        container,
+        image_transfer,
+        images,
+        quarantine,
+        runtimes,
+        supervised,
+        user_maps,
+        visibility,
+    )
+    from sandbox.policy.container import UserIds
+else:  # loaded for an error, and for what `socket_api` has not; the modules at their first use (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
+    container = LazyModule("sandbox.engine.container")
+    image_transfer = LazyModule("sandbox.engine.image_transfer")
+    images = LazyModule("sandbox.engine.images")
+    quarantine = LazyModule("sandbox.engine.quarantine")
+    runtimes = LazyModule("sandbox.engine.runtimes")
+    supervised = LazyModule("sandbox.engine.supervised")
+    user_maps = LazyModule("sandbox.engine.user_maps")
+    visibility = LazyModule("sandbox.engine.visibility")
 
 CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
@@ -197,11 +221,13 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEn
             ca_cert=str(folder / "ca.pem"),
             verify=True,
         )
-    # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
-    patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
-    api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
-    # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
-    api.trust_env = not endpoint.url.startswith(UNIX)
+    api: docker.APIClient
+    if endpoint.url.startswith(UNIX):
+        api = cast("docker.APIClient", SocketApi(endpoint.url, timeout_s))
+    else:
+        # The stubs say int; requests takes fractions of a second, and a pair: connect timeout, read timeout.
+        patience: Any = (connect_s, timeout_s) if endpoint.url.startswith(_NETWORK) else timeout_s
+        api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
     try:
         found = api.version(api_version=False)
         if product := find_unsupported_product(found):

@@ -11,11 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
-
-import docker.errors
-import requests
-import tenacity
+from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.cgroups import CgroupPaths, Sampler, find_cgroups
 from sandbox.engine.container_types import (
@@ -31,7 +27,17 @@ from sandbox.engine.mounts import INVISIBLE_FILES_HINT, require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
 from sandbox.engine.verify_created import require_same_options
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Verdict
+
+if TYPE_CHECKING:
+    import docker.errors
+    import requests
+    import tenacity
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
+    tenacity = LazyModule("tenacity")
 
 REMOVE_ATTEMPTS = 3
 _MISSING_SOURCE_MESSAGE = "bind source path does not exist"

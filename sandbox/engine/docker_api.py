@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import docker
-import docker.errors
-import requests
-import urllib3.exceptions
+from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import docker
+    import docker.errors
+    import requests
+    import urllib3.exceptions
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
+    urllib3 = LazyModule("urllib3")
 
 UNIX = "unix://"
 _TIMEOUT_ERRORS = (TimeoutError, BlockingIOError)
@@ -33,7 +39,7 @@ class DockerApi:
     `quarantine`: records containers that the engine cannot end; without it such a container is an error.
     """
 
-    api: docker.APIClient
+    api: docker.APIClient  # or a `SocketApi`, which stands for one
     endpoint: Endpoint
     version: str
     quarantine: QuarantineStore | None = None

@@ -11,19 +11,26 @@ from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from http import HTTPStatus
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import docker.errors
-import requests
-import urllib3.exceptions
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.engine import direct_requests
 from sandbox.engine.build_context import write_build_context
 from sandbox.engine.build_output import build_error, plain_lines
+from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import docker.errors
+    import requests
+    import urllib3.exceptions
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
+    urllib3 = LazyModule("urllib3")
 
 _SILENCE_S = 900  # a build step without output for this long counts as hung
 _TAIL_LINES = 30
@@ -68,16 +75,12 @@ def inspect(engine: DockerApi, reference: str) -> Image | None:
         raise unusable
     with translate_errors(f"inspect the image '{reference}'"):
         try:
-            answer = direct_requests.inspect_directly(engine, "images", reference) or engine.api.inspect_image(
-                reference
-            )  # type: ignore[no-untyped-call]  # types-docker 7.2
-        except docker.errors.NotFound:
-            return None
+            answer = find_object(engine, "images", reference)
         except docker.errors.APIError as error:
             if error.status_code == HTTPStatus.BAD_REQUEST:
                 raise unusable from error
             raise
-    return parse_image(answer)
+    return None if answer is None else parse_image(answer)
 
 
 def parse_image(answer: Mapping[str, Any]) -> Image:

@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import docker.errors
-import requests
 
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import docker.errors
+    import requests
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
+    requests = LazyModule("requests")
 
 REMOVE_TIMEOUT_S = 30.0
 """How long one removal may take. Reached on the hot path: the container is quarantined."""
@@ -70,7 +76,7 @@ def _find_name_and_id(engine: DockerApi, name: str) -> tuple[str, str]:
 def remove_within(engine: DockerApi, name: str, seconds: float) -> None:
     """Kill and delete a container; a missing one is fine. Raises: `timeout` when the engine takes longer.
 
-    Does not use the SDK's call: it has no deadline of its own, and the connection's is shared with other threads.
+    Does not use the SDK's own call: that has no deadline of its own, and the connection's is shared with other threads.
     """
     api = engine.api
     url = f"{api.base_url}/v{api.api_version}/containers/{quote(name, safe='')}"

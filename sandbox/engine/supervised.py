@@ -19,13 +19,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import docker.errors
-
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
-from sandbox.engine.direct_requests import inspect_directly
+from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.guest_group import require_in_group
 from sandbox.engine.kill_origin import KillOrigin
@@ -267,8 +265,4 @@ def _with_engine_oom_flag(engine: DockerApi, guest: _VerifiedGuest, ending: Cont
 def _inspect(engine: DockerApi, name: str) -> dict[str, Any] | None:
     """Inspect a container; None when it does not exist."""
     with translate_errors("inspect the container"):
-        try:
-            found: dict[str, Any] = inspect_directly(engine, "containers", name) or engine.api.inspect_container(name)
-        except docker.errors.NotFound:
-            return None
-    return found
+        return find_object(engine, "containers", name)

@@ -7,12 +7,17 @@ It is enough to create a container and never start it: the engine then looks for
 from __future__ import annotations
 
 from pathlib import Path
-
-import docker.errors
+from typing import TYPE_CHECKING
 
 from sandbox.engine.container import is_missing_mount_source, remove_container
 from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import docker.errors
+else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
+    docker = LazyModule("docker")
 
 _TARGET = "/mnt"
 

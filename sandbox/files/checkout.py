@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.paths import is_dotgit
-from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.policy.paths import RESERVED_PREFIX, is_dotgit
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.paths import is_dotgit
-from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.policy.paths import RESERVED_PREFIX, is_dotgit
 
 _CLEAN = "`sandbox task clean TASK` deletes files that checks left and that no commit would contain."
 

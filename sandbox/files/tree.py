@@ -23,8 +23,7 @@ from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import KnownFiles
-from sandbox.policy.paths import LISTED_PATH_HINT, RepoPath, path_bytes, refused_path_error, show_path
-from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.policy.paths import LISTED_PATH_HINT, RESERVED_PREFIX, RepoPath, path_bytes, refused_path_error, show_path
 
 READ_CAP = 10 * 1024**2
 """Default limit for a file that is read into memory."""

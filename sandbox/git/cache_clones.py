@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -18,28 +19,18 @@ from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
-from sandbox.git.partial import (
-    PROMISOR_ENVIRONMENT,
-    fetch_missing_blobs,
-    is_filter_ignored,
-    is_partial,
-    mark_partial,
-    unmark_if_complete,
-)
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
-from sandbox.git.transport import (
-    MAX_FETCH_BYTES,
-    MAX_MEMORY_BYTES,
-    MAX_REFS,
-    RemoteAccess,
-    RemoteHead,
-    RemoteRefs,
-    fetch,
-    read_local_refs,
-    read_remote_refs,
-)
+from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET
-from sandbox.remotes import Remote
+
+if TYPE_CHECKING:
+    from sandbox.git import partial as partial_clones
+    from sandbox.git import transport
+    from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
+    from sandbox.remotes import Remote
+else:  # loaded at first use (docs/adr/0080)
+    partial_clones = LazyModule("sandbox.git.partial")
+    transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
 
@@ -170,7 +161,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         _write_config(beside, _SHA1)
         if partial:
-            mark_partial(beside)
+            partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
         beside.rename(path)
     finally:
@@ -178,14 +169,15 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     return head
 
 
-def is_intact(git: Git, memory_bytes: int = MAX_MEMORY_BYTES) -> bool:
+def is_intact(git: Git, memory_bytes: int = 0) -> bool:
     """Whether every object that the refs reach is present and readable, or promised by the remote.
 
-    `memory_bytes`: that a fetch may use. Raises: `quota_exceeded` if the history needs more.
+    `memory_bytes`: that a fetch may use; 0 for the default. Raises: `quota_exceeded` if the history needs more.
     """
-    git = git.with_memory(choose_history_memory(memory_bytes))
+    git = git.with_memory(choose_history_memory(memory_bytes or transport.MAX_MEMORY_BYTES))
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
-    return git.attempt(*question, env=PROMISOR_ENVIRONMENT if is_partial(git) else {}, deadline_s=900).code == 0
+    env = partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}
+    return git.attempt(*question, env=env, deadline_s=900).code == 0
 
 
 def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
@@ -193,7 +185,7 @@ def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
 
     The corrupt clone is kept beside the new one, for inspection.
     """
-    partial = is_partial(Git(path, access.git))
+    partial = partial_clones.is_partial(Git(path, access.git))
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
@@ -205,7 +197,7 @@ def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
     refs = _list_own_refs(old)
     for commit in _list_fork_points(old, list(refs.values())) if partial else ():
         if peel(new, commit, "commit"):
-            fetch_missing_blobs(new, access, tree_of(new, commit))
+            partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
     _copy_refs(old, new, list(refs))
     return head
 
@@ -223,7 +215,7 @@ def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
 
 
 def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
-    limits = ResourceLimits(MAX_FETCH_BYTES, MAX_MEMORY_BYTES)
+    limits = ResourceLimits(transport.MAX_FETCH_BYTES, transport.MAX_MEMORY_BYTES)
     for name in names:
         with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
             moved = new.attempt(
@@ -245,21 +237,21 @@ def _fetch_and_record(
         return _record_fetch(git, access, began, unchanged)
     if is_new:
         _write_config(git.git_dir, len(head.commit))
-    said = fetch(git, access, partial=is_partial(git))
+    said = transport.fetch(git, access, partial=partial_clones.is_partial(git))
     _pack_refs(git)
     if not head.branch:
-        head = RemoteHead(_find_branch_at(git, head.commit), head.commit)
-    if is_filter_ignored(said):
-        unmark_if_complete(git)
-    if is_partial(git):
-        fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
+        head = transport.RemoteHead(_find_branch_at(git, head.commit), head.commit)
+    if partial_clones.is_filter_ignored(said):
+        partial_clones.unmark_if_complete(git)
+    if partial_clones.is_partial(git):
+        partial_clones.fetch_missing_blobs(git, access, tree_of(git, resolve_commit(git, "HEAD", head.branch)))
     fetched = _read_fetched_refs(git).get(f"refs/heads/{head.branch}", "")
     return _record_fetch(git, access, began, replace(head, branch_commit=fetched))
 
 
 def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
     """As `_find_unchanged_head`, of a remote in a folder of this host, without a process; None also for others."""
-    local = read_local_refs(git, access)
+    local = transport.read_local_refs(git, access)
     return None if local is None else _find_unchanged_head(git, local)
 
 
@@ -267,7 +259,7 @@ def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[Remot
     """The remote's head, and with `compare` the answer of `_find_unchanged_head`. The list of its refs may be large: it
     is not kept.
     """
-    remote = read_remote_refs(git, access)
+    remote = transport.read_remote_refs(git, access)
     return remote.head, _find_unchanged_head(git, remote) if compare else None
 
 
@@ -282,7 +274,7 @@ def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
 def _read_fetched_refs(git: Git) -> dict[str, str]:
     """The branches and tags of the remote that the clone has, by the names that they have there."""
     with open_folder(git.git_dir) as folder:
-        ours = read_values(folder, MAX_REFS, ("refs/remotes/origin", "refs/tags"))
+        ours = read_values(folder, transport.MAX_REFS, ("refs/remotes/origin", "refs/tags"))
     return {name.replace("refs/remotes/origin/", "refs/heads/", 1): oid for name, oid in ours.items()}
 
 
@@ -325,7 +317,7 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
     try:
         record = json.loads((path / _MARKER).read_bytes())
         branch, commit = require_ref_name(record["branch"]), str(record["commit"])
-        head = RemoteHead(branch, commit, str(record.get("branch_commit", "")))
+        head = transport.RemoteHead(branch, commit, str(record.get("branch_commit", "")))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
         return None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-from packaging.version import InvalidVersion, Version
+from typing import TYPE_CHECKING
 
 from sandbox.git.objects import stated_time
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from packaging import version as versions
+    from packaging.version import Version
+else:  # loaded for a check that asks for the version of its commit (docs/adr/0080)
+    versions = LazyModule("packaging.version")
 
 _DEADLINE_S = 120.0
 _PRINTABLE = re.compile(r"[!-~]{1,300}")  # a name of a tag is text of the repository, and becomes a variable
@@ -60,9 +66,9 @@ def derive_version(tag: str, distance: int, commit: str) -> str:
     """
     match = _TAG_VERSION.fullmatch(tag)
     try:
-        found = Version(match[1] if match else "0.0")
-    except InvalidVersion:
-        found = Version("0.0")
+        found = versions.Version(match[1] if match else "0.0")
+    except versions.InvalidVersion:
+        found = versions.Version("0.0")
     if distance == 0:
         return str(found)
     return f"{_guess_next(found)}.dev{distance}+g{commit[:_SHORT]}"

@@ -21,13 +21,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import OutOfMemory
 from sandbox.git.memory_limits import GitMemory
-from sandbox.git.partial import has_partial_mark
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
+
+if TYPE_CHECKING:
+    from sandbox.git import partial as partial_clones
+else:  # loaded at first use (docs/adr/0080)
+    partial_clones = LazyModule("sandbox.git.partial")
 
 DAY_S = 86_400.0
 MANY_LOOSE, MANY_PACKS = 5_000, 50
@@ -86,7 +92,7 @@ def is_repack_due(git_dir: Path, now: float, repack_s: float) -> bool:
     """Whether a clone should be packed: it has many files, or a cruft pack of yesterday, or changed in `repack_s` since
     it was packed last. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. Never for a partial clone.
     """
-    if has_partial_mark(git_dir):
+    if partial_clones.has_partial_mark(git_dir):
         return False
     files = ObjectFiles.of(git_dir)
     if len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS:

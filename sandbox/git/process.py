@@ -3,9 +3,10 @@
 Theory. git takes orders from the environment, from system, user and repository configuration, from attributes, hooks
 and from any repository that it discovers around it. Therefore each command here gets an empty environment (`env -i`)
 plus our variables, an explicit `--git-dir`, a fixed `-c` set, `/` as working directory, a closed or file-backed stdin,
-its own session that is killed as a whole at the deadline, and bounded output and memory. GitPython starts the process;
-its objects, configuration and clone interfaces are not used. Sources: git(1), git-config(1), THREATS sections A, B, G,
-Q.
+its own session that is killed as a whole at the deadline, and bounded output and memory. GitPython starts the commands
+that use the network; its objects, configuration and clone interfaces are not used. `subprocess` starts the local ones,
+with the same arguments: importing GitPython takes as long as twenty of them (docs/adr/0080). Sources: git(1),
+git-config(1), THREATS sections A, B, G, Q.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -254,7 +256,8 @@ class Git:
         argv = build_command_line(self.git_dir, args, env, network, self.executable)
         budget = TRANSFER_BUDGET if reads_history(args) else self.budget
         with budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
-            popen = _start_process(argv, stdin, network.fds if network else (), self.working_directory)
+            start = _start_process if network is None else partial(_start_network_process, network)
+            popen = start(argv, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)
             try:
                 if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
@@ -427,8 +430,20 @@ class LineSplitter:
         return [text for text in texts if text]
 
 
-def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...], directory: str) -> Any:
-    from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - at the first git command: ADR 0003
+def _start_process(argv: list[str], stdin: IO[bytes] | None, directory: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - `build_command_line` made it
+        argv,
+        stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=directory,
+        start_new_session=True,
+        umask=_UMASK,
+    )
+
+
+def _start_network_process(network: NetworkAccess, argv: list[str], stdin: IO[bytes] | None, directory: str) -> Any:
+    from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - loaded by the first network command: ADR 0080
 
     handle: Any = GitPython(working_dir=directory).execute(
         argv,
@@ -436,7 +451,7 @@ def _start_process(argv: list[str], stdin: IO[bytes] | None, fds: tuple[int, ...
         as_process=True,
         shell=False,
         start_new_session=True,
-        pass_fds=fds,
+        pass_fds=network.fds,
         umask=_UMASK,
     )
     popen = handle.proc

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 from sandbox.git.failures import GitFailure
-from sandbox.retries import MAX_PAUSE_S
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from email import utils as email_utils
+
+    from sandbox import retries
+else:  # loaded when a remote asks for a pause (docs/adr/0080)
+    email_utils = LazyModule("email.utils")
+    retries = LazyModule("sandbox.retries")
 
 _RECEIVED = re.compile(r"<= Recv header: (.*)$", re.MULTILINE)
 _THROTTLE_STATUS = re.compile(r"HTTP/\S+ (429|503)\b")
@@ -23,7 +31,7 @@ class Throttled(GitFailure):
 
     def __init__(self, cause: GitFailure, wait_s: float) -> None:
         hint = cause.hint
-        if wait_s > MAX_PAUSE_S:
+        if wait_s > retries.MAX_PAUSE_S:
             hint = f"The remote asks for a pause of {wait_s:.0f} s. Try again after that."
         super().__init__(cause.code, cause.brief, details=cause.details, hint=hint, transient=cause.transient)
         self.wait_s = wait_s
@@ -45,6 +53,6 @@ def _parse_seconds(value: str, now: datetime) -> float | None:
     if _SECONDS.fullmatch(value):
         return float(value)
     try:
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+        return max(0.0, (email_utils.parsedate_to_datetime(value) - now).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return None

@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
-
-import tenacity
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
@@ -30,9 +28,16 @@ from sandbox.git.shutdown import Shutdown
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
+from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 from sandbox.remotes import Remote
-from sandbox.retries import build_retrying
+
+if TYPE_CHECKING:
+    import tenacity
+
+    from sandbox import retries
+else:  # loaded by the first network command (docs/adr/0080)
+    retries = LazyModule("sandbox.retries")
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +177,7 @@ def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
 
 def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult]) -> GitResult:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
-    attempts = build_retrying(is_transient, _retry_after_s, _log_retry)
+    attempts = retries.build_retrying(is_transient, _retry_after_s, _log_retry)
     with network_access(access) as network:
         try:
             return attempts(once, replace(network, progress=access.progress))

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox.config import find_resources
 from sandbox.document_errors import describe_errors
 from sandbox.engine.build_context import is_executable, list_context_files
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.shipped_files import find_resources
 from sandbox.store.home import Home
 
 TAG_PREFIX = "space-sandbox/"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, CheckParameter, Limits, Risk
+    from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -60,14 +61,7 @@ if TYPE_CHECKING:
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import (
-        ChosenProject,
-        ChosenSettings,
-        CloneResult,
-        RemoveResult,
-        Repository,
-        RepositoryUpdate,
-    )
+    from sandbox.models.repositories import ChosenProject, ChosenSettings, Repository
     from sandbox.models.runs import (
         Cause,
         CauseKind,
@@ -263,6 +257,7 @@ _MODULES = {
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check CheckParameter Limits Risk",
+    "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
@@ -281,7 +276,7 @@ _MODULES = {
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "remarks": "Remark RemarkKind",
-    "repositories": "ChosenProject ChosenSettings CloneResult Repository RepositoryUpdate RemoveResult",
+    "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",

@@ -1,4 +1,4 @@
-"""Repositories, and the results of registering and removing one."""
+"""The records of repositories, which every command on a task reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from sandbox.models.context import Context
-from sandbox.models.ids import ObjectId, RepoId, SimpleName
+from sandbox.models.ids import RepoId, SimpleName
 from sandbox.models.model import Model
-from sandbox.models.remarks import Remark
 from sandbox.models.words import Host
 
 
@@ -70,34 +68,3 @@ class Repository(Model):
     subpath: str = ""
     created_at: datetime
     settings: ChosenSettings = ChosenSettings()
-
-
-class CloneResult(Model):
-    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run. `protocol`: what the
-    remote was reached over, if that is not the protocol of its URL.
-    """
-
-    repository: Repository
-    context: Context
-    protocol: str = ""
-    advice: tuple[Remark, ...] = ()
-
-
-class RepositoryUpdate(Model):
-    """The answer of `repo update` for one repository. `before`, `after`: the head of the default branch, None if it is
-    unknown. `error`: why the remote could not be asked, with `--all`.
-    """
-
-    repo_id: RepoId
-    default_branch: str
-    before: ObjectId | None = None
-    after: ObjectId | None = None
-    error: str = ""
-
-
-class RemoveResult(Model):
-    """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted."""
-
-    repo_id: RepoId
-    remote_url: str | None
-    lost: tuple[str, ...]

@@ -18,6 +18,9 @@ from sandbox.errors import ErrorCode, SandboxError
 RepoPath = NewType("RepoPath", str)
 """A path relative to a worktree root, in the text form above, already checked against the grammar."""
 
+RESERVED_PREFIX = b".sandbox-write-"
+"""Prefix of our temporary files; a walk never treats them as files of the guest."""
+
 MAX_PATH_BYTES = 4095
 MAX_COMPONENT_BYTES = 255
 _PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")

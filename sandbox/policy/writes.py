@@ -22,6 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import (
     MAX_COMPONENT_BYTES,
+    RESERVED_PREFIX,
     RepoPath,
     fold_name,
     is_look_alike,
@@ -29,9 +30,6 @@ from sandbox.policy.paths import (
     path_bytes,
     refused_path_error,
 )
-
-RESERVED_PREFIX = b".sandbox-write-"
-"""Prefix of our temporary files; a walk never treats them as files of the guest."""
 
 LOOK_ALIKE = "look-alike"
 """The rule that refuses, and reports before a push, names made of characters that look like dots or separators."""

@@ -10,13 +10,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import platformdirs
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
+
+if TYPE_CHECKING:
+    import filelock
+    import platformdirs
+else:  # loaded at first use (docs/adr/0080)
+    filelock = LazyModule("filelock")
+    platformdirs = LazyModule("platformdirs")
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
@@ -308,10 +313,10 @@ class Home:
 
         Raises: `conflict` if another process or thread holds it for longer than `timeout_s`.
         """
-        lock = FileLock(self.lock_path(name), timeout=timeout_s, mode=0o600)
+        lock = filelock.FileLock(self.lock_path(name), timeout=timeout_s, mode=0o600)
         try:
             lock.acquire()
-        except Timeout as error:
+        except filelock.Timeout as error:
             stop = f"if it is a check, run `sandbox check stop {name}`" if name.startswith("task-") else "stop it"
             raise SandboxError(
                 ErrorCode.CONFLICT, f"Another operation on {name} is still running", hint=f"Wait for it, or {stop}."

@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN, CheckRun, ChosenSettings, Model, Repository, Task, TaskStatus
+from sandbox.models import TASK_ID_PATTERN, ChosenSettings, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
+
+if TYPE_CHECKING:
+    from sandbox.models import CheckRun
 
 
 class _Registry(Model):

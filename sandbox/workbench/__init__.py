@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services, Surface, build_services
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from sandbox.models import Risk, Task
 from sandbox.policy.approvals import Decision
 from sandbox.workbench import Workbench
-from tests.unit.conftest import Upstream, scrubbed, surroundings, unused_homes, upstream
+from tests.unit.conftest import Upstream, initialised, scrubbed, surroundings, unused_homes, upstream
 from tests.unit.desk import Desk
 
 __all__ = ["scrubbed", "surroundings", "unused_homes", "upstream"]
@@ -28,8 +29,21 @@ PUSH = "space_repo_push"
 
 @pytest.fixture
 def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    with opened_desk(upstream, tmp_path / "home") as desk:
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def shared_desk(scrubbed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """For tests that work in a task of their own and change nothing else."""
+    folder = tmp_path_factory.mktemp("shared")
+    with opened_desk(initialised(folder / "upstream"), folder / "home") as desk:
+        yield desk
+
+
+@contextmanager
+def opened_desk(upstream: Upstream, home: Path) -> Iterator[Desk]:
     """The upstream has CI that includes a file of its own, and a link to a folder."""
-    home = tmp_path / "home"
     (home / "policies").mkdir(parents=True)
     (home / "policies" / "approvals.toml").write_text(RULE)
     upstream.write(CI, b"on: push\n" * 20)
@@ -104,14 +118,16 @@ def removal(root: Path) -> None:
      mode_only, removal],
     ids=lambda trick: trick.__name__,
 )  # fmt: skip
-def test_o10_a_trick_does_not_take_ci_past_the_rule(desk: Desk, trick: Callable[[Path], None]) -> None:
-    desk.write("f", b"changed\n")
-    commit(desk)
-    assert is_allowed(desk), "control: a change of an ordinary file needs no person"
-    trick(desk.root)
-    commit(desk, "trick")
-    assert not is_allowed(desk)
-    assert reasons(desk)
+def test_o10_a_trick_does_not_take_ci_past_the_rule(shared_desk: Desk, trick: Callable[[Path], None]) -> None:
+    desk, task = shared_desk, shared_desk.workbench.create_task(shared_desk.repo_id, trick.__name__)
+    root = desk.worktree(task)
+    (root / "f").write_bytes(b"changed\n")
+    desk.workbench.commit(task.id, "m")
+    assert is_allowed(desk, task), "control: a change of an ordinary file needs no person"
+    trick(root)
+    desk.workbench.commit(task.id, "trick")
+    assert not is_allowed(desk, task)
+    assert reasons(desk, task)
 
 
 def test_o10_ci_in_an_earlier_commit_only_is_seen(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, find_loaded
 from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
@@ -389,6 +390,18 @@ def test_the_command_says_what_is_known_and_runs_it_again_when_told_to(bench: Be
     bench.workbench.write_file(bench.task_id, "more", b"", None)
     assert "1 uncommitted change(s) of the task are not verified" in sandbox("verify", bench.task_id).stderr
     assert "cached" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
+
+
+def test_a_check_and_a_cached_verdict_load_no_sdk(bench: Bench) -> None:
+    bench.verify()
+    home = ("--home", str(bench.home))
+    cached = find_loaded(*home, "verify", bench.task_id)
+    fresh, warm = (find_loaded(*home, "check", "run", bench.task_id, "build") for _ in range(2))
+    assert cached.stdout.count("cached") == 2
+    assert (cached.code, fresh.code, warm.code) == (0, 0, 0)
+    assert check_budget(cached, Budget(CLICK | MODELS, 265)) == ""
+    assert check_budget(warm, Budget(CLICK | MODELS | LOCKS | {"defusedxml"}, 245)) == ""
+    assert check_budget(fresh, Budget(warm.libraries | {"tenacity"}, 250)) == ""
 
 
 def test_run_and_verify_share_what_they_know(bench: Bench) -> None:

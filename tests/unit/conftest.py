@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from devtools.requirement import unavailable
+from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import refresh
 from sandbox.git.process import Git
@@ -50,6 +51,7 @@ SLOW = {
 
 _SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
 _REAL_ENGINE_CLIENT = docker.APIClient.__init__
+_REAL_SOCKET_CLIENT = SocketApi.__init__
 IDENTITY = {
     "GIT_AUTHOR_NAME": "A. Tester",
     "GIT_AUTHOR_EMAIL": "a@example.invalid",
@@ -100,6 +102,7 @@ def surroundings(unused_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(docker.api.client.APIClient, "__init__", refuse)
     monkeypatch.setattr(docker.DockerClient, "__init__", refuse)
+    monkeypatch.setattr(SocketApi, "__init__", refuse)
     return home
 
 
@@ -107,6 +110,7 @@ def surroundings(unused_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) 
 def engine_client_allowed(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For tests of endpoints where nothing answers. SDK 7.2 leaves a unix socket that it cannot connect unclosed."""
     monkeypatch.setattr(docker.api.client.APIClient, "__init__", _REAL_ENGINE_CLIENT)
+    monkeypatch.setattr(SocketApi, "__init__", _REAL_SOCKET_CLIENT)
     yield
     gc.collect()
 

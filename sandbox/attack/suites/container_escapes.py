@@ -13,10 +13,10 @@ from sandbox.attack.harness.guests import ProbeOutput, guests_of
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.scene import SECRET, Scene, remove, require_equal, require_hit, require_refusal
 from sandbox.attack.suites.nested import needs_root
-from sandbox.config import find_resources
 from sandbox.engine.unhardened import Bind
 from sandbox.errors import ErrorCode
 from sandbox.git.unhardened import run_unhardened
+from sandbox.shipped_files import find_resources
 
 PROBE = "a probe as a check"
 CAPABILITIES = ("CapPrm", "CapEff", "CapBnd", "chown", "setuid 0", "chroot", "raw socket")

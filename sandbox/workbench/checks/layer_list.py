@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox.lazy_module import LazyModule
 from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import find_task, not_found_error
@@ -11,7 +12,6 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import build_layers, find_last_tree
 from sandbox.workbench.checks.manifests import plan_layer
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.repositories.profile_checks import load_task_profile

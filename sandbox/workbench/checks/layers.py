@@ -22,6 +22,7 @@ from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
@@ -29,7 +30,6 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:

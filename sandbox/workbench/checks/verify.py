@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import (
     Check,
     CheckRun,
@@ -26,21 +28,12 @@ from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
-from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.change_settings import merge_settings
 from sandbox.workbench.repositories.check_overrides import apply_overrides
-from sandbox.workbench.repositories.clone import (
-    UpdatedRepository,
-    fetch_commit,
-    find_pull_request_ref,
-    update_cache,
-    whole_tree_of,
-)
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
 from sandbox.workbench.repositories.commit_settings import add_only_folder, choose_named_folder, complete_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -53,6 +46,15 @@ from sandbox.workbench.repositories.repository_settings import (
 )
 from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
+
+if TYPE_CHECKING:
+    from sandbox.workbench.checks import directory_tree
+    from sandbox.workbench.repositories import change_settings, clone
+    from sandbox.workbench.repositories.clone import UpdatedRepository
+else:  # loaded at first use (docs/adr/0080)
+    directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
+    change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
+    clone = LazyModule("sandbox.workbench.repositories.clone")
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
@@ -106,7 +108,7 @@ def run_url(
     if profile_name:
         find_profile(services.policies.profiles, profile_name)
     url, ref = url_and_ref
-    updated = update_cache(services, url)
+    updated = clone.update_cache(services, url)
     repository = updated.repository
     chosen = _choose_settings(services, repository.id, profile_name, options)
     if options.lfs is not None:
@@ -155,18 +157,20 @@ def _choose_settings(
     """The settings of the repository, with what the caller says for this run."""
     chosen = read_settings(services.home, services.policies, repo_id, profile_name)
     if options.projects is not None:
-        chosen = merge_settings(chosen.model_copy(update={"projects": {}}), {"projects": options.projects})
-    return chosen if options.subpath is None else merge_settings(chosen, {"subpath": options.subpath})
+        chosen = change_settings.merge_settings(
+            chosen.model_copy(update={"projects": {}}), {"projects": options.projects}
+        )
+    return chosen if options.subpath is None else change_settings.merge_settings(chosen, {"subpath": options.subpath})
 
 
 @contextmanager
 def _open_source(
     services: Services, updated: UpdatedRepository, ref: str, chosen: ChosenSettings, *, include_changes: bool
 ) -> Iterator[_Verified]:
-    commit = fetch_commit(services, updated, ref)
-    tree = whole_tree_of(services, updated, commit)
+    commit = clone.fetch_commit(services, updated, ref)
+    tree = clone.whole_tree_of(services, updated, commit)
     if include_changes:
-        with build_directory_tree(services, updated, ref, commit, chosen) as built:
+        with directory_tree.build_directory_tree(services, updated, ref, commit, chosen) as built:
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
         facts = _load_facts(services, updated, commit, chosen)
@@ -175,7 +179,7 @@ def _open_source(
 
 
 def _describe_pull_request(git: Git, ref: str, commit: str) -> PullRequestCommit | None:
-    wanted = find_pull_request_ref(git, ref)
+    wanted = clone.find_pull_request_ref(git, ref)
     if wanted is None:
         return None
     author, subject = read_author_and_subject(git, commit)

@@ -8,9 +8,9 @@ from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandbox.lazy_module import LazyModule
 from sandbox.models.words import SLUG_PATTERN
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
-from sandbox.workbench.controller.lazy import LazyModule
 
 if TYPE_CHECKING:
     from sandbox.workbench.controller import repository_names

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.store.home import Home
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.once import Once
 
 if TYPE_CHECKING:

@@ -7,15 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.engine.account_files import build_group, build_passwd
-from sandbox.engine.create_options import AccountFiles, GuestAccount
-from sandbox.engine.user_maps import MAX_GUEST_ID, find_first_id
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.store.guest_users import GuestUsers
 from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_reserved_ids
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.engine import create_options, user_maps
+    from sandbox.engine.create_options import GuestAccount
+else:  # loaded at first use (docs/adr/0080)
+    create_options = LazyModule("sandbox.engine.create_options")
+    user_maps = LazyModule("sandbox.engine.user_maps")
 
 Owner = tuple[int, int] | None
 """uid and gid of a worktree's files; None for those of the controller, which may not give files away."""
@@ -74,7 +81,8 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     """
     user = owner or (os.geteuid(), os.getegid())
     passwd, group = _account_files(services, user[0])
-    account = GuestAccount(user, AccountFiles(passwd, group), owner is None, _find_first_id(services, user))
+    files = create_options.AccountFiles(passwd, group)
+    account = create_options.GuestAccount(user, files, owner is None, _find_first_id(services, user))
     passwd.parent.mkdir(mode=0o700, exist_ok=True)
     home = services.policies.shipped_container.container.mounts.home
     seen = account.guest_user
@@ -89,12 +97,12 @@ def _find_first_id(services: Services, user: tuple[int, int]) -> int:
     users = services.policies.container.container.users
     if not users.mapped:
         return 0
-    first = find_first_id(services.engine_facts, users)
-    if not first < user[0] <= first + MAX_GUEST_ID:
+    first = user_maps.find_first_id(services.engine_facts, users)
+    if not first < user[0] <= first + user_maps.MAX_GUEST_ID:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             f"These files belong to uid {user[0]}, which the engine gives no guest",
-            details=f"Its guests have ids from {first} to {first + MAX_GUEST_ID}.",
+            details=f"Its guests have ids from {first} to {first + user_maps.MAX_GUEST_ID}.",
             hint="Create the task again: with a controller that is root, a new one gets an id of [users].",
         )
     return first

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.lazy_module import LazyModule
+from sandbox.shipped_files import find_resources
 from sandbox.workbench.controller.once import Once
 
 if TYPE_CHECKING:
-    from sandbox import config
     from sandbox import profiles as profile_files
     from sandbox.config import ProjectSettings, Settings
     from sandbox.engine import create_options
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sandbox.policy.writes import PathPolicy
     from sandbox.profiles import Profile
 else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
-    config = LazyModule("sandbox.config")
     profile_files = LazyModule("sandbox.profiles")
     create_options = LazyModule("sandbox.engine.create_options")
     approval_policies = LazyModule("sandbox.policy.approvals")
@@ -49,7 +48,7 @@ class Policies:
     @Once
     def shipped_container(self) -> EffectiveContainerPolicy:
         """The container policy as shipped, for values that no operator's file can change."""
-        return container_policies.load_container_policy(config.find_resources("policies"))
+        return container_policies.load_container_policy(find_resources("policies"))
 
     @Once
     def container(self) -> EffectiveContainerPolicy:
@@ -75,19 +74,19 @@ class Policies:
 
     def _find_files(self, name: str) -> tuple[Path, Path]:
         """The shipped file of a policy and the operator's, which may not exist."""
-        return config.find_resources("policies") / name, self.root / "policies" / name
+        return find_resources("policies") / name, self.root / "policies" / name
 
     @Once
     def commits(self) -> CommitPolicy:
         """The new files that a commit refuses by default: the shipped policy with the operator's file applied."""
-        shipped = commit_policies.load_commit_policy(config.find_resources("policies"))
+        shipped = commit_policies.load_commit_policy(find_resources("policies"))
         own = self.root / "policies" / "commit.toml"
         return commit_policies.merge_operator_commit_policy(shipped, own) if own.exists() else shipped
 
     @Once
     def profiles(self) -> dict[str, Profile]:
         """Shipped profiles; a profile in `$SANDBOX_HOME/profiles/` replaces the shipped one of the same name."""
-        folders = (config.find_resources("policies") / "profiles", self.root / "profiles")
+        folders = (find_resources("policies") / "profiles", self.root / "profiles")
         return profile_files.load_profiles(folders, self.workspace)
 
     @Once

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox.lazy_module import LazyModule
 from sandbox.store.home import Home
-from sandbox.workbench.controller.lazy import LazyModule
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones, object_cache

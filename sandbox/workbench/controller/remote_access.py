@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.shutdown import Shutdown
+from sandbox.lazy_module import LazyModule
 from sandbox.store.home import Home
 from sandbox.workbench.controller.credential_store import CredentialStore
-from sandbox.workbench.controller.lazy import LazyModule
 
 if TYPE_CHECKING:
     from sandbox import credentials, remotes

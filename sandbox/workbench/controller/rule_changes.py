@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.config import find_resources
 from sandbox.errors import SandboxError
 from sandbox.models import JournalEntry
+from sandbox.shipped_files import find_resources
 from sandbox.store import journal
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.journal_chain import sha256

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor
 from sandbox.store.home import LOCK_TIMEOUT_S, Home, default_home, resolve_home
 from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
 from sandbox.workbench.controller.disk_admission import DiskAdmission
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.once import Once
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
@@ -116,7 +116,16 @@ class Services:
     @Once
     def repositories(self) -> RegisteredRepositories:
         """The registered repositories, to open."""
-        return RegisteredRepositories(self.home, self.settings.git.executable)
+        return RegisteredRepositories(self.home, self.settings.git.executable if self.has_settings else "")
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether a setting may differ from its default. Without any, a command need not load the models of all."""
+        return bool(
+            self.flags
+            or (self.home.root / "config.toml").exists()
+            or any(_may_be_setting(name) for name in self.environ)
+        )
 
     @Once
     def git_operator(self) -> user_config.OperatorIdentity:
@@ -221,7 +230,7 @@ def build_services(
     place = Home(resolve_home(home or default_home(environ)))
     place.prepare()
     services = Services(place, flags or {}, environ, allow_file, surface or Surface())
-    if flags or (place.root / "config.toml").exists() or any(_may_be_setting(name) for name in environ):
+    if services.has_settings:
         services.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
     return services
 

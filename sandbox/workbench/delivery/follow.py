@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import CiState, CiVerdict, PullRequestStatus, PullState
 from sandbox.store.records import find_repository, find_task
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import pull_requests
 from sandbox.workbench.delivery.forge import connect_forge, find_project, require_forge

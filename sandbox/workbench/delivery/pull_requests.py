@@ -16,13 +16,13 @@ from sandbox.forges.forge import Forge, Project, Proposal, PullWithText
 from sandbox.forges.rollup import verdict_of
 from sandbox.gate import DeliveryStep
 from sandbox.git.objects import resolve_ref
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.journaling import record_operation
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import description, push, secret_scan

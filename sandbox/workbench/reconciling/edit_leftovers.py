@@ -11,8 +11,7 @@ from sandbox.errors import SandboxError
 from sandbox.files.overlay_mounts import read_upper
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
-from sandbox.policy.paths import show_path
-from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.policy.paths import RESERVED_PREFIX, show_path
 from sandbox.store.home import Home
 from sandbox.store.records import list_tasks
 from sandbox.workbench.controller.policies_in_force import Policies

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox.workbench.controller.lazy import LazyModule
+from sandbox.lazy_module import LazyModule
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler

@@ -14,7 +14,7 @@ from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.process import Git
-from sandbox.policy.writes import RESERVED_PREFIX
+from sandbox.policy.paths import RESERVED_PREFIX
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_base

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sandbox.config import CheckSettings, Settings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, Limits
 from sandbox.profiles import Profile
+
+if TYPE_CHECKING:
+    from sandbox.config import CheckSettings, Settings
 
 
 def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, strict: bool = True) -> Profile:

@@ -16,12 +16,12 @@ from sandbox.git.lfs_pointers import PointedFile, list_pointed_files
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess
+from sandbox.lazy_module import LazyModule
 from sandbox.policy.paths import show_path
 from sandbox.remotes import Remote, lfs_endpoint, lfs_hosts, swap_protocol
 from sandbox.store.records import find_repository
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_contents
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles

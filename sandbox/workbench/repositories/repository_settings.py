@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.context.advice import asks_for_commit, asks_git_for_version
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import find_tree
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, ChosenSettings, Limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
@@ -23,7 +23,10 @@ from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.ignore import exact_rule
 
 if TYPE_CHECKING:
+    from sandbox.context import advice
     from sandbox.workbench.controller.policies_in_force import Policies
+else:  # loaded at first use (docs/adr/0080)
+    advice = LazyModule("sandbox.context.advice")
 
 
 def read_settings(home: Home, policies: Policies, repo_id: str, profile: str | None = None) -> ChosenSettings:
@@ -70,7 +73,7 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
     Raises: `not_found`, `invalid_input`: see `find_profile`.
     """
     profile, read = _match_profile(policies, facts, chosen), facts.markers_in(chosen.subpath)
-    asks = profile.git_facts or asks_git_for_version(read) or asks_for_commit(facts.markers.values())
+    asks = profile.git_facts or advice.asks_git_for_version(read) or advice.asks_for_commit(facts.markers.values())
     wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
     return profile.model_copy(update={"git_facts": wants})
 

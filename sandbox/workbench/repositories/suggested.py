@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.files.tree import sha256_of
+from sandbox.lazy_module import LazyModule
 from sandbox.profiles import SUGGESTIONS, Profile, add_suggested_file, add_suggested_parts
 from sandbox.store.trust import is_trusted, trusts_anything
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.base_facts import BaseFacts
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL, task_container_name
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.store.quarantine import QuarantineNotes
-from sandbox.workbench.controller.lazy import LazyModule
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:

@@ -8,25 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import fetch_request, fetch_whole_tree, find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings
-from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
@@ -50,6 +49,15 @@ from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.git import cache_clones
+    from sandbox.workbench.repositories import clone
+    from sandbox.workbench.repositories import lfs as lfs_files
+else:  # loaded at first use (docs/adr/0080)
+    lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
+    cache_clones = LazyModule("sandbox.git.cache_clones")
+    clone = LazyModule("sandbox.workbench.repositories.clone")
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +127,7 @@ def create_task(
     else:
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
-    base_tree = fetch_whole_tree(services, repository, git, base_commit)
+    base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)
     task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,
@@ -147,10 +155,10 @@ def find_start(services: Services, repository: Repository, git: Git, base: str) 
     """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
     starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
     """
-    if wanted := find_pull_request_ref(git, base):
-        return fetch_request(services, repository, git, wanted), repository.default_branch
+    if wanted := clone.find_pull_request_ref(git, base):
+        return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
-    return resolve_commit(git, branch, repository.default_branch), branch
+    return cache_clones.resolve_commit(git, branch, repository.default_branch), branch
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
@@ -165,7 +173,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:
             trees = (base_tree, origin.tree)
-            source = RestoreSource(origin.git, find_large_files(services, task.repo_id, origin.git, trees))
+            source = RestoreSource(origin.git, lfs_files.find_large_files(services, task.repo_id, origin.git, trees))
             demand = demand_of_difference(origin.git, *trees, source.large)
             with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
                 restore_tree(source, files, *trees, site.owner)

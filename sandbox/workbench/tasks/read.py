@@ -5,21 +5,29 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 from sandbox.edits.hash_gate import Absence, no_such_file_error
-from sandbox.edits.near_paths import find_near_paths
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, STREAM_CAP, UNREADABLE_REASONS
 from sandbox.git.blobs import stream_blobs
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.objects import find_blob, list_tree, tree_of
+from sandbox.lazy_module import LazyModule
 from sandbox.models import FileContent, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes, show_path
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.worktrees import open_files
+
+if TYPE_CHECKING:
+    from sandbox.edits import near_paths
+    from sandbox.git import cache_clones
+    from sandbox.workbench.tasks import absent_files
+else:  # loaded at first use (docs/adr/0080)
+    absent_files = LazyModule("sandbox.workbench.tasks.absent_files")
+    near_paths = LazyModule("sandbox.edits.near_paths")
+    cache_clones = LazyModule("sandbox.git.cache_clones")
 
 
 def read_file(
@@ -53,12 +61,12 @@ def read_committed_file(
     _require_readable_size(max_bytes)
     checked = parse_repo_path(path)
     repository, git = services.repositories.open(repo_id)
-    tree = tree_of(git, resolve_commit(git, ref, repository.default_branch))
+    tree = tree_of(git, cache_clones.resolve_commit(git, ref, repository.default_branch))
     oid = find_blob(git, tree, path_bytes(checked))
     if oid is None:
         known = {show_path(entry.path) for entry in list_tree(git, tree, sizes=False)}
         hint = f"To list paths: `sandbox file search {repository.id}@{ref} --glob 'src/*'`."
-        raise no_such_file_error(checked, Absence(near=find_near_paths(checked, known)), hint)
+        raise no_such_file_error(checked, Absence(near=near_paths.find_near_paths(checked, known)), hint)
     window = read_line_range(next(stream_blobs(git, [oid], limit=STREAM_CAP)).chunks(), lines, max_bytes)
     if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
@@ -73,7 +81,7 @@ def _explain_missing_file(services: Services, task: Task, path: str) -> Iterator
         hint = f"To list paths, search for a glob: `sandbox file search {task.id} --glob 'src/*'`."
         if error.code is ErrorCode.NOT_FOUND and error.reason == NO_SUCH_FILE:
             raise no_such_file_error(
-                path, explain_absence(services.home, services.repositories, task, path), hint
+                path, absent_files.explain_absence(services.home, services.repositories, task, path), hint
             ) from error
         if error.code is ErrorCode.UNSAFE_PATH and error.reason in UNREADABLE_REASONS:
             raise error.with_hint(hint) from error

@@ -17,11 +17,10 @@ from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
-from sandbox.policy.commit import START_BYTES, AddedFile, allow_paths, require_sources
 from sandbox.policy.paths import show_path
 from sandbox.store.records import find_task, save_task
-from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -34,6 +33,11 @@ from sandbox.workspaces.renames import merge_exact_renames
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
+    from sandbox.policy import commit as commit_policies
+    from sandbox.workbench.controller import commit_identity
+else:  # loaded at first use (docs/adr/0080)
+    commit_policies = LazyModule("sandbox.policy.commit")
+    commit_identity = LazyModule("sandbox.workbench.controller.commit_identity")
 
 MESSAGE_BYTES = 64 * 1024
 _KINDS = {
@@ -157,8 +161,8 @@ def commit_task(
         _require_pointers(opened, allow)
         require_approved_tree(opened, expected_tree)  # before the objects of the commit are stored
         git = opened.git
-        now, who = datetime.now(UTC), choose_identity(services.settings, services.git_operator)
-        text = add_commit_trailers(services.settings, cleaned, task.id, who)
+        now, who = datetime.now(UTC), commit_identity.choose_identity(services.settings, services.git_operator)
+        text = commit_identity.add_commit_trailers(services.settings, cleaned, task.id, who)
         with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)), store_objects(git):
             oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
             _move_branch(git, task, oid)
@@ -188,11 +192,11 @@ def _require_sources(
 ) -> None:
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
-        AddedFile(path, c.content.size, c.content.start(START_BYTES))
+        commit_policies.AddedFile(path, c.content.size, c.content.start(commit_policies.START_BYTES))
         for c in opened.changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
-    require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
+    commit_policies.require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
 
 
 def _require_pointers(opened: TaskComparison, allow: Sequence[str]) -> None:
@@ -201,14 +205,14 @@ def _require_pointers(opened: TaskComparison, allow: Sequence[str]) -> None:
     """
     if not opened.uses_lfs:
         return
-    is_allowed = allow_paths(allow)
+    is_allowed = commit_policies.allow_paths(allow)
     changed = {
         c.path: c.content
         for c in opened.changes.tree
         if c.content is not None and c.content.size and c.mode != SYMLINK and not is_allowed(show_path(c.path))
     }
     kept = select_lfs_paths(opened.git, opened.task.head_commit, changed)
-    named = sorted(show_path(path) for path in kept if not is_pointer(changed[path].start(START_BYTES)))
+    named = sorted(show_path(path) for path in kept if not is_pointer(changed[path].start(commit_policies.START_BYTES)))
     if named:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,

@@ -15,18 +15,15 @@ from sandbox.files.checkout import FILE_TIME_NS, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout, demand_of_difference
-from sandbox.workbench.controller.disk_space import choose_disk
 from sandbox.workbench.controller.guest_accounts import lease_user, release_user
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.lfs import find_large_files
-from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workspaces.added_trees import name_checkout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
@@ -39,6 +36,14 @@ from sandbox.workspaces.statcache import StatCacheFiles
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
+    from sandbox.workbench.controller import disk_space
+    from sandbox.workbench.repositories import commit_facts, submodules
+    from sandbox.workbench.repositories import lfs as lfs_files
+else:  # loaded at first use (docs/adr/0080)
+    lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
+    commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
+    disk_space = LazyModule("sandbox.workbench.controller.disk_space")
+    submodules = LazyModule("sandbox.workbench.repositories.submodules")
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +69,7 @@ def locate_new_worktree(services: Services, repo_id: str, task_id: str, checks: 
     Raises: `quota_exceeded` when no uid is free, `internal`.
     """
     site = locate_worktree(services.home, services.policies, repo_id, task_id)
-    disk = choose_disk(services, checks, is_room=False)
+    disk = disk_space.choose_disk(services, checks, is_room=False)
     return replace(site, owner=lease_user(services, task_id), new_disk=disk)
 
 
@@ -73,7 +78,7 @@ def list_checks_at(
 ) -> tuple[Check, ...]:
     """The checks that a worktree at this base commit is for; none if its profile cannot be used."""
     try:
-        return load_profile(services, repo_id, git, commit, profile).checks
+        return commit_facts.load_profile(services, repo_id, git, commit, profile).checks
     except SandboxError as error:
         _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
         return ()
@@ -86,8 +91,8 @@ def create_worktree(services: Services, repo_id: str, git: Git, tree: str, site:
     Raises: `quota_exceeded` for a full disk, or a tree past the limits of a checkout; as `find_submodules` and
     `find_large_files`.
     """
-    added = find_submodules(services, repo_id, git, tree)
-    large = find_large_files(services, repo_id, git, [tree])
+    added = submodules.find_submodules(services, repo_id, git, tree)
+    large = lfs_files.find_large_files(services, repo_id, git, [tree])
     _create_with(services, repo_id, git, tree, replace(site, added=added, large=large))
 
 
@@ -126,12 +131,12 @@ def clean_room(
     may not be needed again. `lfs`: see `find_large_files`.
     """
     tree, similar_tree = trees
-    large = find_large_files(services, repo_id, git, [tree], wanted=lfs)
-    added = find_submodules(services, repo_id, git, tree)
+    large = lfs_files.find_large_files(services, repo_id, git, [tree], wanted=lfs)
+    added = submodules.find_submodules(services, repo_id, git, tree)
     site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added, large=large)
     try:
         if (site.pristines / name_checkout(similar_tree, added, large)).is_dir():
-            site = replace(site, new_disk=choose_disk(services, checks, is_room=True))
+            site = replace(site, new_disk=disk_space.choose_disk(services, checks, is_room=True))
             _create_worktree_over(services, repo_id, RestoreSource(git, large), (similar_tree, tree), site)
         else:
             site = _create_full_room(services, repo_id, git, tree, (site, checks))
@@ -149,7 +154,7 @@ def _create_full_room(
     """
     site, checks = room
     demand = _demand_of_files(git, tree, site)
-    site = replace(site, new_disk=choose_disk(services, checks, is_room=True, content=demand))
+    site = replace(site, new_disk=disk_space.choose_disk(services, checks, is_room=True, content=demand))
     setting = "plain" if site.new_disk is None else services.settings.workspaces.worktree
     layout = choose_layout(setting, services.home.repositories, site.id_mapping)
     with services.disk.admit(Writer.CHECKOUT, demand):
@@ -197,9 +202,9 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
-    disk = choose_disk(services, checks, is_room=False)
-    added = find_submodules(services, task.repo_id, git, trees[0])
-    large, of_both = (find_large_files(services, task.repo_id, git, some) for some in (trees[:1], trees))
+    disk = disk_space.choose_disk(services, checks, is_room=False)
+    added = submodules.find_submodules(services, task.repo_id, git, trees[0])
+    large, of_both = (lfs_files.find_large_files(services, task.repo_id, git, some) for some in (trees[:1], trees))
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added, large=large)
     try:
         _create_worktree_over(services, task.repo_id, RestoreSource(git, of_both), trees, room)

@@ -342,43 +342,6 @@ def test_the_table_of_commands_is_what_the_commands_are(command: Command) -> Non
         assert command(name, "--help")[0] == 0
 
 
-# --- a quick start
-
-HEAVY = {"docker", "pydantic", "git", "rich", "requests", "structlog", "sandbox.workbench", "defusedxml"}
-
-
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["frobnicate"]], ids=lambda a: a[0])
-def test_nothing_heavy_is_loaded_for_little(arguments: list[str]) -> None:
-    loaded = modules_after(arguments)
-    assert "sandbox.cli.app" in loaded
-    assert not loaded & HEAVY
-
-
-def test_a_list_of_tasks_is_printed_without_any_model(tmp_path: Path) -> None:
-    listing = ["--home", str(tmp_path / "home"), "task", "list"]
-    assert not modules_after(listing) & (HEAVY - {"sandbox.workbench"})
-    assert "pydantic" in modules_after([*listing, "--json"]), "the control"
-
-
-def test_a_list_of_checks_is_told_without_the_engine(tmp_path: Path) -> None:
-    listing = ["--home", str(tmp_path / "home"), "check", "list", "no-such-repository"]
-    loaded = modules_after(listing)
-    assert "sandbox.workbench.repositories.profile_checks" in loaded
-    assert not loaded & {"docker", "rich", "requests"}
-
-
-def modules_after(arguments: list[str]) -> set[str]:
-    code = f"import sys; from sandbox.cli import main; main({arguments!r}); sys.stderr.write(' '.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(sandbox.__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {name for module in done.stderr.split() for name in (module, module.split(".")[0])}
-
-
 def test_the_version_is_told(command: Command) -> None:
     assert command("--version") == (0, f"sandbox, version {sandbox.__version__}\n", "")
 

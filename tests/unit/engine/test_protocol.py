@@ -61,7 +61,11 @@ def loads_docker(module: str) -> bool:
 
 def test_the_protocol_does_not_load_docker() -> None:
     assert not loads_docker("sandbox.engine.protocol")
-    assert loads_docker("sandbox.engine.connection"), "void"
+    assert loads_docker("sandbox.engine.unhardened"), "void"
+
+
+def test_an_engine_is_connected_without_loading_docker() -> None:
+    assert not loads_docker("sandbox.engine.connection")
 
 
 def test_the_import_contracts_protect_every_module_that_needs_docker() -> None:

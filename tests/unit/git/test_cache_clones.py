@@ -148,7 +148,7 @@ def test_a_clone_that_fails_at_any_step_leaves_nothing(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"sandbox.git.cache_clones.{step}", interrupted)
+    monkeypatch.setattr(f"sandbox.git.transport.{step}", interrupted)
     with pytest.raises(KeyboardInterrupt):
         refresh(cache, access)
     assert leftovers(cache) == []

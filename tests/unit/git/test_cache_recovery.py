@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git import cache_clones
+from sandbox.git import cache_clones, transport
 from sandbox.git.objects import blob_id, move_ref, resolve_ref, tree_of
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess, fetch
@@ -80,7 +80,7 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
         fetches.append(git.git_dir)
         return fetch(git, reach, partial=partial)
 
-    monkeypatch.setattr(cache_clones, "fetch", counted)
+    monkeypatch.setattr(transport, "fetch", counted)
 
     for wish in wishes:
         cache_clones.refresh(clone, reach, wish)

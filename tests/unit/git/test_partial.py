@@ -189,7 +189,7 @@ def test_a_failed_completion_of_a_first_clone_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sandbox.git.cache_clones.fetch_missing_blobs", interrupted)
+    monkeypatch.setattr("sandbox.git.partial.fetch_missing_blobs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         refresh(cache, access, partial=True)
     assert list(cache.parent.iterdir()) == []

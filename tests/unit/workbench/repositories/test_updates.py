@@ -9,7 +9,7 @@ import pytest
 
 from devtools.command import Command
 from sandbox.errors import ErrorCode
-from sandbox.git import cache_clones
+from sandbox.git import transport
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -67,7 +67,7 @@ def test_nothing_new_is_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch)
         fetched.append(arguments)
         return ""
 
-    monkeypatch.setattr(cache_clones, "fetch", fetch)
+    monkeypatch.setattr(transport, "fetch", fetch)
     before = desk.workbench.fetched_at(desk.repo_id)
     desk.workbench.update_repository(desk.repo_id)
     after = desk.workbench.fetched_at(desk.repo_id)

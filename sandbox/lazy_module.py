@@ -1,4 +1,7 @@
-"""A module that is imported when its first attribute is read."""
+"""A module that is imported when its first attribute is read.
+
+The rule for lazy imports, and which modules they are for, is in docs/architecture.md, "What a command loads".
+"""
 
 from __future__ import annotations
 

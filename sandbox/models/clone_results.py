@@ -1,0 +1,40 @@
+"""What operations on repositories answer."""
+
+from __future__ import annotations
+
+from sandbox.models.context import Context
+from sandbox.models.ids import ObjectId, RepoId
+from sandbox.models.model import Model
+from sandbox.models.remarks import Remark
+from sandbox.models.repositories import Repository
+
+
+class CloneResult(Model):
+    """The answer of `repo clone`. `advice`: what was seen that decides whether its checks can run. `protocol`: what the
+    remote was reached over, if that is not the protocol of its URL.
+    """
+
+    repository: Repository
+    context: Context
+    protocol: str = ""
+    advice: tuple[Remark, ...] = ()
+
+
+class RepositoryUpdate(Model):
+    """The answer of `repo update` for one repository. `before`, `after`: the head of the default branch, None if it is
+    unknown. `error`: why the remote could not be asked, with `--all`.
+    """
+
+    repo_id: RepoId
+    default_branch: str
+    before: ObjectId | None = None
+    after: ObjectId | None = None
+    error: str = ""
+
+
+class RemoveResult(Model):
+    """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted."""
+
+    repo_id: RepoId
+    remote_url: str | None
+    lost: tuple[str, ...]
