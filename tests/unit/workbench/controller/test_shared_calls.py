@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -30,30 +33,37 @@ class Remote:
         return seen
 
 
-def wait_for_callers(calls: SharedCalls[int], key: str) -> None:
-    """Until a caller waits for the next run; the others of the pool are behind it in the queue of the interpreter."""
-    while key not in calls._waiting:
-        pass
+class CountedCalls(SharedCalls[int]):
+    """Counts the callers that have found out which run is theirs: each of them writes it down once."""
+
+    class Waiting(dict[Hashable, Any]):
+        callers = 0
+
+        def __setitem__(self, key: Hashable, run: object) -> None:
+            super().__setitem__(key, run)
+            self.callers += 1
+
+    def __init__(self) -> None:
+        super().__init__(WAIT_S)
+        self._waiting: CountedCalls.Waiting = self.Waiting()
+
+    def wait_for(self, callers: int) -> None:
+        ends_at = time.monotonic() + WAIT_S
+        while self._waiting.callers < callers and time.monotonic() < ends_at:
+            time.sleep(0.001)
 
 
 def test_callers_during_a_run_share_the_next_one_and_see_what_changed_before_they_asked() -> None:
-    calls, remote = SharedCalls[int](WAIT_S), Remote()
+    calls, remote = CountedCalls(), Remote()
     with ThreadPoolExecutor(40) as pool:
         first = pool.submit(calls.run, "a", remote.ask)
         assert remote.began.wait(WAIT_S)
         remote.held = 1
-        asking = threading.Barrier(31)
-
-        def ask() -> int:
-            asking.wait(WAIT_S)
-            return calls.run("a", remote.ask)
-
-        later = [pool.submit(ask) for _ in range(30)]
-        asking.wait(WAIT_S)
-        wait_for_callers(calls, "a")
+        later = [pool.submit(calls.run, "a", remote.ask) for _ in range(30)]
+        calls.wait_for(31)
         remote.gate.set()
         assert (first.result(WAIT_S), {each.result(WAIT_S) for each in later}) == (0, {1})
-    assert remote.asked <= 4  # two, and one more for callers that came when the second had begun
+    assert remote.asked == 2
     assert not calls._waiting
     assert not calls._under_way
 
@@ -67,7 +77,7 @@ def test_a_caller_after_the_end_and_another_key_have_runs_of_their_own() -> None
 
 @pytest.mark.parametrize("interrupted", [False, True], ids=["an error of ours", "an interrupt"])
 def test_a_failed_run_is_told_to_all_and_an_interrupt_to_none(interrupted: bool) -> None:
-    calls, remote = SharedCalls[int](WAIT_S), Remote()
+    calls, remote = CountedCalls(), Remote()
     leading, go_on = threading.Event(), threading.Event()
 
     def fail() -> int:
@@ -81,17 +91,16 @@ def test_a_failed_run_is_told_to_all_and_an_interrupt_to_none(interrupted: bool)
         first = pool.submit(calls.run, "a", remote.ask)
         assert remote.began.wait(WAIT_S)
         leader = pool.submit(calls.run, "a", fail)
-        wait_for_callers(calls, "a")
+        calls.wait_for(2)
         joined = pool.submit(calls.run, "a", lambda: 7)
-        while not joined.running():
-            pass
+        calls.wait_for(3)
         remote.gate.set()
         assert leading.wait(WAIT_S)
         go_on.set()
         assert first.result(WAIT_S) == 0
         with pytest.raises(KeyboardInterrupt if interrupted else SandboxError):
             leader.result(WAIT_S)
-        if interrupted or joined.exception(WAIT_S) is None:
+        if interrupted:
             assert joined.result(WAIT_S) == 7  # its own run
         else:
-            assert isinstance(joined.exception(), SandboxError)
+            assert isinstance(joined.exception(WAIT_S), SandboxError)
