@@ -132,7 +132,7 @@ def measure_limit(stage: Stage, column: Column) -> str:
 def measure_kill(stage: Stage) -> str:
     """A command is killed while its check runs; the next one removes what it left, and the task goes on."""
     with stage.task("limits") as (workbench, task):
-        argv = [sys.executable, "-m", "sandbox", "--home", str(stage.home), "check", "run", task, "sleep"]
+        argv = [sys.executable, "-P", "-m", "sandbox", "--home", str(stage.home), "check", "run", task, "sleep"]
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
         try:
             _wait_for(lambda: any(guest.busy for guest in workbench.guests().guests))

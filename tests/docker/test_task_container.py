@@ -353,7 +353,7 @@ def test_a_guest_that_cannot_write_its_files_runs_nothing_and_is_removed(bench: 
     with pytest.raises(SandboxError, match=f"write /{name} .Permission denied; it belongs to uid 64999") as caught:
         bench.sh("echo ran")
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
-    assert "userns-remap" in caught.value.hint
+    assert "`sandbox doctor`" in caught.value.hint
     assert bench.container() == ""
 
 
