@@ -19,11 +19,13 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, ChosenProject, Limits, PackageName
 from sandbox.models.definitions import DefinitionRule
+from sandbox.models.file_classes import FileClass
 from sandbox.models.ids import SimpleName
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
+from sandbox.policy.class_patterns import is_class_pattern
 from sandbox.policy.paths import parse_repo_path
 
 GENERIC = "generic"
@@ -40,6 +42,7 @@ _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
 
 MAX_SERVICES = 8
+MAX_CLASSES = 32
 MAX_PROJECTS = 32
 
 _NOT_IN_FILES: Mapping[str, object] = {
@@ -121,7 +124,8 @@ class Profile(_ProfileModel):
 
     `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
 
-    `definitions`: patterns for the repository map, of languages that ctags does not know.
+    `definitions`: patterns for the repository map, of languages that ctags does not know. `classes`: of its files, by
+    when an edit of them takes effect.
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
@@ -144,6 +148,7 @@ class Profile(_ProfileModel):
     git_facts: bool = False
     image_help: str = Field(default="", max_length=1000)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
+    classes: tuple[FileClass, ...] = Field(default=(), alias="class", max_length=MAX_CLASSES)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
@@ -189,6 +194,19 @@ class Profile(_ProfileModel):
             ports = [service.port for service in self.services if service.serves(check_id)]
             if len(set(ports)) < len(ports):
                 raise ValueError(f"services of the check '{check_id}' listen on the same port")
+
+    @model_validator(mode="after")
+    def _validate_classes(self) -> Profile:
+        names = [rule.name for rule in self.classes]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several classes are named {', '.join(doubled)}")
+        ids = {check.id for check in self.checks}
+        for rule in self.classes:
+            if unknown := sorted(set(rule.checks) - ids):
+                raise ValueError(f"the class '{rule.name}' names the unknown check {', '.join(unknown)}")
+            if useless := [text for text in rule.paths if not is_class_pattern(text)]:
+                raise ValueError(f"the class '{rule.name}' has a pattern that matches no path: {useless[0]!r}")
+        return self
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -289,6 +307,7 @@ _INHERITED = {
     "service": "services",
     "git_facts": "git_facts",
     "definition": "definitions",
+    "class": "classes",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 

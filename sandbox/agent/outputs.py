@@ -140,6 +140,7 @@ class RunResult(SparseModel):
     stderr_bytes: int | None = None
     report: TestCounts | None = None
     services: tuple[str, ...] | None = None
+    notes: tuple[str, ...] | None = None
     run_id: str
     check_id: str | None = None
     task_id: str | None = None

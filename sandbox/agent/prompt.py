@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import anyio.to_thread
@@ -10,11 +11,13 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.tools import TOOLS
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
 NAME = "repository-workbench"
+_RULES = ("AGENTS.md", "CLAUDE.md")
+_ARGV_CHARS = 200
 _TEMPLATE = """\
 You work on repositories through the tools space_repo_*. There is no shell, and you need none.
 
@@ -69,8 +72,9 @@ two ways. space_repo_sync when the base branch has moved on. space_repo_clean wh
 disk_limit, or build output is in the way.
 conflict: its text says what is in the way. If another operation runs in the task, wait, then try again. A closed
 task cannot be reopened: create another, or fork one of its snapshots.
-If you edit the application that you run in: your edits do not change the running copy. Build and
-check them here, verify, push; the person decides when the running copy is rebuilt and restarted.
+If you edit the application that you run in: your edits do not change the running copy. space_repo_impact says when
+they would take effect, and which checks they need. Build and check them here, verify, push; the person decides when
+the running copy is rebuilt and restarted.
 """
 TEXT = _TEMPLATE.replace("{asks}", ", ".join(tool.name for tool in TOOLS.values() if tool.asks))
 
@@ -93,21 +97,46 @@ async def get_prompt(
     if params.name != NAME:
         raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}")
     owner = (params.arguments or {}).get("owner")
-    text = TEXT + (await anyio.to_thread.run_sync(_describe_checks, workbench, owner) if owner else "")
+    text = TEXT + (await anyio.to_thread.run_sync(_describe_owner, workbench, owner) if owner else "")
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
 
 
-def _describe_checks(workbench: Workbench, owner: str) -> str:
+def _describe_owner(workbench: Workbench, owner: str) -> str:
     try:
-        checks = workbench.checks(owner)
+        return _describe_checks(workbench, owner) + _name_rules(workbench, owner)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
+
+
+def _describe_checks(workbench: Workbench, owner: str) -> str:
     lines = [
-        f"- {c.id}: {one_line(c.label)}{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s" for c in checks
+        f"- {c.id}: {one_line(c.label)}, `{one_line(shlex.join(c.argv))[:_ARGV_CHARS]}`"
+        f"{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s"
+        for c in workbench.checks(owner)
     ]
     return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
 
 
 def _describe_requirements(ids: tuple[str, ...]) -> str:
     return f" (after {', '.join(ids)})" if ids else ""
+
+
+def _name_rules(workbench: Workbench, owner: str) -> str:
+    """The files of the base commit in which the repository says how agents should work on it."""
+    repo_id, ref = owner, "HEAD"
+    if owner.startswith("task-"):
+        task = workbench.task(owner)
+        repo_id, ref = task.repo_id, task.base_commit
+    names = " and ".join(name for name in _RULES if _has_file(workbench, repo_id, ref, name))
+    return f"\nRead {names} before you edit: the repository's own rules, after those above.\n" if names else ""
+
+
+def _has_file(workbench: Workbench, repo_id: str, ref: str, path: str) -> bool:
+    try:
+        workbench.read_committed_file(repo_id, path, ref=ref)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return False
+        raise
+    return True

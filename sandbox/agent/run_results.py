@@ -26,6 +26,7 @@ def run_result(run: CheckRun) -> RunResult:
     return RunResult(
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
+        notes=run.notes or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),
     )

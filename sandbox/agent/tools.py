@@ -281,6 +281,13 @@ _ROWS = (
         journal=_NO_JOURNAL, command="diff",
     ),
     Tool(
+        "space_repo_impact", Preset.DISCOVER, _READ, inputs.TaskInput, models.Impact,
+        lambda r: r.workbench.impact(r.arguments.task_id),
+        "When the task's changes take effect in the running application, and the checks they need.",
+        cut_fields=("classes.files",),
+        journal=_NO_JOURNAL, command="task impact",
+    ),
+    Tool(
         "space_repo_read_file", Preset.DISCOVER, _READ, inputs.ReadFileInput, outputs.FileResult,
         _read_file,
         "Read a file, or a range of its lines, with the sha256 that an edit needs.",

@@ -43,6 +43,8 @@ def _show(result: CommitResult) -> None:
     for change in result.files:
         origin = f"{one_line(change.old_path)} -> " if change.old_path else ""
         click.echo(f"  {change.kind.value:<12} {origin}{one_line(change.path)}")
+    for line in result.impact:
+        note(f"note: {one_line(line)}")
     if result.note:
         note(f"note: {result.note}")
 

@@ -14,7 +14,7 @@ from sandbox.cli.time_format import format_relative
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
-    from sandbox.models import Change, Diff, DiffFile, Status
+    from sandbox.models import Change, Diff, DiffFile, Impact, Status
 
 
 @click.group()
@@ -154,11 +154,51 @@ def diff(invocation: Invocation, task_id: str, against: str) -> None:
 
 def _show_diff(found: Diff) -> None:
     click.echo(neutralise(found.text), nl=False)
+    for line in found.impact:
+        note(f"note: {one_line(line)}")
     if found.truncated:
         note("... the diff was cut; all its files:")
         for file in found.files:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
 
 
-for _command in (list_, use, status, diff, snapshot, snapshots, restore, clean, fork, log, sync, checkout, apply_):
+@click.command()
+@click.argument("task_id", metavar="TASK")
+@global_options
+@click.pass_obj
+def impact(invocation: Invocation, task_id: str) -> None:
+    """Show when the changes of TASK since its base take effect, and which checks they need.
+
+    The classes of files are those of the repository's profile.
+    """
+    with invocation.workbench() as workbench:
+        found = workbench.impact(task_id)
+    invocation.emit(found, lambda: _show_impact(found))
+
+
+def _show_impact(found: Impact) -> None:
+    for line in found.lines:
+        click.echo(one_line(line))
+    if found.unclassified:
+        click.echo(f"{found.unclassified} changed file(s) of no class of the profile")
+    if not found.classes and not found.unclassified:
+        click.echo("no changes since the base")
+
+
+for _command in (
+    list_,
+    use,
+    status,
+    diff,
+    impact,
+    snapshot,
+    snapshots,
+    restore,
+    clean,
+    fork,
+    log,
+    sync,
+    checkout,
+    apply_,
+):
     task.add_command(_command)

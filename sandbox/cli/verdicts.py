@@ -124,6 +124,8 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         )
         for line in explain(run):
             click.echo(add_home(f"      {line}"))
+        for line in run.notes:
+            click.echo(f"      note: {one_line(line)}")
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_log_command(run, run.task_id or owner_id)

@@ -71,7 +71,7 @@ class BodyFacts:
     `caller_text`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject,
     oldest first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown;
     `unknown_reason` then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
-    flags.
+    flags. `impact`: as in a `Diff`.
     """
 
     prompt: str
@@ -89,6 +89,7 @@ class BodyFacts:
     risks: tuple[tuple[str, tuple[str, ...]], ...]
     profile: str
     provenance: Provenance
+    impact: tuple[str, ...] = ()
 
 
 def compose(facts: BodyFacts) -> str:
@@ -154,6 +155,7 @@ def _generated_part(facts: BodyFacts) -> str:
         _section("", _provenance(facts)),
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
+        _section("When it takes effect", _list([as_prose(line) for line in facts.impact])),
         _section("Look closely", _list([_risk(*risk) for risk in facts.risks])),
         f"{RULE}\n\n{_FOOTER}",
     )

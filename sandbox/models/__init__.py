@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RequirementRole,
     )
     from sandbox.models.egress import EgressAccess, EgressRefusal
+    from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
@@ -128,6 +129,7 @@ __all__ = [
     "CiCheck",
     "CiState",
     "CiVerdict",
+    "ClassImpact",
     "CleanResult",
     "CloneResult",
     "CommitResult",
@@ -144,6 +146,7 @@ __all__ = [
     "Entrypoint",
     "FailedTest",
     "FetchResult",
+    "FileClass",
     "FileContent",
     "GateState",
     "Guest",
@@ -152,6 +155,7 @@ __all__ = [
     "Host",
     "ImageArchive",
     "ImageInfo",
+    "Impact",
     "JournalDamage",
     "JournalEntry",
     "JournalState",
@@ -171,6 +175,7 @@ __all__ = [
     "Manifest",
     "MergeConflict",
     "Model",
+    "NeededCheck",
     "ObjectId",
     "PackageName",
     "PatchResult",
@@ -261,6 +266,7 @@ _MODULES = {
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
+    "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
     "guest_table": "Guest GuestKind GuestTable",
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",

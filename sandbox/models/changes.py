@@ -51,21 +51,26 @@ class DiffFile(Model):
 
 
 class Diff(Model):
-    """A unified diff and its files. `truncated`: `text` is cut; `files` is always complete."""
+    """A unified diff and its files. `truncated`: `text` is cut; `files` is always complete.
+
+    `impact`: a line for each class of the profile that has a file here: when such an edit takes effect.
+    """
 
     text: str
     files: tuple[DiffFile, ...]
     truncated: bool
+    impact: tuple[str, ...] = ()
 
 
 class CommitResult(Model):
-    """A new commit on the task's branch. `note`: a remark if its author is unusual."""
+    """A new commit on the task's branch. `note`: a remark if its author is unusual. `impact`: as in a `Diff`."""
 
     commit: ObjectId
     tree: ObjectId
     files: tuple[Change, ...]
     author: str
     note: str | None = None
+    impact: tuple[str, ...] = ()
 
 
 class PushResult(Model):

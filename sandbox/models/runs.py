@@ -121,6 +121,7 @@ class CheckRun(Model):
     `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
     `arguments`: what the caller added: then only a part of the check ran.
     `session`: that of the agent that asked for it, as in the journal; empty for a person.
+    `notes`: what the caller should know, such as a check that the changed files need before this one; not recorded.
     """
 
     run_id: str
@@ -153,6 +154,7 @@ class CheckRun(Model):
     session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         GuestTable,
         ImageArchive,
         ImageInfo,
+        Impact,
         JournalEntry,
         LayerDetails,
         LayerSummary,
@@ -511,6 +512,15 @@ class Workbench:
         Raises: `not_found`; `invalid_input` for `against`; `conflict` for a closed task; `quota_exceeded`.
         """
         return use.status.diff_task(self._services, task_id, against)
+
+    def impact(self, task_id: str) -> Impact:
+        """When the changes of the task since its base take effect, by the classes of its profile, and the checks that
+        they need.
+
+        Raises: `not_found`; `conflict` for a closed task; `invalid_input` for a profile with a mistake;
+        `quota_exceeded`.
+        """
+        return use.impact.read_impact(self._services, task_id)
 
     def checks(self, owner_id: str) -> tuple[Check, ...]:
         """Checks of a task or a repository.

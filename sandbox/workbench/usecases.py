@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.tasks import apply as apply
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
+    from sandbox.workbench.tasks import impact as impact
     from sandbox.workbench.tasks import lifecycle as lifecycle
     from sandbox.workbench.tasks import read as read
     from sandbox.workbench.tasks import search as search
@@ -75,7 +76,7 @@ else:
             "trust",
             "updates",
         ),
-        "tasks": ("apply", "clean", "edit", "lifecycle", "read", "search", "snapshots", "status", "sync"),
+        "tasks": ("apply", "clean", "edit", "impact", "lifecycle", "read", "search", "snapshots", "status", "sync"),
     }
     _MODULES = {
         name: f"sandbox.workbench.{room}.{name}".replace("..", ".") for room, names in _ROOMS.items() for name in names

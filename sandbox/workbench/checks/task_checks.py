@@ -11,7 +11,7 @@ from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.models import Check, CheckRun, Task, Verdict
-from sandbox.profiles import project_of
+from sandbox.profiles import Profile, project_of
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
@@ -25,6 +25,7 @@ from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
+from sandbox.workbench.tasks.impact import advise_check
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
@@ -61,17 +62,18 @@ def run_checks(
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]
-        return tuple(_run_in_task(services, task, base, recorders, list(zip(ids, checks, strict=True)), watch))
+        chain = list(zip(ids, checks, strict=True))
+        return tuple(_run_in_task(services, (task, base, profile), recorders, chain, watch))
 
 
 def _run_in_task(
     services: Services,
-    task: Task,
-    base: TaskBase,
+    of: tuple[Task, TaskBase, Profile],
     recorders: Mapping[str, Recorder],
     checks: Sequence[tuple[str, Check]],
     watch: Watch,
 ) -> Iterator[CheckRun]:
+    task, base, profile = of
     for run_id, check in checks:
         with (
             compare_task(services, task, task_base=base) as opened,
@@ -79,6 +81,7 @@ def _run_in_task(
         ):
             require_writable_disk(services.home, task)
             tree = compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
+            notes = advise_check(services, opened, profile, check)
         require_mask(opened.root, GIT_MASK)
         report = running.prepare_task_report(services.home, task.id, opened.site)
         account = find_account(services, opened.owner)
@@ -88,6 +91,6 @@ def _run_in_task(
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
         settle_disk(opened.site.layers)
-        yield run
+        yield run.model_copy(update={"notes": notes}) if notes else run
         if run.verdict is not Verdict.PASSED:
             return

@@ -26,6 +26,7 @@ from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import choose_profile, read_settings
 from sandbox.workbench.tasks import status
+from sandbox.workbench.tasks.impact import describe_files
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
@@ -65,6 +66,7 @@ def gather_facts(
         risks=_find_risks(services.repositories, services.policies, task, files),
         profile=profile.full_name,
         provenance=_provenance(services, task, profile, known.setups),
+        impact=describe_files(profile, files),
     )
 
 

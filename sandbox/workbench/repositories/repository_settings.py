@@ -14,7 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import find_tree
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, ChosenProject, ChosenSettings, Limits
+from sandbox.models import Check, ChosenProject, ChosenSettings, FileClass, Limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, detect_profile, require_usable
 from sandbox.store.home import Home
@@ -103,7 +103,14 @@ def add_projects(policies: Policies, facts: BaseFacts, chosen: ChosenSettings, p
     """
     parts = [_build_part(policies, facts, chosen, name) for name in chosen.projects]
     checks = (check for part in parts for check in part.checks)
-    return profile.model_copy(update={"checks": (*profile.checks, *checks), "project_parts": tuple(parts)})
+    classes = (rule for part in parts for rule in part.classes)
+    return profile.model_copy(
+        update={
+            "checks": (*profile.checks, *checks),
+            "classes": (*classes, *profile.classes),  # the folder of a project before the patterns of the top
+            "project_parts": tuple(parts),
+        }
+    )
 
 
 def choose_artifacts(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> tuple[str, ...]:
@@ -150,7 +157,17 @@ def _name_checks(part: Profile, name: str) -> Profile:
 
     checks = (c.model_copy(update={"id": f"{name}.{c.id}", "requires": rename(c.requires)}) for c in part.checks)
     services = (rule.model_copy(update={"checks": rename(rule.checks)}) for rule in part.services)
-    return part.model_copy(update={"checks": tuple(checks), "services": tuple(services), "project_name": name})
+    classes = (
+        rule.model_copy(update={"name": f"{name}.{rule.name}", "checks": rename(rule.checks)}) for rule in part.classes
+    )
+    return part.model_copy(
+        update={
+            "checks": tuple(checks),
+            "services": tuple(services),
+            "classes": tuple(classes),
+            "project_name": name,
+        }
+    )
 
 
 def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
@@ -161,6 +178,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "checks": tuple(_apply_to_check(check, chosen) for check in profile.checks),
             "layers": tuple(rule.model_copy(update={"folder": folder}) for rule in profile.layers),
             "artifacts": tuple(_move_rule(rule, folder) for rule in profile.artifacts),
+            "classes": tuple(_move_class(rule, folder) for rule in profile.classes),
             "repository_image": chosen.image,
             "folder": folder,
             "submodules": bool(chosen.submodules),
@@ -178,6 +196,14 @@ def _apply_to_check(check: Check, chosen: ChosenSettings) -> Check:
     if chosen.limits:
         update["limits"] = Limits.model_validate({**dict(check.limits), **chosen.limits})
     return check.model_copy(update=update)
+
+
+def _move_class(rule: FileClass, folder: str) -> FileClass:
+    """A class whose patterns hold below the folder only."""
+    if not folder:
+        return rule
+    below = (text.lstrip("/") if "/" in text.rstrip("/") else f"**/{text}" for text in rule.paths)
+    return rule.model_copy(update={"paths": tuple(f"{exact_rule(folder)}/{text}" for text in below)})
 
 
 def _move_rule(rule: str, folder: str) -> str:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.policy import commit as commit_policies
     from sandbox.workbench.controller import commit_identity
+    from sandbox.workbench.tasks import impact
 else:  # loaded at first use (docs/adr/0080)
+    impact = LazyModule("sandbox.workbench.tasks.impact")
     commit_policies = LazyModule("sandbox.policy.commit")
     commit_identity = LazyModule("sandbox.workbench.controller.commit_identity")
 
@@ -92,10 +94,12 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
         with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
             difference = _compare_with_changes(aside, before, task.head_commit, changes)
     hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
+    files = tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), hashes) for c in difference.changes)
     return Diff(
         text=difference.text.decode("utf-8", errors="replace"),
-        files=tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), hashes) for c in difference.changes),
+        files=files,
         truncated=not difference.complete,
+        impact=impact.describe_changes(services, task, files),
     )
 
 
@@ -170,7 +174,8 @@ def commit_task(
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
         save_task(services.home, task.model_copy(update=update))
-        return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note)
+        said = impact.describe_changes(services, task, shown)
+        return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note, impact=said)
 
 
 def _move_branch(git: Git, task: Task, commit: str) -> None:

@@ -38,7 +38,7 @@ AGREED = BOOTSTRAP | {
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
         "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
         "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "sync", "checkout", "open_pr",
-        "pr_status", "list_snapshots", "delete_file", "rename_file",
+        "pr_status", "list_snapshots", "delete_file", "rename_file", "impact",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""
@@ -515,11 +515,18 @@ def test_a_file_with_control_characters_comes_as_base64() -> None:
 
 @GENERATIONS
 def test_prompt_and_resources(desk: Desk, mode: str) -> None:
+    desk.upstream.write("AGENTS.md", b"Run the tests.\n")
+    desk.upstream.commit()
+    ruled = desk.workbench.create_task(desk.repo_id, "by the rules", fetch=True)
+
     async def session(client: Client) -> None:
         assert [p.name for p in (await client.list_prompts()).prompts] == ["repository-workbench"]
         found = await client.get_prompt("repository-workbench", {"owner": desk.task.id})
         text = found.messages[0].content.model_dump()["text"]
         assert "Checks of " + desk.task.id in text
+        assert "AGENTS.md" not in text.partition("Checks of ")[2]
+        found = await client.get_prompt("repository-workbench", {"owner": ruled.id})
+        assert "Read AGENTS.md before you edit" in found.messages[0].content.model_dump()["text"]
         named = set(re.findall(r"space_repo_[a-z_]+", text)) - {"space_repo_"}
         assert named <= set(TOOLS)
         uris = [str(r.uri) for r in (await client.list_resources()).resources]
