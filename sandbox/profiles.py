@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, Limits, PackageName
 from sandbox.models.definitions import DefinitionRule
 from sandbox.models.file_classes import FileClass
@@ -25,8 +26,12 @@ from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
-from sandbox.policy.class_patterns import is_class_pattern
 from sandbox.policy.paths import parse_repo_path
+
+if TYPE_CHECKING:
+    from sandbox.policy import class_patterns
+else:  # loaded at first use (docs/adr/0080)
+    class_patterns = LazyModule("sandbox.policy.class_patterns")
 
 GENERIC = "generic"
 MARKER_BYTES = 256 * 1024
@@ -204,7 +209,7 @@ class Profile(_ProfileModel):
         for rule in self.classes:
             if unknown := sorted(set(rule.checks) - ids):
                 raise ValueError(f"the class '{rule.name}' names the unknown check {', '.join(unknown)}")
-            if useless := [text for text in rule.paths if not is_class_pattern(text)]:
+            if useless := [text for text in rule.paths if not class_patterns.is_class_pattern(text)]:
                 raise ValueError(f"the class '{rule.name}' has a pattern that matches no path: {useless[0]!r}")
         return self
 

@@ -180,6 +180,14 @@ class ReadLogInput(Input):
     end_line: int | None = Field(None, ge=1, description="Inclusive.")
 
 
+class TestResultsInput(Input):
+    __test__ = False  # not a pytest class
+
+    run_id: RunId
+    failed_only: bool = True
+    cursor: int = Field(0, ge=0, description="next_cursor of the page before.")
+
+
 class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]

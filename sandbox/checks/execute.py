@@ -6,6 +6,7 @@ how it does that.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -23,13 +24,19 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
 
 if TYPE_CHECKING:
-    from sandbox.checks import cause
+    from sandbox.checks import cause, line_results
     from sandbox.checks import declared as declared_packages
     from sandbox.checks import report as reports
+    from sandbox.models.test_results import ResultSource
+    from sandbox.store import result_files
 else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
+    line_results = LazyModule("sandbox.checks.line_results")
     reports = LazyModule("sandbox.checks.report")
+    result_files = LazyModule("sandbox.store.result_files")
+
+_log = logging.getLogger(__name__)
 
 
 class Companions(Protocol):
@@ -205,7 +212,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = reports.read_report(directories.report, check.cwd)
+        report = self._read_results(run_id, check, directories)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -238,6 +245,23 @@ class Recorder:
         )
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
+
+    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories) -> Report | None:
+        """The sum of the tests that the check reported; each of them is kept beside the logs."""
+        collected = reports.CollectedResults()
+        source: ResultSource = "junit"
+        report = reports.read_report(directories.report, check.cwd, collected)
+        if report is None and check.results is not None:
+            streams = [self.logs / f"{run_id}.{stream}" for stream in ("stdout", "stderr")]
+            report, source = line_results.read_line_results(streams, check.results, collected), "lines"
+        if report is not None:
+            try:
+                result_files.save_test_results(
+                    self.logs, run_id, source, collected.results, complete=collected.complete
+                )
+            except OSError as error:
+                _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
+        return report
 
 
 def list_failures(report: Report | None) -> tuple[FailedTest, ...]:

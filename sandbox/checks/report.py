@@ -7,6 +7,7 @@ these took 200 to 330 MB, so each has a limit. A file past one is left out, as o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
@@ -21,6 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
+from sandbox.models.test_results import TestOutcome, TestResult
 from sandbox.policy.paths import RepoPath, show_path
 from sandbox.text import neutralise
 
@@ -34,10 +36,38 @@ _TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _FAILURES = 50
 _TEXT = 500
+_SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
+
+MOST_RESULTS = 20_000
+"""How many tests of a run are kept."""
 
 
-def read_report(folder: Path, cwd: str = ".") -> Report | None:
-    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable. `cwd`: where the check ran."""
+class CollectedResults:
+    """The tests of a report, as many as are kept. `complete`: whether all of them are there."""
+
+    MOST_FAILURES = _FAILURES
+    _MOST_CHARS = 8 * 1024**2  # of all names, messages and paths
+
+    def __init__(self) -> None:
+        self.results: list[TestResult] = []
+        self.complete = True
+        self._chars = 0
+
+    def add(self, result: TestResult) -> None:
+        """Keep a result, as long as there is room."""
+        self._chars += len(result.test) + len(result.message or "") + len(result.path or "")
+        if len(self.results) < MOST_RESULTS and self._chars <= self._MOST_CHARS:
+            self.results.append(result)
+        else:
+            self.complete = False
+
+
+def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None = None) -> Report | None:
+    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable. `cwd`: where the check ran.
+
+    `results`: gets each of their tests.
+    """
+    results = results or CollectedResults()
     counts: Counter[str] = Counter()
     failed: list[TestFailure] = []
     usable = False
@@ -48,6 +78,9 @@ def read_report(folder: Path, cwd: str = ".") -> Report | None:
                 usable = True
                 counts += parsed.counts
                 failed += parsed.failed
+                for result in parsed.results:
+                    results.add(result)
+            results.complete &= parsed is not None
     return Report(**{name: counts[name] for name in _COUNTS}, failed=tuple(failed[:_FAILURES])) if usable else None
 
 
@@ -92,6 +125,7 @@ def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
 
 
 _CASE_DEPTH = 2  # of a case that is directly in `testsuites`
+_OUTCOME_OF = {"failure": TestOutcome.FAILED, "error": TestOutcome.ERROR, "skipped": TestOutcome.SKIPPED}
 _OUTCOMES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
@@ -106,6 +140,8 @@ class _JUnitCollector:
         self.suites = 0
         self.counts: Counter[str] = Counter()
         self.failed: list[TestFailure] = []
+        self.results: list[TestResult] = []
+        self._outcome = TestOutcome.PASSED
         self._elements = 0
         self._names: set[str] = set()
         self._depth = 0
@@ -125,12 +161,14 @@ class _JUnitCollector:
             self.suites += 1
             self.counts.update({name: _parse_count(attributes.get(name, "0")) for name in _COUNTS})
         elif tag == "testcase":
-            self._case = attributes
+            self._case, self._outcome = attributes, TestOutcome.PASSED
             if self._suite_depth == self._depth == _CASE_DEPTH:
                 self.suites += 1
                 self.counts["tests"] += 1
         elif tag in _OUTCOMES and self._suite_depth == _CASE_DEPTH == self._depth - 1 and self._case is not None:
             self.counts[_OUTCOMES[tag]] += 1
+        if tag in _OUTCOME_OF and self._case is not None and self._outcome is TestOutcome.PASSED:
+            self._outcome = _OUTCOME_OF[tag]
         if tag in {"failure", "error"} and self._case is not None:
             self._message = attributes.get("message", "")
             self._pieces, self._size = [], 0
@@ -157,23 +195,54 @@ class _JUnitCollector:
     def end(self, tag: str) -> None:
         self._depth -= 1
         if tag == "testcase":
+            if self._case is not None:
+                self._keep(self._case)
             self._case = None
         elif tag in {"failure", "error"} and self._case is not None:
+            one = None
             if self._collecting:
-                self.failed.append(_failure(self._case, self._message, "".join(self._pieces), self._cwd))
+                one = _failure(self._case, self._message, "".join(self._pieces), self._cwd)
+                self.failed.append(one)
+            self._keep(self._case, one)
             self._case, self._collecting = None, False  # one failure per case
+
+    def _keep(self, case: dict[str, str], failure: TestFailure | None = None) -> None:
+        if len(self.results) > MOST_RESULTS:
+            return
+        message = failure.message if failure else None
+        if self._outcome in {TestOutcome.FAILED, TestOutcome.ERROR} and failure is None:
+            message = clip_text(self._message) or None
+        self.results.append(
+            TestResult(
+                test=failure.name if failure else _name_case(case),
+                outcome=self._outcome,
+                time_s=_parse_time(case.get("time", "")),
+                message=message,
+                path=failure.path if failure else None,
+                line=failure.line if failure else None,
+            )
+        )
 
     def close(self) -> None:
         """Required by the parser; there is no resource to close."""
 
 
 def _failure(case: dict[str, str], message: str, text: str, cwd: str) -> TestFailure:
-    name = f"{case.get('classname', '')}::{case.get('name', '')}".removeprefix("::")
     path, line = find_location(text or message, case.get("file", ""), case.get("line", ""), cwd)
-    return TestFailure(name=_clip(name), message=_clip(message or text), path=path, line=line)
+    return TestFailure(name=_name_case(case), message=clip_text(message or text), path=path, line=line)
 
 
-def _clip(text: str) -> str:
+def _name_case(case: dict[str, str]) -> str:
+    return clip_text(f"{case.get('classname', '')}::{case.get('name', '')}".removeprefix("::"))
+
+
+def _parse_time(text: str) -> float | None:
+    """Seconds; None for what is no plain number."""
+    return float(text) if len(text) < 20 and _SECONDS.fullmatch(text) else None
+
+
+def clip_text(text: str) -> str:
+    """The beginning of a text of the guest, safe to show."""
     return neutralise(text[: 4 * _TEXT])[:_TEXT]
 
 

@@ -136,3 +136,4 @@ def _show_stopped(found: StopResult) -> None:
 check.add_command(wait)
 check.add_command(history.runs)
 check.add_command(history.log)
+check.add_command(history.results)

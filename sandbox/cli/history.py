@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
-from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName
+from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName, TestResult, TestResults
 from sandbox.text import one_line
 
 
@@ -38,6 +39,41 @@ def _row(run: CheckRun) -> list[str]:
         f"{run.wall_time_s:.1f} s",
         run.place,
     ]
+
+
+@click.command()
+@click.argument("owner_id", metavar="TASK|RUN")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--failed", "failed_only", is_flag=True, help="Only tests that failed.")
+@global_options
+@click.pass_obj
+def results(invocation: Invocation, owner_id: str, run_id: str | None, failed_only: bool) -> None:
+    """Show the single tests of a check run of TASK or of a repository. Default: the newest run.
+
+    They are what the program reported of itself, as JUnit XML or by the lines that its profile knows.
+    """
+    pages = []
+    with invocation.workbench() as workbench:
+        found = workbench.find_run(owner_id, run_id)
+        cursor: int | None = 0
+        while cursor is not None:
+            pages.append(workbench.test_results(found, failed_only=failed_only, cursor=cursor))
+            cursor = pages[-1].next_cursor
+    tests = tuple(result for page in pages for result in page.results)
+    invocation.emit(
+        pages[0].model_copy(update={"results": tests, "next_cursor": None}), lambda: _show_results(pages[0], tests)
+    )
+
+
+def _show_results(found: TestResults, tests: Sequence[TestResult]) -> None:
+    for one in tests:
+        took = "" if one.time_s is None else f"  {one.time_s:.2f} s"
+        place = "" if one.path is None else f"  {one_line(one.path)}{f':{one.line}' if one.line else ''}"
+        click.echo(f"  {one.outcome.value:<8} {one_line(one.test)}{took}{place}")
+        if one.message:
+            click.echo(f"           {one_line(one.message)}")
+    if not found.complete:
+        note("Not all tests of the report are here: it has more than are kept, or could not be read to its end.")
 
 
 def _parse_line_range(

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, WorkspaceKind
+    from sandbox.models.test_results import TestOutcome, TestResult, TestResults
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -243,6 +244,9 @@ __all__ = [
     "TaskId",
     "TaskStatus",
     "TestFailure",
+    "TestOutcome",
+    "TestResult",
+    "TestResults",
     "Threat",
     "ThreatState",
     "TransferredImage",
@@ -291,6 +295,7 @@ _MODULES = {
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task WorkspaceKind",
+    "test_results": "TestOutcome TestResult TestResults",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

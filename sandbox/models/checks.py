@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_vali
 
 from sandbox.models.ids import CheckId, SimpleName
 from sandbox.models.model import Model
+from sandbox.models.test_results import TestOutcome
 
 
 class Limits(Model):
@@ -73,6 +74,35 @@ class CheckParameter(Model):
         return text
 
 
+class ResultPatterns(Model):
+    """`[check.results]`: regular expressions for the lines that a program of one's own prints for its tests. The first
+    group of each is the name of the test.
+    """
+
+    passed: str | None = Field(default=None, min_length=1, max_length=500)
+    failed: str | None = Field(default=None, min_length=1, max_length=500)
+    skipped: str | None = Field(default=None, min_length=1, max_length=500)
+
+    @field_validator("passed", "failed", "skipped")
+    @classmethod
+    def _require_group(cls, text: str | None) -> str | None:
+        try:
+            if text is not None and re.compile(text).groups < 1:
+                raise ValueError("the pattern needs a group around the name of the test")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return text
+
+    def by_outcome(self) -> tuple[tuple[TestOutcome, str], ...]:
+        """The patterns that there are, failures first: a line is of the first that matches."""
+        said = (
+            (TestOutcome.FAILED, self.failed),
+            (TestOutcome.SKIPPED, self.skipped),
+            (TestOutcome.PASSED, self.passed),
+        )
+        return tuple((outcome, text) for outcome, text in said if text is not None)
+
+
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
@@ -80,7 +110,8 @@ class Check(Model):
     `deterministic`: the same files always give the same verdict, as with a compiler, so one failure is enough.
     `workspace`: `read-only` for a check that must not change the files; other directories stay writable.
     `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
-    added; such a run is of a part of the check.
+    added; such a run is of a part of the check. `results`: how its output says how tests ended, for programs that write
+    no JUnit file.
     """
 
     id: CheckId
@@ -99,6 +130,7 @@ class Check(Model):
         default=(), max_length=4, validation_alias=AliasChoices("parameter", "parameters")
     )
     arguments: tuple[str, ...] = ()
+    results: ResultPatterns | None = None
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         SyncResult,
         Task,
         TaskEvent,
+        TestResults,
         Verification,
     )
     from sandbox.policy.approvals import Decision
@@ -703,6 +704,18 @@ class Workbench:
         Raises: `not_found`; `invalid_input` for the query.
         """
         return use.log_lines.read_lines(self._services, run_id, query)
+
+    def test_results(
+        self, run_id: str, *, failed_only: bool = False, cursor: int = 0, limit: int = 1000
+    ) -> TestResults:
+        """What the report of a run says of each test: a page of at most `limit`, from the `cursor`-th on.
+
+        Raises: `not_found` for an unknown run, and for one without test results; `conflict` while it runs;
+        `invalid_input` for the page.
+        """
+        return use.result_pages.read_test_results(
+            self._services.home, run_id, failed_only=failed_only, cursor=cursor, limit=limit
+        )
 
     def guests(self, before: GuestTable | None = None) -> GuestTable:
         """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
     from sandbox.workbench.checks import task_events as task_events
@@ -60,6 +61,7 @@ else:
             "stop",
             "task_checks",
             "task_events",
+            "result_pages",
             "verify",
         ),
         "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),

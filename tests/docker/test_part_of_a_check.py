@@ -23,6 +23,9 @@ file = "bench"
 id = "test"
 label = "prints its tests"
 argv = ["sh", "-c", 'echo "${@:-all}"; test "$1" != bad', "run", "<tests>"]
+[check.results]
+failed = '^(bad)$'
+passed = '^(.+)$'
 [[check.parameter]]
 name = "tests"
 pattern = '[^-].*'
@@ -48,6 +51,9 @@ def test_a_part_runs_in_the_task_and_the_whole_in_a_clean_room(bench: Bench) -> 
     assert (whole.stdout_tail, whole.arguments) == ("\n", ())
     (failed,) = bench.workbench.run_checks(bench.task_id, ["test"], arguments=["bad"])
     assert failed.verdict is Verdict.FAILED
+    assert [test.test for test in failed.failures] == ["bad"]
+    assert [r.test for r in bench.workbench.test_results(failed.run_id).results] == ["bad"]
+    assert (part.report.tests, part.report.failures) == (1, 0) if part.report else False
     verified = bench.workbench.verify(bench.task_id)
     assert [run.stdout_tail for run in verified.runs] == ["\n"]
     assert verified.verified

@@ -20,6 +20,7 @@ from sandbox.models import Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
+from sandbox.store.result_files import SUFFIX
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
@@ -29,10 +30,12 @@ from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 
 def _list_logs(records: Sequence[Path]) -> list[Path]:
-    """The logs of these runs of one folder, in their order: of both streams, and of services."""
+    """The logs of these runs of one folder, in their order: of both streams, of services, and test results."""
     found: dict[str, list[Path]] = {record.stem: [] for record in records}
     for path in sorted(records[0].parent.iterdir()) if records else ():
-        if path.stem in found and (path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")):
+        if path.stem in found and (
+            path.suffix in {".stdout", ".stderr", SUFFIX} or path.suffix.startswith(".service-")
+        ):
             found[path.stem].append(path)
     return [log for logs in found.values() for log in logs]
 

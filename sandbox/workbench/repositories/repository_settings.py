@@ -199,7 +199,7 @@ def _apply_to_check(check: Check, chosen: ChosenSettings) -> Check:
 
 
 def _move_class(rule: FileClass, folder: str) -> FileClass:
-    """A class whose patterns hold below the folder only."""
+    """A class with patterns that hold below the folder only."""
     if not folder:
         return rule
     below = (text.lstrip("/") if "/" in text.rstrip("/") else f"**/{text}" for text in rule.paths)

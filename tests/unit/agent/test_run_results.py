@@ -32,7 +32,7 @@ from sandbox.models import (
     Verification,
 )
 
-TOKENS, TOKENS_PER_TOOL = 4_600, 125
+TOKENS, TOKENS_PER_TOOL = 5_000, 125
 """`tools/list`, as bytes / 4. The same tools took 7,932 and 256 when they had whole schemas (docs/adr/0073)."""
 
 FIRST = ["verdict", "failures", "exit_code", "stdout_tail", "stdout_shown_from_byte"]

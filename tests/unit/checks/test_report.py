@@ -9,6 +9,7 @@ import pytest
 from sandbox.checks import report
 from sandbox.checks.location import find_location
 from sandbox.checks.report import read_report
+from sandbox.models.test_results import TestOutcome, TestResult
 
 SMALL = '<testsuite tests="1"><testcase name="a"/></testsuite>'
 
@@ -80,3 +81,47 @@ def test_a_case_without_a_suite_is_counted(tmp_path: Path) -> None:
 )
 def test_a_place_in_a_project_is_relative_to_the_repository(text: str, found: str | None) -> None:
     assert find_location(text, folder="services/api")[0] == found
+
+
+CASES = """<testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
+<testcase classname="c" name="good" time="0.25"/>
+<testcase classname="c" name="bad" time="1"><failure message="no">x.py:3: AssertionError</failure></testcase>
+<testcase classname="c" name="broken" time="nan"><error message="boom"/></testcase>
+<testcase name="later"><skipped message="not now"/></testcase>
+<testcase classname="c" name="good" time="-1"/>
+</testsuite></testsuites>"""
+
+
+def test_each_case_is_a_result_in_the_order_of_the_report(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(CASES)
+    results = report.CollectedResults()
+    read_report(tmp_path, results=results)
+    found = [(r.test, r.outcome.value, r.time_s, r.message, r.path, r.line) for r in results.results]
+    assert found == [
+        ("c::good", "passed", 0.25, None, None, None),
+        ("c::bad", "failed", 1.0, "no", "x.py", 3),
+        ("c::broken", "error", None, "boom", None, None),
+        ("later", "skipped", None, None, None, None),
+        ("c::good", "passed", None, None, None, None),
+    ]
+    assert results.complete
+
+
+def test_a_file_that_cannot_be_read_makes_the_results_incomplete(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(CASES)
+    (tmp_path / "b.xml").write_text("<testsuite")
+    results = report.CollectedResults()
+    assert read_report(tmp_path, results=results) is not None
+    assert not results.complete
+
+
+def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: Path) -> None:
+    results = report.CollectedResults()
+    for _ in range(report.MOST_RESULTS):
+        results.add(TestResult(test="x" * 10, outcome=TestOutcome.PASSED))
+    assert results.complete
+    results.add(TestResult(test="y", outcome=TestOutcome.PASSED))
+    assert (len(results.results), results.complete) == (report.MOST_RESULTS, False)
+    long = report.CollectedResults()
+    long.add(TestResult(test="x" * 9 * 1024**2, outcome=TestOutcome.PASSED))
+    assert (long.results, long.complete) == ([], False)

@@ -92,6 +92,7 @@ OTHERS = (
     None,
     [SERVICE],
     [PARAMETER],
+    {"passed": "^ok (.*)"},
 )
 """Values of many types: one of them is another one, whatever a field takes."""
 

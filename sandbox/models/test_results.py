@@ -1,0 +1,53 @@
+"""What a run's report says of each test. Guest text: shown, never the basis of a verdict."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from sandbox.models.model import Model, SparseModel
+
+
+class TestOutcome(StrEnum):
+    """How one test ended."""
+
+    __test__ = False  # not a pytest class
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+class TestResult(SparseModel):
+    """One test of a report. `message`, `path`, `line`: of a failure, if the report has them."""
+
+    __test__ = False  # not a pytest class
+
+    test: str
+    outcome: TestOutcome
+    time_s: float | None = None
+    message: str | None = None
+    path: str | None = None
+    line: int | None = None
+
+
+ResultSource = Literal["junit", "lines"]
+"""Where results come from: JUnit files in /report, or lines of the output that match the check's patterns."""
+
+
+class TestResults(Model):
+    """The tests of a run, in the order of its report: one page. `total`: how many there are, of those that were asked
+    for. `next_cursor`: where the next page starts; None after the last. `complete`: False if the report had more tests
+    than are kept, or could not be read to its end.
+    """
+
+    __test__ = False  # not a pytest class
+
+    run_id: str
+    check_id: str
+    source: ResultSource
+    total: int
+    results: tuple[TestResult, ...]
+    next_cursor: int | None
+    complete: bool

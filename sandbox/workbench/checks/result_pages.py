@@ -1,0 +1,67 @@
+"""Use-case: read what a run's report says of each test, a page at a time."""
+
+from __future__ import annotations
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.test_results import TestOutcome, TestResult, TestResults
+from sandbox.store import runs
+from sandbox.store.home import Home
+from sandbox.store.result_files import ResultFile, open_test_results, parse_result
+
+MOST_ON_A_PAGE = 1000
+_BAD = {TestOutcome.FAILED, TestOutcome.ERROR}
+
+
+def read_test_results(
+    home: Home, run_id: str, *, failed_only: bool = False, cursor: int = 0, limit: int = MOST_ON_A_PAGE
+) -> TestResults:
+    """A page of the tests of a run of any task or repository, from the `cursor`-th on, at most `limit`.
+
+    Raises: `not_found` for an unknown run, and for one without results of tests; `conflict` while it runs;
+    `invalid_input` for the page.
+    """
+    if cursor < 0 or not 1 <= limit <= MOST_ON_A_PAGE:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"A cursor is not negative, and a page has 1 to {MOST_ON_A_PAGE} tests"
+        )
+    owner = runs.find_owner(home, run_id)
+    record = runs.find_run_record(home, owner, run_id)
+    if record is None:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{run_id} has not ended, so it has no test results yet",
+            hint=f"`sandbox check wait {run_id}` waits for it.",
+        )
+    with open_test_results(home, owner, run_id) as found:
+        if found is None:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"{run_id} of '{record.check_id}' has no test results",
+                hint="A check has them if it writes JUnit XML to /report, or if its profile has [check.results]: "
+                "docs/profiles.md. Its output: " + f"`sandbox check log {owner} {run_id}`.",
+            )
+        total, page = _read_page(found, failed_only, cursor, limit)
+    after = cursor + len(page)
+    return TestResults(
+        run_id=run_id,
+        check_id=record.check_id,
+        source=found.source,
+        total=total,
+        results=tuple(page),
+        next_cursor=after if after < total else None,
+        complete=found.complete,
+    )
+
+
+def _read_page(found: ResultFile, failed_only: bool, cursor: int, limit: int) -> tuple[int, list[TestResult]]:
+    total, page = 0, list[TestResult]()
+    for line in found.lines:
+        is_on_page = cursor <= total < cursor + limit
+        if failed_only or is_on_page:
+            result = parse_result(line)
+            if failed_only and result.outcome not in _BAD:
+                continue
+            if is_on_page:
+                page.append(result)
+        total += 1
+    return total, page

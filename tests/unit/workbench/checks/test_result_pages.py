@@ -1,0 +1,77 @@
+"""Pages of the tests of a run: which there are, what is missing, and what a damaged file is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.models import Verdict
+from sandbox.models.test_results import TestOutcome, TestResult
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
+from sandbox.store.result_files import save_test_results
+from sandbox.workbench.checks.result_pages import read_test_results
+from tests.unit.conftest import refused
+from tests.unit.store.test_verdicts import made as run_made
+
+OWNER, RUN = "task-1", "run-" + "0" * 31 + "1"
+OTHER = RUN[:-1] + "2"
+RESULTS = [
+    TestResult(test=f"t{i}", outcome=TestOutcome.FAILED if i % 10 == 0 else TestOutcome.PASSED, time_s=0.5)
+    for i in range(100)
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.logs(OWNER).mkdir(parents=True)
+    save_run(home, OWNER, run_made(Verdict.FAILED, 1, run_id=RUN))
+    return home
+
+
+def test_pages_follow_each_other_and_name_each_test_once(home: Home) -> None:
+    save_test_results(home.logs(OWNER), RUN, "junit", RESULTS, complete=True)
+    first = read_test_results(home, RUN, limit=60)
+    assert (first.total, first.next_cursor, first.source, first.complete) == (100, 60, "junit", True)
+    last = read_test_results(home, RUN, cursor=60, limit=60)
+    assert last.next_cursor is None
+    assert [*first.results, *last.results] == RESULTS
+    assert read_test_results(home, RUN, cursor=100).results == ()
+
+
+def test_failed_tests_have_pages_of_their_own(home: Home) -> None:
+    save_test_results(home.logs(OWNER), RUN, "lines", RESULTS, complete=False)
+    page = read_test_results(home, RUN, failed_only=True, cursor=3, limit=5)
+    assert [one.test for one in page.results] == ["t30", "t40", "t50", "t60", "t70"]
+    assert (page.total, page.next_cursor, page.complete) == (10, 8, False)
+
+
+def test_what_is_not_there_says_why(home: Home) -> None:
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        read_test_results(home, RUN)
+    assert "docs/profiles.md" in (caught.value.hint or "")
+    with refused(ErrorCode.NOT_FOUND):
+        read_test_results(home, OTHER)
+    (home.logs(OWNER) / f"{OTHER}.stdout").touch()
+    with refused(ErrorCode.CONFLICT) as caught:
+        read_test_results(home, OTHER)
+    assert f"check wait {OTHER}" in (caught.value.hint or "")
+    with refused(ErrorCode.INVALID_INPUT):
+        read_test_results(home, RUN, cursor=-1)
+    for limit in (0, 1001):
+        with refused(ErrorCode.INVALID_INPUT):
+            read_test_results(home, RUN, limit=limit)
+
+
+HEAD = json.dumps({"source": "junit", "complete": True})
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "[]\n", "no json\n", f"{HEAD}\n{{}}\n"])
+def test_a_damaged_file_is_an_error_and_no_traceback(home: Home, text: str) -> None:
+    (home.logs(OWNER) / f"{RUN}.tests").write_text(text)
+    with refused(ErrorCode.INTERNAL):
+        read_test_results(home, RUN)
