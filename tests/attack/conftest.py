@@ -87,15 +87,28 @@ def homes() -> list[Path]:
     return []
 
 
+@pytest.fixture(scope="session")
+def remotes() -> dict[str, Path]:
+    """A victim's remote by the git that made it, to copy: making one takes seven processes. Nothing writes to it."""
+    return {}
+
+
 @pytest.fixture
 def make_arena(
-    tmp_path_factory: pytest.TempPathFactory, homes: list[Path], git_program: str
+    tmp_path_factory: pytest.TempPathFactory, homes: list[Path], git_program: str, remotes: dict[str, Path]
 ) -> Iterator[Callable[..., Arena]]:
     """Victims with settings, environment or files of the test's own."""
     made: list[Arena] = []
 
     def make(**options: Any) -> Arena:
-        arena = Arena(tmp_path_factory.mktemp("arena"), git_program=git_program, **options)
+        usual = "files" not in options
+        known = {"template": remotes.get(git_program)} if usual else {}
+        arena = Arena(tmp_path_factory.mktemp("arena"), git_program=git_program, **known, **options)
+        if usual and git_program not in remotes:
+            copy = tmp_path_factory.mktemp("remote") / "remote.git"
+            remotes[git_program] = Path(
+                shutil.copytree(arena.remote, copy, symlinks=True, ignore=shutil.ignore_patterns("*.sample"))
+            )
         made.append(arena)
         homes.append(arena.home)
         return arena
