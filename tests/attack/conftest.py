@@ -113,7 +113,7 @@ def make_arena(
 
     def make(**options: Any) -> Arena:
         usual = "files" not in options
-        known = {"template": remotes.get(git_program)} if usual else {}
+        known: dict[str, Any] = {"template": remotes.get(git_program)} if usual else {}
         arena = Arena(tmp_path_factory.mktemp("arena"), git_program=git_program, **known, **options)
         if usual and git_program not in remotes:
             copy = tmp_path_factory.mktemp("remote") / "remote.git"
