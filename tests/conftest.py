@@ -109,6 +109,17 @@ def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Unmount what a test left in its own folder: every start of a container copies and reads the table of mounts."""
+    try:
+        return (yield)
+    finally:
+        folder = getattr(item, "funcargs", {}).get("tmp_path")
+        if folder is not None:
+            unmount_below(folder)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Thousands of items live to the end: no garbage collection looks at them, now or in a test that asks for one."""
     gc.disable()

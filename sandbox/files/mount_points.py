@@ -37,8 +37,9 @@ def unmount_below(folder: Path) -> None:
 def list_mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
     """Mount points at and below a directory, in the order in which to unmount them. Source: proc_pid_mountinfo(5)."""
     real = folder.parent.resolve() / folder.name  # the table has no links
-    points = [Path(_unescape(line.split(b" ")[4])) for line in table.read_bytes().splitlines()]
-    return [point for point in reversed(points) if point.is_relative_to(real)]
+    # Hosts have thousands of mounts: a path is made of those alone that are below.
+    points = [_unescape(line.split(b" ", 5)[4]) for line in table.read_bytes().splitlines()]
+    return [Path(point) for point in reversed(points) if f"{point}/".startswith(f"{real}/")]
 
 
 def find_file_system_type(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
@@ -52,4 +53,5 @@ def find_file_system_type(folder: Path, table: Path = Path("/proc/self/mountinfo
 
 
 def _unescape(name: bytes) -> str:
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name).decode(errors="surrogateescape")
+    plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name) if b"\\" in name else name
+    return plain.decode(errors="surrogateescape")
