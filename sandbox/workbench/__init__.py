@@ -225,8 +225,11 @@ class Workbench:
         return use.map.map_symbols(self._services, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
-        """All registered repositories, without the projects of the configuration file. Raises: no specific code."""
-        return records.list_repositories(self._services.home)
+        """All registered repositories; their settings have the projects of the configuration file, too.
+
+        Raises: `unsafe_path` for a folder in the file.
+        """
+        return tuple(self._with_projects(one) for one in records.list_repositories(self._services.home))
 
     def repository(self, repo_id: str) -> Repository:
         """One repository; its settings have the projects of the configuration file, too.
