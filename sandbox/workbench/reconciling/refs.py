@@ -125,7 +125,7 @@ def _is_over(home: Home, task_id: str) -> bool:
 def _forget(git: Git, name: str, oid: str) -> str:
     request_repack(git.git_dir)
     git.run("update-ref", "--no-deref", "-d", name, oid)
-    return f"it was commit {oid}"
+    return f"it was commit {oid}; `gc` frees its space a day later"
 
 
 def _task_of(ref: str) -> str | None:
