@@ -120,8 +120,22 @@ def _show(summary: RunSummary, took: str) -> None:
     changed = f" and {_count_changes(included)}" if included else ""
     click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)
-    word = click.style("verified", fg="green", bold=True) if summary.verified else click.style("not verified", fg="red")
-    click.echo(f"{word} in {took}")
+    click.echo(_conclude(summary, took))
+    if summary.left_out:
+        click.echo(
+            f"not run: {one_line(', '.join(summary.left_out))}; the tree is verified only when all checks passed"
+        )
+
+
+def _conclude(summary: RunSummary, took: str) -> str:
+    """One line: the word for all runs, and how long they took."""
+    if not summary.verified:
+        word = click.style("not verified", fg="red")
+    elif summary.left_out:
+        word = click.style("passed", fg="green", bold=True)
+    else:
+        word = click.style("verified", fg="green", bold=True)
+    return f"{word} in {took}"
 
 
 def _count_changes(count: int) -> str:

@@ -36,10 +36,10 @@ def unmount_below(folder: Path) -> None:
 
 def list_mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
     """Mount points at and below a directory, in the order in which to unmount them. Source: proc_pid_mountinfo(5)."""
-    real = folder.parent.resolve() / folder.name  # the table has no links
-    # Hosts have thousands of mounts: a path is made of those alone that are below.
+    real = os.fsencode(folder.parent.resolve() / folder.name)  # the table has no links
+    inside = real.rstrip(b"/") + b"/"  # bytes are compared: a host can have hundreds of mounts
     points = [_unescape(line.split(b" ", 5)[4]) for line in table.read_bytes().splitlines()]
-    return [Path(point) for point in reversed(points) if f"{point}/".startswith(f"{real}/")]
+    return [Path(os.fsdecode(point)) for point in reversed(points) if point == real or point.startswith(inside)]
 
 
 def find_file_system_type(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
@@ -48,10 +48,9 @@ def find_file_system_type(folder: Path, table: Path = Path("/proc/self/mountinfo
     kinds = {}
     for line in table.read_bytes().splitlines():  # of several mounts at one point the last counts
         mount, _, source = line.partition(b" - ")
-        kinds[Path(_unescape(mount.split(b" ")[4]))] = source.split(b" ")[0].decode(errors="replace")
+        kinds[Path(os.fsdecode(_unescape(mount.split(b" ")[4])))] = source.split(b" ")[0].decode(errors="replace")
     return next((kinds[point] for point in (real, *real.parents) if point in kinds), "")
 
 
-def _unescape(name: bytes) -> str:
-    plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name) if b"\\" in name else name
-    return plain.decode(errors="surrogateescape")
+def _unescape(name: bytes) -> bytes:
+    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), name) if b"\\" in name else name

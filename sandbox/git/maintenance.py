@@ -42,7 +42,7 @@ MANY_LOOSE, MANY_PACKS = 5_000, 50
 REPACK_DEADLINE_S = 3_600.0
 STORE_WAIT_S = 600.0
 _POLL_S = 0.05
-_MARKER = "sandbox-repacked"
+_MARKER, _WANTED = "sandbox-repacked", "sandbox-repack-wanted"
 _MEMORY_WAIT_S = 300.0
 _OBJECT_BYTES = 280  # of `pack-objects`, measured: 250 (git 2.39.5)
 _OTHER_BYTES = 64 * 1024**2  # window, caches, and files below the size that is streamed
@@ -89,18 +89,24 @@ class ObjectFiles:
 
 
 def is_repack_due(git_dir: Path, now: float, repack_s: float) -> bool:
-    """Whether a clone should be packed: it has many files, or a cruft pack of yesterday, or changed in `repack_s` since
-    it was packed last. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. Never for a partial clone.
+    """Whether a clone should be packed: `request_repack` was called, it has many files, a cruft pack of yesterday, or
+    changed and was not packed for `repack_s`. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. Never
+    for a partial clone.
     """
     if partial_clones.has_partial_mark(git_dir):
         return False
     files = ObjectFiles.of(git_dir)
-    if len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS:
+    if len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS or (git_dir / _WANTED).exists():
         return True
     age_s = now - _last_repack(git_dir)
     if files.cruft and age_s > DAY_S:
         return True
     return bool(repack_s) and age_s > repack_s and _has_changed(git_dir, files)
+
+
+def request_repack(git_dir: Path) -> None:
+    """Let the next `gc` pack a clone: objects that someone wants to be gone have lost their last ref."""
+    (git_dir / _WANTED).touch(mode=0o600)
 
 
 def _last_repack(git_dir: Path) -> float:
@@ -148,7 +154,7 @@ def _repack(git: Git, memory_bytes: int, unreachable_s: float) -> int:
         _locked(git.git_dir, fcntl.LOCK_EX, 0.0),
     ):
         before = ObjectFiles.of(git.git_dir)
-        size = before.bytes
+        size, wanted = before.bytes, _stat_or_zero(git.git_dir / _WANTED)
         for path in (*before.packs, *before.loose):
             with suppress(FileNotFoundError):
                 os.utime(path)
@@ -157,6 +163,8 @@ def _repack(git: Git, memory_bytes: int, unreachable_s: float) -> int:
         bounded = git.with_memory(GitMemory(0, memory_bytes))  # reserved above
         bounded.run("repack", *options, env=_CONFIG, deadline_s=REPACK_DEADLINE_S)
         (git.git_dir / _MARKER).touch(mode=0o600)
+        if _stat_or_zero(git.git_dir / _WANTED) == wanted:  # else a ref was deleted meanwhile
+            (git.git_dir / _WANTED).unlink(missing_ok=True)
         return size - ObjectFiles.of(git.git_dir).bytes
 
 

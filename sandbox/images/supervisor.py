@@ -96,13 +96,13 @@ def is_usable_binary(path: Path) -> bool:
 def _extract_to(
     site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, path: Path
 ) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    path.parent.parent.mkdir(exist_ok=True, mode=0o700)
+    path.parent.mkdir(exist_ok=True, mode=0o700)
     _require_executable(path.parent)
     with _empty_folder(path.parent) as folder:
         binary = _extract(site, policy, _container_spec(policy, extractor, (digest, path.name), folder))
     require_static_program(binary)
     write_atomically(path, binary, mode=MODE)
-    path.chmod(MODE)  # independent of the umask
     _remove_old(site.home.supervisors, path.parent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
 REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs")
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
+_READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
     "config.toml",
@@ -297,14 +299,16 @@ class Home:
         return self.ensure_file("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
 
     def ensure_file(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
-        """Create a small file in the home if it is missing. `fixed`: also rewrite it if its content differs."""
+        """Create a small file that guests can read in the home, if it is missing. `fixed`: also rewrite it if its
+        content or mode differs.
+        """
         path = self.root / name
         if not _is_current(path, content, fixed=fixed):
             with self.locked("home"):
                 if not _is_current(
                     path, content, fixed=fixed
                 ):  # another process may have just made it: a guest may use it
-                    write_atomically(path, content, mode=0o444)
+                    write_atomically(path, content, mode=_READABLE)
         return path
 
     @contextmanager
@@ -339,6 +343,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
     fd, beside = create_locked(path, mode)
     try:
         with os.fdopen(fd, "wb") as stream:
+            os.fchmod(fd, mode)  # whatever the umask: a guest must be able to read some
             stream.write(content)
             stream.flush()
             if synced:
@@ -363,7 +368,7 @@ def sync_folder(path: Path) -> None:
 
 def _is_current(path: Path, content: bytes, *, fixed: bool) -> bool:
     try:
-        return path.read_bytes() == content or not fixed
+        return (path.read_bytes() == content and stat.S_IMODE(path.stat().st_mode) == _READABLE) or not fixed
     except FileNotFoundError:
         return False
 

@@ -227,8 +227,11 @@ class Workbench:
         return use.map.map_symbols(self._services, owner_id, token_budget, include_globs)
 
     def repositories(self) -> tuple[Repository, ...]:
-        """All registered repositories, without the projects of the configuration file. Raises: no specific code."""
-        return records.list_repositories(self._services.home)
+        """All registered repositories; their settings have the projects of the configuration file, too.
+
+        Raises: `unsafe_path` for a folder in the file.
+        """
+        return tuple(self._with_projects(one) for one in records.list_repositories(self._services.home))
 
     def repository(self, repo_id: str) -> Repository:
         """One repository; its settings have the projects of the configuration file, too.
@@ -860,10 +863,11 @@ class Workbench:
         ) as done:
             return done(use.snapshots.fork_task(self._services, task_id, snapshot, prompt))
 
-    def log(self, task_id: str, *, limit: int | None = None) -> tuple[JournalEntry, ...]:
-        """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest.
+    def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
+        """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.
 
-        Time and memory are those of the entries returned. Raises: `not_found`.
+        Time and memory are those of the entries returned, 4 KB for each. To read a long journal as a stream, use
+        `audit_export`. Raises: `not_found`.
         """
         return use.journaling.read_task_journal(self._services.home, task_id, limit)
 

@@ -213,6 +213,7 @@ def test_rescued_work_is_named_until_it_is_forgotten_by_its_name(
     assert (code, out.startswith(f"removed rescued work {rescued}  (it was commit ")) == (0, True)
     assert rescued not in gc()[1]
     gc(*(word for ref in refs if ref != rescued for word in ("--forget", ref)))
+    assert gc()[1].startswith("removed clone objects "), "what was given up leaves the clone"
     assert gc()[1] == "No leftovers were found.\n"
     assert [line for line in desk.refs() if living.id in line] == other_refs
 

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.models import Check, CheckRun
+
+
+REPEAT_S = 30.0
+
+
+@contextmanager
+def report_step(report: Callable[[str], None], text: str, every_s: float = REPEAT_S) -> Iterator[None]:
+    """Report a step that may take minutes: before the block, and again, from another thread, while the block runs."""
+    report(text)
+    over, began = threading.Event(), time.monotonic()
+
+    def repeat() -> None:
+        while not over.wait(every_s):
+            report(f"{text}: {time.monotonic() - began:.0f} s so far")
+
+    thread = threading.Thread(target=repeat, name="step", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _ignore_announcement(_check: Check, _run: CheckRun | None) -> None:
@@ -38,7 +63,8 @@ class Watch:
     check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the
     position in the queue while other checks of this home run: 1 is next, 0 means that the turn has come.
     `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
-    `building`: called with each line of the build of an image that the checks need and the engine does not have.
+    `building`: called with each line of the build of an image that the checks need and the engine does not have, and of
+    fetches of packages; also from other threads.
     `warn`: called with what a reader of the verdicts has to know, such as packages that could not be fetched.
     """
 

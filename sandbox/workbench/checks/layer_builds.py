@@ -25,7 +25,7 @@ from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
 from sandbox.store.home import GIT_MASK
 from sandbox.store.layers import LayerStore
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import EMPTY_TREE, FetchRequest, fetch, lay_out, run_step
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
@@ -73,13 +73,14 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
     staging = services.home.clean_room(new_run_id(services.presence))
     staging.mkdir(mode=0o700)
     try:
-        watch.building(f"Fetching the {request.rule.ecosystem} packages that the project asks for")
-        archives = _fetch_archives(services, request, watch, staging)
+        with report_step(watch.building, f"Fetching the {request.rule.ecosystem} packages that the project asks for"):
+            archives = _fetch_archives(services, request, watch, staging)
         key = compute_key(request, archives.packages)
         layer = store.find(key)
         if layer is None:
-            watch.building(f"Installing {len(archives.packages)} packages into the layer {key[:12]}")
-            layer = _install(services, request, archives, watch, (key, began))
+            text = f"Installing {len(archives.packages)} packages into the layer {key[:12]}"
+            with report_step(watch.building, text):
+                layer = _install(services, request, archives, watch, (key, began))
     finally:
         remove_tree(staging)
     store.save_resolution(

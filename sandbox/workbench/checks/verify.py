@@ -143,6 +143,7 @@ def run_url(
         subpath=profile.folder,
         runs=runs,
         verified=verified,
+        left_out=tuple(check.id for check in profile.checks if check.id not in {c.id for c in checks}),
         tree=found.tree,
         uncommitted=uncommitted,
         advice=find_advice(packages=not verified),

@@ -28,8 +28,8 @@ class WallFacts:
 
     `root`: of the controller. `runtime`: of checks. `kernel`: version of Linux. `limits_memory`: whether this process
     may limit the memory of its children. `fetch_memory_bytes`: `remotes.max_fetch_memory_bytes`. `gate`:
-    `gate.require`. `file_remotes`: whether agents may clone local paths. `unasked`: tools that send data out and that
-    agents may call without a question.
+    `gate.require`. `reserve_bytes`: `disk.reserve_bytes`. `file_remotes`: whether agents may clone local paths.
+    `unasked`: tools that send data out and that agents may call without a question.
     """
 
     root: bool
@@ -38,6 +38,7 @@ class WallFacts:
     limits_memory: bool
     fetch_memory_bytes: int
     gate: str
+    reserve_bytes: int
     file_remotes: bool
     unasked: tuple[str, ...]
 
@@ -51,6 +52,7 @@ def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
         limits_memory=_can_limit_memory(),
         fetch_memory_bytes=settings.remotes.max_fetch_memory_bytes,
         gate=settings.gate.require,
+        reserve_bytes=settings.disk.reserve_bytes,
         file_remotes=settings.remotes.allow_file,
         unasked=_list_unasked(policies),
     )
@@ -58,8 +60,8 @@ def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
 
 def wall_probes(facts: WallFacts) -> tuple[Probe, ...]:
     """A line for each wall, in the order of docs/hardening.md. Pure."""
-    probes = (_users, _failures, _shared_memory, _looks, _git_memory, _gate, _local_remotes, _approvals)
-    return tuple(probe(facts) for probe in probes)
+    first = (_users, _failures, _shared_memory, _looks, _admission, _git_memory)
+    return tuple(probe(facts) for probe in (*first, _gate, _text, _local_remotes, _approvals))
 
 
 def _users(facts: WallFacts) -> Probe:
@@ -91,6 +93,17 @@ def _looks(_facts: WallFacts) -> Probe:
     return _strong("looks", "objects of a look are in a store of its own, deleted with it")
 
 
+def _admission(facts: WallFacts) -> Probe:
+    rule = "every writer asks for room on the disk before it writes"
+    if facts.reserve_bytes:
+        return _strong("disk admission", rule)
+    return _weak(
+        "disk admission",
+        f"{rule}, and no room is reserved",
+        "On a full disk nothing may be left to close tasks and to run gc: disk.reserve_bytes is 0.",
+    )
+
+
 def _git_memory(facts: WallFacts) -> Probe:
     if facts.kernel < _LIMIT_MEMORY_SINCE:
         return _weak("git memory", "the kernel does not count private mappings", "Linux 4.7 or newer does.")
@@ -113,6 +126,10 @@ def _gate(facts: WallFacts) -> Probe:
             "Trees that no check has seen can reach a ready pull request. The default is pr-ready.",
         )
     return _strong("gate", f"gate.require = {facts.gate!r}; before a push the forge is asked for ready requests")
+
+
+def _text(_facts: WallFacts) -> Probe:
+    return _strong("text", "what cannot be seen is spelled out; secrets are looked for between hidden characters, too")
 
 
 def _local_remotes(facts: WallFacts) -> Probe:

@@ -13,7 +13,6 @@ it leads to is decided elsewhere.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 
 from sandbox.git import objects
@@ -38,6 +37,7 @@ _CI = "ci"
 _MOST_NAMES = 64
 _MOST_SHOWN = 20
 _LINK_BYTES = 4096
+_MOST_FOLLOWED = 40  # as the kernel (path_resolution(7))
 
 Names = tuple[str, ...]
 """The folded components of a path."""
@@ -113,12 +113,39 @@ def _read_targets(git: Git, links: Iterable[TreeEntry]) -> dict[Names, Names]:
     """Where the links of a tree lead, inside the tree. Others lead to nothing that a push changes."""
     listed = list(links)
     contents = read_blobs(git, [entry.oid for entry in listed], limit=_LINK_BYTES)
-    found = {}
-    for entry, target in zip(listed, contents, strict=True):
-        joined = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
-        if not joined.startswith((b"/", b"../")) and joined != b"..":
-            found[_fold(entry.path)] = () if joined == b"." else _fold(joined)
-    return found
+    return resolve_links({_fold(e.path): content for e, content in zip(listed, contents, strict=True)})
+
+
+def resolve_links(contents: Mapping[Names, bytes]) -> dict[Names, Names]:
+    """Where links lead, by their paths: a link within a target is followed before `..`, as the kernel does. Links that
+    lead out of the tree, or in a circle, are left out. `contents`: of each link. Pure.
+    """
+    found = {link: _follow_link(link, contents) for link in contents}
+    return {link: target for link, target in found.items() if target is not None}
+
+
+def _follow_link(link: Names, contents: Mapping[Names, bytes]) -> Names | None:
+    at, left, followed = link[:-1], _split_target(contents[link]), 1
+    while left:
+        if followed > _MOST_FOLLOWED or left[0] == b"/":
+            return None
+        name = left.pop(0)
+        if name == b"..":
+            if not at:
+                return None
+            at = at[:-1]
+        elif (content := contents.get((*at, fold_name(name)))) is None:
+            at = (*at, fold_name(name))
+        else:
+            followed += 1
+            left = [*_split_target(content), *left]
+    return at
+
+
+def _split_target(target: bytes) -> list[bytes]:
+    """The components of a link's target; the first of an absolute one is `/`."""
+    names = [name for name in target.split(b"/") if name not in {b"", b"."}]
+    return [b"/", *names] if target.startswith(b"/") else names
 
 
 def _fold(path: bytes) -> Names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
+from sandbox.git.maintenance import request_repack
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import REQUEST_REFS
 from sandbox.models import LeftoverAction, Task, TaskStatus
@@ -122,8 +123,9 @@ def _is_over(home: Home, task_id: str) -> bool:
 
 
 def _forget(git: Git, name: str, oid: str) -> str:
+    request_repack(git.git_dir)
     git.run("update-ref", "--no-deref", "-d", name, oid)
-    return f"it was commit {oid}"
+    return f"it was commit {oid}; `gc` frees its space a day later"
 
 
 def _task_of(ref: str) -> str | None:

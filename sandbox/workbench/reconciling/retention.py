@@ -25,7 +25,7 @@ from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
 from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
-from sandbox.workbench.tasks.task_refs import delete_refs
+from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 
@@ -157,7 +157,7 @@ def _forget_task(services: Services, task_id: str, before: datetime) -> str | No
         return None
     git = _git_of(services, task.repo_id)
     if (git.git_dir / "HEAD").is_file():
-        delete_refs(git, task)
+        delete_refs(git, list_refs(git, task))
     if home.logs(task_id).exists():
         remove_tree(home.logs(task_id))
     home.task(task_id).unlink(missing_ok=True)

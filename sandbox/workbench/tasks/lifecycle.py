@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +31,8 @@ from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
-from sandbox.workbench.tasks.task_refs import delete_refs_without_work, find_branch
+from sandbox.workbench.tasks.only_copies import WorkRef
+from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -257,7 +259,8 @@ def close_task(
                 require_approved_tree(opened, expected_tree)
         if delete and not discard and has_worktree(site):
             _require_no_changes(services, task)
-        remove_guest(services, task_id)
+        with _list_refs_beside(services, task if delete else None) as refs:
+            remove_guest(services, task_id)
         with lock_mount(services.home, task.id):  # until the record says closed, or a reader would mount it again
             if delete and has_worktree(site):
                 delete_worktree(services, site)
@@ -266,8 +269,7 @@ def close_task(
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
-        if delete:
-            _delete_refs(services, saved)
+        _delete_refs(services, saved, refs.result())
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
@@ -281,12 +283,34 @@ def find_local_branch(services: Services, task: Task) -> str | None:
         return None
 
 
-def _delete_refs(services: Services, task: Task) -> None:
-    """Delete the local branch and refs, unless work exists only there. The task is closed in any case: `gc` looks at
-    them again.
+@contextmanager
+def _list_refs_beside(services: Services, task: Task | None) -> Iterator[Future[tuple[WorkRef, ...]]]:
+    """Find the refs that may be deleted with a task, beside what the block does: git reads while the engine removes the
+    container. The caller holds the task's lock, so neither a commit nor a snapshot is added. None: no refs.
     """
+    if task is None:
+        refs: Future[tuple[WorkRef, ...]] = Future()
+        refs.set_result(())
+        yield refs
+        return
+    with ThreadPoolExecutor(1, "refs") as pool:
+        yield pool.submit(_list_refs_without_work, services, task)
+
+
+def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ...]:
+    """The refs of a task; none if work exists only there, or the clone cannot be read: `gc` looks at them again."""
     try:
-        delete_refs_without_work(services.repositories.open(task.repo_id)[1], task)
+        return list_refs_without_work(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError as error:
+        _log.info("the refs of %s were kept: %s", task.id, error)
+        return ()
+
+
+def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> None:
+    """Delete the refs of a closed task. It is closed in any case: `gc` looks at them again."""
+    try:
+        if refs:
+            delete_refs(services.repositories.open(task.repo_id)[1], refs)
     except SandboxError as error:
         _log.info("the refs of %s were kept: %s", task.id, error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sandbox.git.process import Git
@@ -24,34 +24,58 @@ class OnlyCopy:
         return task_id.startswith(self.owner)
 
 
+@dataclass(frozen=True)
+class WorkRef:
+    """A branch, a snapshot or another ref of a task, as it was read. `tree` and `parent`: of its commit."""
+
+    name: str
+    oid: str
+    tree: str
+    parent: str
+
+
+def list_work_refs(git: Git) -> tuple[WorkRef, ...]:
+    """The refs of all tasks of a clone: their branches, and those below `refs/sandbox`."""
+    shape = "--format=%(objectname) %(refname) %(tree) %(parent)"
+    listed = git.run("for-each-ref", shape, PREFIX, "refs/sandbox/").decode("utf-8", errors="surrogateescape")
+    rows = (line.split(" ", 3) for line in listed.splitlines())
+    return tuple(WorkRef(name, oid, tree, parent) for oid, name, tree, parent in rows)
+
+
 def find_only_copies(git: Git) -> Iterator[OnlyCopy]:
     """All such work of a clone, none if the clone is missing. Raises: the errors of a damaged clone."""
     if (git.git_dir / "HEAD").is_file():
-        yield from _find_unpushed(git)
-        yield from _find_snapshots(git)
+        yield from find_among(git, list_work_refs(git))
 
 
-def _find_unpushed(git: Git) -> Iterator[OnlyCopy]:
+def find_among(git: Git, refs: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
+    """All such work that these refs of a clone lead to."""
+    branches = [ref for ref in refs if ref.name.startswith(PREFIX)]
+    if branches:
+        yield from _find_unpushed(git, branches)
+    snapshots = [ref for ref in refs if "/snapshots/" in ref.name or "/rescued-" in ref.name]
+    yield from _find_snapshots(git, [ref for ref in snapshots if not ref.name.startswith(PREFIX)])
+
+
+def _find_unpushed(git: Git, branches: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
     """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
     known = ("--not", "--remotes", "--tags", _PUSHED)
     ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
-    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", PREFIX)
-    for line in listed.decode("utf-8", errors="replace").splitlines():
-        tip, _, branch = line.partition(" ")
-        if tip in ours:
-            name = branch.removeprefix("refs/heads/")
-            yield OnlyCopy(read_owner(branch) or name, f"branch {name}: commits that were never pushed")
+    for branch in branches:
+        if branch.oid in ours:
+            name = branch.name.removeprefix("refs/heads/").encode(errors="surrogateescape").decode(errors="replace")
+            yield OnlyCopy(read_owner(branch.name) or name, f"branch {name}: commits that were never pushed")
 
 
-def _find_snapshots(git: Git) -> Iterator[OnlyCopy]:
+def _find_snapshots(git: Git, snapshots: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
     """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch."""
-    listed = git.run("for-each-ref", "--format=%(refname:lstrip=2) %(tree) %(parent)", "refs/sandbox/")
-    rows = [line.split() for line in listed.decode().splitlines() if "/snapshots/" in line or "/rescued-" in line]
-    if not rows:
+    if not snapshots:
         return
-    parents = "".join(f"{parent}\n" for _, _, parent in rows).encode()
+    parents = "".join(f"{ref.parent}\n" for ref in snapshots).encode()
     known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
     committed = set(git.run(*known, stdin=parents).decode().split())
-    for task_id, _, kept in (name.partition("/") for name, tree, _ in rows if tree not in committed):
-        name = kept.removeprefix("snapshots/")
-        yield OnlyCopy(task_id, f"snapshot {name} of {task_id}: files that were never committed")
+    for ref in snapshots:
+        if ref.tree not in committed:
+            task_id, _, kept = ref.name.removeprefix("refs/sandbox/").partition("/")
+            name = kept.removeprefix("snapshots/")
+            yield OnlyCopy(task_id, f"snapshot {name} of {task_id}: files that were never committed")

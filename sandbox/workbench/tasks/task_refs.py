@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandbox.git.objects import resolve_ref
 from sandbox.git.process import Git
 from sandbox.models import Task
-from sandbox.workbench.tasks.only_copies import find_only_copies
+from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_work_refs
 
 
-def delete_refs(git: Git, task: Task) -> None:
-    """Delete all refs of a task. The caller holds the task's lock and knows that no work is lost."""
-    places = (f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/")
-    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *places).decode().splitlines():
-        oid, _, name = line.partition(" ")
-        git.run("update-ref", "--no-deref", "-d", name, oid)
+def list_refs(git: Git, task: Task) -> tuple[WorkRef, ...]:
+    """All refs of a task: its branch, and those below `refs/sandbox/TASK`."""
+    return _refs_of(task, list_work_refs(git))
+
+
+def list_refs_without_work(git: Git, task: Task) -> tuple[WorkRef, ...]:
+    """As `list_refs`; none if a commit or a snapshot of the task exists only here."""
+    refs = list_work_refs(git)
+    if any(copy.is_of(task.id) for copy in find_among(git, refs)):
+        return ()
+    return _refs_of(task, refs)
+
+
+def _refs_of(task: Task, refs: Sequence[WorkRef]) -> tuple[WorkRef, ...]:
+    branch, place = f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/"
+    return tuple(ref for ref in refs if ref.name == branch or ref.name.startswith(place))
+
+
+def delete_refs(git: Git, refs: Sequence[WorkRef]) -> None:
+    """Delete these refs, all or none: none if one has moved since. The caller holds the task's lock and knows that no
+    work is lost.
+    """
+    if refs:
+        orders = "".join(f"option no-deref\ndelete {ref.name} {ref.oid}\n" for ref in refs)
+        git.run("update-ref", "--stdin", stdin=orders.encode())
 
 
 def find_branch(git: Git, task: Task) -> str | None:
     """The task's local branch, if it exists."""
     return task.branch if resolve_ref(git, f"refs/heads/{task.branch}") else None
-
-
-def delete_refs_without_work(git: Git, task: Task) -> None:
-    """As `delete_refs`, unless a commit or a snapshot of the task exists only here."""
-    if not any(copy.is_of(task.id) for copy in find_only_copies(git)):
-        delete_refs(git, task)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from sandbox.git import maintenance, objects
 from sandbox.git.cache_clones import refresh
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
-from sandbox.git.maintenance import DAY_S, ObjectFiles, is_repack_due, repack, store_objects
+from sandbox.git.maintenance import DAY_S, ObjectFiles, is_repack_due, repack, request_repack, store_objects
 from sandbox.git.partial import mark_partial
 from sandbox.git.process import Git
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused
@@ -184,6 +185,26 @@ def test_a_clone_with_many_files_is_packed_at_once(git: Git, monkeypatch: pytest
     for number in range(2):
         store(git, b"%d" % number)
     assert is_repack_due(git.git_dir, time.time(), 0)
+    repack(git)
+    assert not is_repack_due(git.git_dir, time.time(), 0)
+
+
+def test_a_clone_is_packed_at_the_next_gc_after_its_work_was_given_up(
+    git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_repack(git.git_dir)
+    assert is_repack_due(git.git_dir, time.time(), 0)
+    run = Git.run
+
+    def delete_during_packing(self: Git, *arguments: str, **options: Any) -> bytes:
+        done = run(self, *arguments, **options)
+        os.utime(git.git_dir / "sandbox-repack-wanted", (1, 1))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Git, "run", delete_during_packing)
+        repack(git)
+    assert is_repack_due(git.git_dir, time.time(), 0), "a ref was deleted after git had read it"
     repack(git)
     assert not is_repack_due(git.git_dir, time.time(), 0)
 

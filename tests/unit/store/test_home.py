@@ -158,6 +158,23 @@ def test_a_file_is_written_with_its_mode_and_nothing_beside_it(tmp_path: Path) -
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o400
 
 
+@pytest.mark.parametrize("mask", [0, 0o077], ids=["000", "077"])
+def test_q07_modes_do_not_depend_on_the_umask(tmp_path: Path, mask: int) -> None:
+    home = Home(tmp_path / "home")
+    before = os.umask(mask)
+    try:
+        home.prepare()
+        guests = [home.git_mask, home.ensure_file("hosts", b"localhost")]
+        write_json(home.registry, {})
+        guests[0].chmod(0o400)  # as an older version made it
+        assert home.git_mask == guests[0]
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in guests} == {0o444}, "guests read them"
+    assert stat.S_IMODE(home.registry.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(p.stat().st_mode) for p in home.root.rglob("*") if p.is_dir()} == {0o700}
+
+
 @pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace"])
 def test_p05_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

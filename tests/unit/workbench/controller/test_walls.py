@@ -20,6 +20,7 @@ STRONG = WallFacts(
     limits_memory=True,
     fetch_memory_bytes=RemoteSettings().max_fetch_memory_bytes,
     gate="pr-ready",
+    reserve_bytes=1,
     file_remotes=False,
     unasked=(),
 )
@@ -43,6 +44,7 @@ def test_all_walls_hold_with_every_mechanism_in_force() -> None:
         ({"limits_memory": False}, ["git memory"]),
         ({"fetch_memory_bytes": 2**30}, ["git memory"]),
         ({"gate": "none"}, ["gate"]),
+        ({"reserve_bytes": 0}, ["disk admission"]),
         ({"unasked": ("space_repo_push",)}, ["approvals"]),
     ],
 )

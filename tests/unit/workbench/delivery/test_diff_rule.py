@@ -12,7 +12,7 @@ from sandbox.models import Risk
 from sandbox.policy.approvals import ApprovalPolicy, Decision, DiffRule, load_approval_policy
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.policies_in_force import Policies
-from sandbox.workbench.delivery.diff_rule import list_other_names
+from sandbox.workbench.delivery.diff_rule import list_other_names, resolve_links
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -54,6 +54,21 @@ def test_a_path_has_the_names_that_links_give_it() -> None:
     direct = {(".ci", "x", "y"), ("a", "b", "y")}
     assert names == {*direct, *(("self", *name) for name in (*direct, ("parts", "x", "y")))}
     assert list_other_names(("other",), {(".ci",): ("parts",)}) == set()
+
+
+def test_links_are_followed_before_the_directory_above_is_taken() -> None:
+    """`x` leads to deep/f, as for the kernel; by its words alone it would lead to f."""
+    links = {
+        ("sub",): b"deep/er",
+        ("other", "x"): b"../sub/../f",
+        ("a", "up"): b"./..//.ci/",
+        ("out",): b"a/../../f",
+        ("host",): b"/etc",
+        ("one",): b"two/f",
+        ("two",): b"one/f",
+    }
+    assert resolve_links(links) == {("sub",): ("deep", "er"), ("other", "x"): ("deep", "f"), ("a", "up"): (".ci",)}
+    assert list_other_names(("deep", "f"), resolve_links(links)) == {("other", "x")}
 
 
 def test_the_policy_without_the_rule_can_be_shown(tmp_path: Path) -> None:

@@ -212,6 +212,7 @@ def test_the_configuration_file_declares_projects_and_the_command_line_goes_firs
         assert "own:3" in list_image_references(services.settings, services.policies, services.home)
         shown = workbench.set_repository(desk.repo_id, {"projects": {"api": {"env": {"A": "1"}}}}).settings
         assert (shown.projects["api"].subpath, shown.projects["api"].limits) == ("services/api", {"pids": 77})
+        assert [list(one.settings.projects) for one in workbench.repositories()] == [["api", "front"]]
         assert load_task_profile(services, desk.task).checks[0].env["A"] == "1"
         with refused(ErrorCode.INVALID_INPUT) as caught:
             workbench.set_repository(desk.repo_id, unset=["projects.front"])

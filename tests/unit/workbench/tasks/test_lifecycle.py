@@ -19,6 +19,7 @@ from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import commit_facts
 from sandbox.workbench.tasks import lifecycle
+from sandbox.workbench.tasks.worktrees import delete_worktree
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -100,3 +101,23 @@ def test_a_task_is_locked_by_its_id_or_by_its_record(desk: Desk) -> None:
     desk.workbench.close_task(task.id)
     with refused(ErrorCode.CONFLICT), lifecycle.lock_task(services, task):
         pass
+
+
+def test_a_ref_that_moves_while_the_container_is_removed_keeps_all_refs_of_the_task(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refs are listed while the engine removes the container. Control: without the move they are deleted."""
+    desk.write("f", b"new\n")
+    moved = desk.workbench.commit(desk.task.id, "another commit").commit
+
+    def move_ref_then_delete(*arguments: Any) -> None:
+        if moving:
+            desk.git("update-ref", f"refs/heads/{task.branch}", moved)
+        delete_worktree(*arguments)
+
+    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.delete_worktree", move_ref_then_delete)
+    for moving in (False, True):
+        task = desk.workbench.create_task(desk.repo_id)
+        desk.git("update-ref", f"refs/sandbox/{task.id}/pushed", task.head_commit)
+        desk.workbench.close_task(task.id, delete_worktree=True, discard=True)
+        assert len([line for line in desk.refs() if task.branch in line or task.id in line]) == 2 * moving
