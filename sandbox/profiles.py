@@ -54,6 +54,7 @@ _NOT_IN_FILES: Mapping[str, object] = {
     "problem": "",
     "source": "",
     "repository_image": "",
+    "requires_python": "",
     "folder": "",
     "project_name": "",
     "project_parts": (),
@@ -119,6 +120,13 @@ class _ImageTable(_ProfileModel):
     packages: Packages = ()
 
 
+class PythonImage(_ProfileModel):
+    """An image and the version of its Python. The version is what Debian's release has: it stays the same there."""
+
+    version: str = Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$")
+    image: str
+
+
 class Profile(_ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
 
@@ -128,6 +136,9 @@ class Profile(_ProfileModel):
     `git_facts`: its checks get facts of the commit as variables, and their verdicts hold for this commit only.
 
     `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
+
+    `pythons`: images to choose from by the project's `requires-python`, that of `image` first. `requires_python`: that
+    text, if it excludes the first of them; `image` is then the first one that it allows, if any.
 
     `definitions`: patterns for the repository map, of languages that ctags does not know. `classes`: of its files, by
     when an edit of them takes effect.
@@ -152,11 +163,13 @@ class Profile(_ProfileModel):
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     git_facts: bool = False
     image_help: str = Field(default="", max_length=1000)
+    pythons: tuple[PythonImage, ...] = Field(default=(), alias="python", max_length=10)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     classes: tuple[FileClass, ...] = Field(default=(), alias="class", max_length=MAX_CLASSES)
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
+    requires_python: str = Field(default="", exclude=True)
     folder: str = Field(default="", exclude=True)
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
@@ -236,6 +249,11 @@ class Profile(_ProfileModel):
             return self.name
         return ", ".join(f"{p.name} ({p.project_name})" if p.project_name else p.name for p in self.parts)
 
+    @property
+    def lacks_python(self) -> bool:
+        """Whether none of its images has a Python that the project allows."""
+        return bool(self.requires_python) and self.image == self.pythons[0].image
+
     def parts_of(self, checks: Iterable[Check]) -> tuple[Profile, ...]:
         """The parts that these checks belong to."""
         needed = {project_of(check.id) for check in checks}
@@ -313,6 +331,7 @@ _INHERITED = {
     "git_facts": "git_facts",
     "definition": "definitions",
     "class": "classes",
+    "python": "pythons",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
@@ -330,6 +349,8 @@ def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, P
         inherited = {key: getattr(origin, field) for key, field in keys.items()}
         if "image" not in written:
             inherited["image_help"] = origin.image_help
+        elif isinstance(written["image"], str) or "name" in written["image"]:
+            del inherited["python"]  # its image is another
         if isinstance(written.get("image"), dict):  # the table says both; without a name it adds to the same image
             del inherited["packages"]
             written["image"] = {"name": origin.image} | written["image"]

@@ -4,6 +4,7 @@ Each archive is fetched by its pinned hash, committed to a fresh git repository,
 option. Exit code 1 if a project that has to be verified is not, or if one is verified that the file calls open.
 
 With CONTROL=1 in the environment, a project that is not verified is run in an ordinary container too (`control.py`).
+Outcomes are recorded as they come; RESUME=1 leaves out the projects that have one on this commit.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from typing import Any
 from benchmarks.corpus.control import fails_as_well
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import ABSENT, Outcome, format_line, format_table, judge
+from benchmarks.corpus.recorded import find_commit, read_recorded, record
 from benchmarks.corpus.repository import commit_archive
 from devtools.command import SANDBOX
 from devtools.published import FetchError, npm_registry, pypi_index
 
 FOLDER = Path(".tool_cache") / "corpus"
+RECORD = FOLDER / "outcomes.jsonl"
 DEADLINE_S = 5400  # more than two checks may take
 
 
@@ -36,10 +39,15 @@ def main(wanted: list[str]) -> int:
         print(f"No project and no profile of the corpus is called {error}", file=sys.stderr)
         return 2
     _write_configuration()
+    commit = find_commit()
+    known = read_recorded(RECORD, commit, entries) if os.environ.get("RESUME") == "1" else {}
     outcomes = []
     for entry in entries:
-        outcomes.append(_try(entry))
-        print(format_line(outcomes[-1]), flush=True)
+        outcome = known.get(f"{entry.name} {entry.version}") or _try(entry)
+        if outcome not in known.values():
+            record(RECORD, commit, outcome)
+        outcomes.append(outcome)
+        print(format_line(outcome), flush=True)
     print(f"\n{format_table(outcomes)}")
     _tell("gc")
     surprises = [o for o in outcomes if o.state == "lost" or (o.state == "verified" and o.entry.open)]

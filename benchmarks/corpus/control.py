@@ -1,6 +1,7 @@
 """The control of a project that was not verified: its tests in an ordinary container, without anything of ours.
 
-The engine's own defaults, a network, an ordinary user, and the image for its compilers and interpreter alone. Packages
+The engine's own defaults, a network, an ordinary user, the check's limit of memory (what needs more fails on hosts with
+so much, too), and the image for its compilers and interpreter alone. Packages
 are installed in the container: by pip the layer's, by name and version, and by npm what npm chooses. For other profiles
 the commands of the profile are run, which are their tools' own. Runs code of the pinned projects with a network: on a
 host for benchmarks only.
@@ -55,7 +56,8 @@ def fails_as_well(entry: Entry, project: Path, home: Path, document: Mapping[str
         (folder / "report" / "packages.txt").write_text("".join(f"{line}\n" for line in _list_packages(home, run)))
         _give(folder)
         with (folder.parent / f"control-{entry.name.replace('/', '-')}.log").open("wb") as log:
-            command = [*_start(folder, run["image_digest"]), "sh", "-ec", _script(entry, document["profile"])]
+            memory = run["usage"]["limits"]["memory_bytes"]
+            command = [*_start(folder, run["image_digest"], memory), "sh", "-ec", _script(entry, document["profile"])]
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         report = read_report(folder / "report")
     finally:
@@ -80,13 +82,14 @@ def _give(folder: Path) -> None:
         os.chown(path, _USER, _USER, follow_symlinks=False)
 
 
-def _start(folder: Path, image: str) -> list[str]:
+def _start(folder: Path, image: str, memory_bytes: int) -> list[str]:
     """Arguments that start the container; the command follows."""
     mounts = {f"{folder.absolute()}/tree": "/workspace", f"{folder.absolute()}/report": "/report"}
     if _CA_FILE.exists():
         mounts[str(_CA_FILE)] = "/control-ca.crt:ro"
     options = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}")]
     unset = [word for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS") for word in ("-u", name)]
+    options += [f"--memory={memory_bytes}", f"--memory-swap={memory_bytes}"]
     user = ["--user", f"{_USER}:{_USER}", "--env", "HOME=/tmp", "--workdir", "/workspace"]
     return ["docker", "run", "--rm", *user, *options, image, "timeout", str(_DEADLINE_S), "env", *unset]
 

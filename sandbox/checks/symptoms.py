@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sandbox.checks.perl_packages import guess_package
 from sandbox.models import Cause, CauseKind
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
@@ -160,6 +161,8 @@ _IMPORTS = (
     re.compile(r"^Error: Cannot find (?:module|package) '(@?[A-Za-z_][\w./-]{0,80})'"),
     re.compile(r"^Can't locate \S{1,200}\.pm in @INC \(you may need to install the ([A-Za-z_][\w:]{0,80}) module\)"),
 )
+_PERL = _IMPORTS[-1]
+_MAX_MODULES = 5
 _NOT_THERE = (
     re.compile(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?(?:\d+: )?{_NAME}: (?:command )?not found$"),
     re.compile(rf"^[\w./-]{{1,80}}: (?:line )?\d+: {_NAME}: (?:command )?not found$"),
@@ -177,11 +180,23 @@ def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "
 
     `without`: why the check had no layer of the packages that the project asks for; '' if it had one or needs none.
     """
-    for line in mark_headers(skip_captured(lines)):
+    marked = mark_headers(skip_captured(lines))
+    for line in marked:
         symptom = _match_symptom(line, without) or _match_import(line, is_declared, without)
+        if symptom is not None and _PERL.match(line):
+            return _name_packages(symptom, [line, *marked])
         if symptom is not None:
             return symptom
     return None
+
+
+def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
+    """The cause with the Debian packages of all Perl modules that the lines miss."""
+    found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
+    names = ", ".join(list(found)[:_MAX_MODULES])
+    return symptom.model_copy(
+        update={"sentence": f"{symptom.sentence}: Debian may have it in {names} (docs/images.md, Debian packages)"}
+    )
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:

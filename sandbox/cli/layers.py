@@ -54,6 +54,8 @@ def _show_one(found: LayerDetails) -> None:
         click.echo(f"  {package.name} {package.version}  sha256:{package.sha256[:12]}")
     for file in layer.left_out:
         click.echo(f"  left out, it cannot be built: {file}")
+    for file in layer.without_extension:
+        click.echo(f"  built without an extension, which does not compile: {file}")
     for resolution in found.resolutions:
         click.echo(f"  chosen from: {resolution.selection}")
         hosts = dict.fromkeys(f"{access.host}:{access.port}" for access in resolution.accesses)

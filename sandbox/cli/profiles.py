@@ -13,7 +13,12 @@ from sandbox.models import ProfileCandidate, ProfileCandidates, ProjectCandidate
 from sandbox.profiles import Profile
 from sandbox.text import one_line
 
-_SHOWN = {RemarkKind.NO_CHECKS, RemarkKind.BELOW, RemarkKind.SUGGESTION}  # packages are shown with their file
+_SHOWN = {
+    RemarkKind.NO_CHECKS,
+    RemarkKind.BELOW,
+    RemarkKind.SUGGESTION,
+    RemarkKind.IMAGE,
+}  # packages are shown with their file
 
 
 @click.group()

@@ -23,6 +23,7 @@ from sandbox.text import one_line
 _ALWAYS_SHOWN = {
     RemarkKind.SUGGESTION,  # a reader of "verified" may think that these checks ran
     RemarkKind.ONLY_FOLDER,  # or that all folders were looked at
+    RemarkKind.IMAGE,  # or that the profile's image was used
 }
 _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
 

@@ -38,6 +38,8 @@ class SeenFacts:
     no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
+    `requires_python`: of the project, if it excludes the Python of the profile's image. `pythons`: versions by image;
+    `image`: the one of them in use, '' if none satisfies it.
     """
 
     repo_id: str
@@ -54,6 +56,9 @@ class SeenFacts:
     uses_lfs: bool = False
     lacks_version: bool = False
     local_changes: int = 0
+    requires_python: str = ""
+    image: str = ""
+    pythons: Mapping[str, str] | None = None
 
 
 def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
@@ -68,6 +73,7 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
             _packages,
             _submodules,
             _lfs,
+            _python,
             _git_data,
             _local_changes,
         )
@@ -198,6 +204,26 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
             seen="Some files are stored with Git LFS (.gitattributes): checks see small pointer files in their place",
             remedy=f"If checks need them: `sandbox repo set {facts.repo_id} --lfs`, or `sandbox run --lfs yes` once",
         )
+
+
+def _python(facts: SeenFacts) -> Iterator[Remark]:
+    if not facts.requires_python:
+        return
+    known, asked = facts.pythons or {}, f"The project is for Python {facts.requires_python}"
+    if facts.image:
+        seen = f"{asked}: checks run in the image {facts.image}, with Python {known[facts.image]}"
+    else:
+        seen = f"{asked}, which no image has: {describe_pythons(known)}"
+    yield Remark(
+        kind=RemarkKind.IMAGE,
+        seen=seen,
+        remedy=f"`sandbox repo set {facts.repo_id} --image NAME` chooses another image (docs/images.md)",
+    )
+
+
+def describe_pythons(known: Mapping[str, str]) -> str:
+    """Versions of Python by image, for people."""
+    return ", ".join(f"{version} ({image})" for image, version in known.items())
 
 
 def _git_data(facts: SeenFacts) -> Iterator[Remark]:

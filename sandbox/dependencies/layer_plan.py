@@ -66,7 +66,8 @@ class EcosystemSteps:
     from the lock file.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
-    `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them.
+    `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
+    `without-extension.txt` those that it built without an optional part that does not compile.
     """
 
     manifests: tuple[str, ...]
@@ -81,4 +82,4 @@ class EcosystemSteps:
 
 
 SELECTION = "selection.txt"
-LEFT_OUT = "left-out.txt"
+LEFT_OUT, WITHOUT_EXTENSION = "left-out.txt", "without-extension.txt"

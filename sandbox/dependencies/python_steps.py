@@ -29,7 +29,8 @@ python3 /usr/local/lib/sandbox/choose_packages.py "$1"
 exec pip download -q --no-deps --only-binary :all: --require-hashes --dest wheels -r resolved.txt
 """
 
-# A source distribution that cannot be built is left out, and the layer says so; they may need each other.
+# A source distribution that cannot be built is left out, and the layer says so; they may need each other. Some go on
+# without an extension that does not compile: the log has the warnings of setuptools, and of those that copy MarkupSafe.
 _INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
@@ -50,10 +51,13 @@ while [ -n "$sources" ] && [ -n "$more" ]; do
     more= pending=$sources sources=
     for archive in $pending; do
         rm -rf built
-        if PATH=$PWD/layer/bin:$PATH uv build -q --offline --no-index --wheel --no-build-isolation \\
-            --python layer/bin/python --out-dir built "$archive" >>build.log 2>&1 && install built/*.whl; then
+        if PATH=$PWD/layer/bin:$PATH uv build --offline --no-index --wheel --no-build-isolation \\
+            --python layer/bin/python --out-dir built "$archive" >one.log 2>&1 && install built/*.whl; then
             more=1
+            ! grep -Eq 'building extension .* failed|extension could not be compiled' one.log ||
+                echo "${archive#wheels/}" >>without-extension.txt
         else
+            cat one.log >>build.log
             sources="$sources $archive"
         fi
     done

@@ -10,7 +10,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.shipped_files import find_resources
 from sandbox.store.home import Home
 
+DOCKERFILE, SETTINGS_FILE = "Dockerfile", "recipe.toml"
 TAG_PREFIX = "space-sandbox/"
 TAG_DIGITS = 12
 """How many digits of a recipe's digest are in a tag; a label has the whole digest."""
@@ -35,6 +36,7 @@ class Recipe:
 
     `wheelhouse`: its build downloads wheels, so it gets the package index, and accepts extra wheels.
     `problem`: why this folder cannot be built; the other images of the catalogue still can.
+    `written_in`: the folder of its settings, if `folder` is that of the image that it is like.
     """
 
     name: str
@@ -43,33 +45,34 @@ class Recipe:
     description: str = ""
     wheelhouse: bool = False
     problem: str = ""
+    written_in: Path | None = None
 
     @property
     def file(self) -> Path:
         """The path of its settings file, which may not exist."""
-        return self.folder / "recipe.toml"
+        return (self.written_in or self.folder) / SETTINGS_FILE
 
 
 class _RecipeFile(BaseModel):
-    """`recipe.toml`. The file and each key are optional."""
+    """`recipe.toml`. The file and each key are optional. `like`: another image, with the same Dockerfile and files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
+    like: str = ""
     parent: str = "base"
     description: str = ""
     wheelhouse: bool = False
 
 
 def read_catalogue(home: Home) -> dict[str, Recipe]:
-    """Read every folder with a Dockerfile under the shipped `images/` and `$SANDBOX_HOME/images/`, by name.
+    """Read every folder with a Dockerfile or settings under the shipped `images/` and `$SANDBOX_HOME/images/`, by name.
 
     The operator's folder replaces a shipped one of the same name. A damaged recipe is listed with its problem.
     """
-    recipes = {}
-    for root in _roots(home):
-        for dockerfile in sorted(root.glob("*/Dockerfile")):
-            recipe = _read_or_explain(dockerfile.parent)
-            recipes[recipe.name] = recipe
+    roots, recipes = _roots(home), {}
+    for root in roots:
+        for folder in sorted(path for path in root.glob("*") if _is_recipe(path)):
+            recipes[folder.name] = _read_or_explain(folder, roots)
     return recipes
 
 
@@ -78,8 +81,9 @@ def read_lineage(home: Home, name: str) -> tuple[Recipe, ...]:
     recipes: dict[str, Recipe] = {}
     wanted = name
     while name not in recipes and has_recipe(home, name):
-        folder = next(root / name for root in reversed(_roots(home)) if (root / name / "Dockerfile").is_file())
-        recipes[name] = _read_or_explain(folder)
+        roots = _roots(home)
+        folder = next(root / name for root in reversed(roots) if _is_recipe(root / name))
+        recipes[name] = _read_or_explain(folder, roots)
         name = recipes[name].parent
     return lineage(recipes, wanted)
 
@@ -90,22 +94,28 @@ def _roots(home: Home) -> tuple[Path, Path]:
 
 def has_recipe(home: Home, name: str) -> bool:
     """Whether the catalogue has this name, without reading a recipe."""
-    return IMAGE_NAME.fullmatch(name) is not None and any(
-        (root / name / "Dockerfile").is_file() for root in _roots(home)
-    )
+    return IMAGE_NAME.fullmatch(name) is not None and any(_is_recipe(root / name) for root in _roots(home))
 
 
-def _read_or_explain(folder: Path) -> Recipe:
+def _is_recipe(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (DOCKERFILE, SETTINGS_FILE))
+
+
+def _read_or_explain(folder: Path, roots: Sequence[Path]) -> Recipe:
     try:
-        return read_recipe(folder)
+        return read_recipe(folder, roots)
     except SandboxError as error:
         return Recipe(folder.name, folder, problem=f"{error.brief}: {error.details}".removesuffix(": "))
 
 
-def read_recipe(folder: Path) -> Recipe:
-    """Read the recipe of one folder. Raises: `invalid_input` for an invalid name or `recipe.toml`."""
+def read_recipe(folder: Path, roots: Sequence[Path] = ()) -> Recipe:
+    """Read the recipe of one folder. `roots`: where the image is that it is like, the last one first.
+
+    Raises: `invalid_input` for an invalid name or `recipe.toml`, and for a folder without a Dockerfile that is like no
+    other.
+    """
     name = require_image_name(folder.name)
-    path = folder / "recipe.toml"
+    path = folder / SETTINGS_FILE
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         read = _RecipeFile.model_validate(tomllib.loads(text))
@@ -113,7 +123,20 @@ def read_recipe(folder: Path) -> Recipe:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=describe_errors(error)
         ) from error
-    return Recipe(name, folder, read.parent, read.description, read.wheelhouse)
+    recipe = Recipe(name, folder, read.parent, read.description, read.wheelhouse)
+    if read.like:
+        return replace(recipe, folder=_find_alike(read.like, path, roots), written_in=folder)
+    if not (folder / DOCKERFILE).is_file():
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"There is no {folder / DOCKERFILE}, and {path} says no `like`")
+    return recipe
+
+
+def _find_alike(name: str, path: Path, roots: Sequence[Path]) -> Path:
+    """The folder with a Dockerfile of this name. Raises: `invalid_input`."""
+    for root in reversed(roots):
+        if IMAGE_NAME.fullmatch(name) and (root / name / DOCKERFILE).is_file():
+            return root / name
+    raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} names an image without a Dockerfile: like = {name[:100]!r}")
 
 
 def require_image_name(name: str) -> str:

@@ -40,6 +40,7 @@ BASE_LABEL = "space.sandbox.derived-from"
 _RECIPE = Recipe(NAME, Path(__file__).parent / "package_layer", parent="")
 _MARK = "package-layer "
 _NEAR_MATCHES = 3
+_RELEASE_CHARS = 40
 
 
 def resolve_derived(site: ImageBuildContext, base_digest: str, packages: Sequence[str], base_name: str) -> str:
@@ -163,7 +164,7 @@ def _build(
     except SandboxError as error:
         if report.missing:
             progress(f"not built: {step.tag}")
-            raise missing_packages_error(report.missing, report.similar) from error
+            raise missing_packages_error(report.missing, report.similar, report.release) from error
         if report.without_apt:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
@@ -180,6 +181,7 @@ class _BuildReport:
     progress: Progress
     missing: list[str] = field(default_factory=list)
     similar: list[str] = field(default_factory=list)
+    release: str = SUITE
     without_apt: bool = False
 
     def add_line(self, line: str) -> None:
@@ -192,18 +194,20 @@ class _BuildReport:
             self.missing.append(name)
         elif kind == "similar":
             self.similar.append(name)
+        elif kind == "release":
+            self.release = name[:_RELEASE_CHARS]
         else:
             self.without_apt |= kind == "no-apt"
 
 
-def missing_packages_error(missing: Sequence[str], known: Iterable[str]) -> SandboxError:
-    """Build the error for packages that Debian does not have. `known`: names of packages that it has."""
+def missing_packages_error(missing: Sequence[str], known: Iterable[str], release: str = SUITE) -> SandboxError:
+    """Build the error for packages that a Debian release does not have. `known`: names of packages that it has."""
     names = sorted(set(known))
     near = {name: difflib.get_close_matches(name, names, n=_NEAR_MATCHES, cutoff=0.6) for name in missing}
     hints = [f"{name}: did you mean {', '.join(found)}?" for name, found in near.items() if found]
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"Debian {SUITE} has no package {', '.join(missing)}",
+        f"Debian {release} has no package {', '.join(missing)}",
         details="\n".join(hints),
         hint="Correct `packages` in the profile or the configuration, or the file that you trusted.",
     )

@@ -38,12 +38,14 @@ class Layer(Model):
     """One layer of this home. `key`: sha256, in hex, over packages with hashes, image, platform and runtime.
 
     `folder`: its name on disk. `bytes`, `files`: of its content. `left_out`: archives that could not be built.
+    `without_extension`: archives whose optional extension did not compile; they are used without it.
     """
 
     key: str
     ecosystem: LayerEcosystem
     packages: tuple[LayerPackage, ...]
     left_out: tuple[str, ...] = ()
+    without_extension: tuple[str, ...] = ()
     image_digest: str
     platform: str
     runtime: str

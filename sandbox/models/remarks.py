@@ -17,6 +17,7 @@ class RemarkKind(StrEnum):
     ONLY_FOLDER = "only-folder"  # the only project is in a folder, and its checks run there
     SUBMODULES = "submodules"  # their files are left out
     LFS = "lfs"  # checks see pointers
+    IMAGE = "image"  # the project's `requires-python` excludes the Python of the profile's image
     GIT_DATA = "git-data"  # the build asks git for a version
     LOCAL_CHANGES = "local-changes"  # of the directory given to `sandbox run`, left out
 

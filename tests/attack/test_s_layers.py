@@ -58,6 +58,7 @@ def reach():
     backend = f"""import urllib.error, zipfile
 {steal}
 def build_wheel(folder, config=None, metadata=None):
+    print('warning: building extension "evil.fast" failed: command gcc failed')  # as setuptools, without failing
     written = []
     for place in ("/etc", "/usr/lib/python3", "/usr/local/bin", "/sandbox-layers", "/", "/workspace/.git"):
         try:
@@ -83,6 +84,7 @@ def build_wheel(folder, config=None, metadata=None):
     with Workbench(bench.home) as workbench:
         layer = workbench.layer(key).layer
     assert ([package.name for package in layer.packages], layer.left_out) == (["evil"], ("broken-1.tar.gz",))
+    assert layer.without_extension == ("evil-1.tar.gz",)
 
 
 def test_s19_a_build_that_is_asked_for_requirements_has_no_network_and_answers_with_data(bench: Bench) -> None:

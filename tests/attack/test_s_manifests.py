@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.dependencies.allowed_pythons import read_allowed_pythons
 from sandbox.dependencies.python_manifest import read_python_manifest
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import Manifest, RefusalReason, RefusedEntry, Requirement, RequirementRole
@@ -136,6 +137,7 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "nested arrays": ("pyproject.toml", "a = \n" + "[\n" * 50_000),
     "an unclosed array": ("uv.lock", "a = [\n" + "1,\n" * 300_000),
     "a multi-line string": ("pyproject.toml", 'a = """' + '\\"' * 100_000),
+    "spaces of a version": ("setup.py", "python_requires" + " " * 200_000 + "\npython_requires" * 10_000),
     "spaces of an .ini line": ("setup.cfg", "[a]\nb" + " " * 200_000 + "c\n"),
     "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(20_000))),
     "nested brackets of Python": ("setup.py", "setup(install_requires=" + "[" * 200_000),
@@ -162,8 +164,11 @@ UNREFUSED = {"sections of an .ini", "groups that include others many times"}  # 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_s19_a_manifest_cannot_exhaust_its_reader(name: str) -> None:
+    path, content = BOMBS[name]
+    asked = (content.encode() if isinstance(content, str) else content) + b"\n# python"  # the word it is read for
     begun = time.process_time()
     manifest = _read(*BOMBS[name])
+    assert read_allowed_pythons({path: asked}.get) == ""
     assert time.process_time() - begun < SECONDS
     assert manifest.refused or name in UNREFUSED
     assert len(manifest.requirements) <= 2_000

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sandbox import images
 from sandbox.checks.execute import GuestLayer
+from sandbox.context.advice import describe_pythons
 from sandbox.engine.image_types import Image
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
@@ -15,7 +16,11 @@ from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.guest_memory import count_host_bytes
-from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
+from sandbox.workbench.controller.profile_images import (
+    choose_image_reference,
+    choose_packages,
+    is_image_overridden,
+)
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 
@@ -47,9 +52,10 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     """The image and runtime in which a profile's checks run at this time; asks the engine.
 
     `building`: build an image that has a recipe and that the engine does not have, unless the setting `images.build`
-    is `never`. Raises: `image_missing`, `engine_unavailable`, `policy_violation`; as `sandbox.images.resolve_image`,
-    and with `building` also as `sandbox.images.build`.
+    is `never`. Raises: `image_missing`, also if no image has a Python that the project allows; `engine_unavailable`,
+    `policy_violation`; as `sandbox.images.resolve_image`, and with `building` also as `sandbox.images.build`.
     """
+    _require_python(services, profile)
     supervisor = ""
     if building is not None and not services.supervisor_paths:  # the first check of this controller
         supervisor = _resolve_or_build(services, SUPERVISOR, building).digest
@@ -71,6 +77,20 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         submodules=profile.submodules,
         lfs=profile.lfs,
         supervisor_digest=supervisor,
+    )
+
+
+def _require_python(services: Services, profile: Profile) -> None:
+    if not profile.lacks_python or is_image_overridden(services.settings, profile):
+        return
+    known = {python.image: python.version for python in profile.pythons}
+    raise SandboxError(
+        ErrorCode.IMAGE_MISSING,
+        f"No image has a Python that the project allows: requires-python is {profile.requires_python}",
+        details=f"Versions of the images: {describe_pythons(known)}.",
+        hint="Choose an image that you have: sandbox repo set REPOSITORY --image NAME (docs/images.md, Newer Python).",
+        reason="no_python",
+        data={"requires_python": profile.requires_python, "versions": known},
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, LayerPlan, Step
+from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, WITHOUT_EXTENSION, LayerPlan, Step
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import seal_tree
@@ -162,7 +162,7 @@ def _read_selection(path: Path) -> str:
         return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
 
 
-def _read_left_out(path: Path, packages: tuple[LayerPackage, ...]) -> tuple[str, ...]:
+def _read_archive_names(path: Path, packages: tuple[LayerPackage, ...]) -> tuple[str, ...]:
     """Names of archives in a file that code of packages may have changed: other names are not taken from it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -197,15 +197,21 @@ def _install(
             run = run_step(services, recorder, (run_id, check, directories), watch, request.rule.ecosystem)
             _require_installed(run)
             built = directories.workspace / steps.built
-            left_out = _read_left_out(directories.workspace / LEFT_OUT, archives.packages)
+            left_out, incomplete = (
+                _read_archive_names(directories.workspace / name, archives.packages)
+                for name in (LEFT_OUT, WITHOUT_EXTENSION)
+            )
             if left_out:
                 watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
+            if incomplete:
+                watch.building(f"Built without an extension, which does not compile: {', '.join(incomplete)}")
             size = seal_tree(built, (os.geteuid(), os.getegid()))
             layer = Layer(
                 key=key,
                 ecosystem=request.rule.ecosystem,
                 packages=tuple(p for p in archives.packages if p.file not in left_out),
                 left_out=left_out,
+                without_extension=incomplete,
                 image_digest=request.setup.image_digest,
                 platform=request.platform,
                 runtime=request.setup.runtime,

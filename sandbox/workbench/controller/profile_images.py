@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from sandbox.store.home import Home
 
 
+def is_image_overridden(settings: Settings, profile: Profile) -> bool:
+    """Whether the operator chose another image than the profile's."""
+    return choose_image_reference(settings, profile) != profile.image
+
+
 def choose_image_reference(settings: Settings, profile: Profile) -> str:
     """The name, tag or digest, as written in the repository's settings, the settings or the profile."""
     if profile.repository_image:
@@ -39,6 +44,7 @@ def list_image_references(settings: Settings, policies: Policies, home: Home) ->
     for chosen in (repository.settings for repository in list_repositories(home)):
         written |= {chosen.image, *(project.image for project in chosen.projects.values())} - {""}
     written |= {project.image for projects in policies.projects.values() for project in projects if project.image}
+    written |= {python.image for profile in policies.profiles.values() for python in profile.pythons}
     written |= {service.image for profile in policies.profiles.values() for service in profile.services}
     return frozenset(
         written

@@ -13,7 +13,12 @@ from sandbox.workbench.repositories.check_overrides import apply_overrides
 from sandbox.workbench.repositories.clone import UpdatedRepository, fetch_commit, update_cache, whole_tree_of
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings, match_folders
-from sandbox.workbench.repositories.repository_settings import apply_settings, find_profile, read_settings
+from sandbox.workbench.repositories.repository_settings import (
+    apply_settings,
+    choose_python,
+    find_profile,
+    read_settings,
+)
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
@@ -37,7 +42,8 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         matches = (match, *others)
     used = matches[0].profile
     complete = used if used.problem else profile_from_facts(services, repo_id, facts)
-    changed = (apply_settings(match.profile, chosen) for match in matches[1:])
+    read = facts.markers_in(chosen.subpath)
+    changed = (choose_python(apply_settings(match.profile, chosen), read) for match in matches[1:])
     rest = (apply_overrides(services.settings, repo_id, profile, strict=False) for profile in changed)
     candidates = (
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *rest), strict=True)

@@ -16,7 +16,7 @@ from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, ChosenSettings, FileClass, Limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
-from sandbox.profiles import Profile, detect_profile, require_usable
+from sandbox.profiles import Profile, ReadBaseFile, detect_profile, require_usable
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories, not_found_error
 from sandbox.workspaces.base_facts import BaseFacts
@@ -24,9 +24,11 @@ from sandbox.workspaces.ignore import exact_rule
 
 if TYPE_CHECKING:
     from sandbox.context import advice
+    from sandbox.dependencies import allowed_pythons
     from sandbox.workbench.controller.policies_in_force import Policies
 else:  # loaded at first use (docs/adr/0080)
     advice = LazyModule("sandbox.context.advice")
+    allowed_pythons = LazyModule("sandbox.dependencies.allowed_pythons")
 
 
 def read_settings(home: Home, policies: Policies, repo_id: str, profile: str | None = None) -> ChosenSettings:
@@ -75,7 +77,16 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
     profile, read = _match_profile(policies, facts, chosen), facts.markers_in(chosen.subpath)
     asks = profile.git_facts or advice.asks_git_for_version(read) or advice.asks_for_commit(facts.markers.values())
     wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
-    return profile.model_copy(update={"git_facts": wants})
+    return choose_python(profile.model_copy(update={"git_facts": wants}), read)
+
+
+def choose_python(profile: Profile, read: ReadBaseFile) -> Profile:
+    """The profile with its first image that has a Python the project allows; unchanged if none has. Pure."""
+    allowed = allowed_pythons.read_allowed_pythons(read) if profile.pythons else ""
+    if not allowed or allowed_pythons.allows_python(allowed, profile.pythons[0].version):
+        return profile
+    fitting = (row.image for row in profile.pythons if allowed_pythons.allows_python(allowed, row.version))
+    return profile.model_copy(update={"image": next(fitting, profile.image), "requires_python": allowed})
 
 
 def _match_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> Profile:

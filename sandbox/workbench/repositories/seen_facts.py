@@ -11,6 +11,7 @@ from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_near_profiles
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
+from sandbox.workbench.controller.profile_images import is_image_overridden
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts, profile_from_facts
 from sandbox.workbench.repositories.commit_settings import find_only_folder, match_folders
@@ -56,6 +57,9 @@ def advise(
             uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
+            requires_python="" if is_image_overridden(services.settings, profile) else profile.requires_python,
+            image="" if profile.lacks_python else profile.image,
+            pythons={known.image: known.version for known in profile.pythons},
         )
     )
 

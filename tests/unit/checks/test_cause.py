@@ -116,6 +116,14 @@ def test_a_missing_module_is_the_environments_only_where_the_project_declares_it
     assert (found.kind, f"'{module}'" in found.sentence) == (UNKNOWN, True)
 
 
+def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_them() -> None:
+    names = ("Moose::Role", "Moose::Role", "Path::Tiny", "LWP::UserAgent")
+    line = "Can't locate {0}.pm in @INC (you may need to install the {0} module) (@INC contains: /a) at t/a.t line 2."
+    said = failed(2, out="\n".join(line.format(name) for name in names))
+    assert "'Moose::Role'" in why(said, declared=("Moose::Role",)).sentence
+    assert "in libmoose-perl, libpath-tiny-perl, libwww-perl (" in why(said, declared=("Moose::Role",)).sentence
+
+
 # --- and where it is silent
 
 SILENT = {

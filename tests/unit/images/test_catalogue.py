@@ -57,6 +57,27 @@ def test_shipped_catalogue_has_what_profiles_and_guests_need(tmp_path: Path) -> 
     assert not recipes["build"].wheelhouse
 
 
+def test_a_recipe_like_another_has_its_files_on_another_parent(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    recipes = read_catalogue(home)
+    python, newer = recipes["python"], recipes["python3.13"]
+    assert (newer.folder, newer.parent, newer.wheelhouse) == (python.folder, "trixie", True)
+    assert newer.file.parent.name == "python3.13"
+    line = read_lineage(home, "python3.13")
+    assert [recipe.name for recipe in line] == ["base", "trixie", "python3.13"]
+    assert recipe_digests(line, "")[-1] != recipe_digests(read_lineage(home, "python"), "")[-1]
+
+    own = make_folder(tmp_path, "python")
+    assert read_catalogue(home)["python3.13"].folder == own, "the operator's files, if they replace the shipped ones"
+    for name, text, why in (
+        ("one", 'like = "two"', "without a Dockerfile"),
+        ("two", 'like = "../base"', "two/recipe"),
+        ("empty", "", "no `like`"),
+    ):
+        (make_folder(tmp_path, name, text or "parent = 'base'") / "Dockerfile").unlink()
+        assert why in read_catalogue(home)[name].problem
+
+
 def test_operators_folder_wins_over_the_shipped_one(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "python", 'parent = "build"')
     recipe = read_catalogue(Home(tmp_path))["python"]

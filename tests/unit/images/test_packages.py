@@ -122,6 +122,7 @@ def test_what_is_no_name_of_a_package_reaches_no_build(site: ImageBuildContext, 
 def test_a_package_that_does_not_exist_comes_with_near_matches(site: ImageBuildContext, engine: Engine) -> None:
     engine.output = (
         "Step 1/2 : ARG BASE",
+        "package-layer release trixie",
         "package-layer missing libpngdev",
         *(f"package-layer similar {name}" for name in ["libpng-dev", "libpoppler-dev", "tree"]),
         "ge-layer sim",
@@ -129,7 +130,7 @@ def test_a_package_that_does_not_exist_comes_with_near_matches(site: ImageBuildC
     shown: list[str] = []
     with refused(ErrorCode.INVALID_INPUT) as found:
         build_derived(site, BASE, ["libpngdev"], shown.append)
-    assert found.value.brief == "Debian bookworm has no package libpngdev"
+    assert found.value.brief == "Debian trixie has no package libpngdev", "the release of the image"
     assert found.value.details == "libpngdev: did you mean libpng-dev, libpoppler-dev?"
     assert not [line for line in shown if "layer" in line and not line.startswith(("building ", "not built: "))]
 

@@ -10,6 +10,7 @@ from sandbox.errors import ErrorCode
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
+from sandbox.workbench.repositories.repository_settings import choose_python
 from tests.unit.conftest import refused
 from tests.unit.memory_engine import MemoryEngine
 
@@ -36,3 +37,20 @@ def test_a_java_project_without_an_image_is_told_why_and_what_to_do(workbench: W
     with refused(ErrorCode.IMAGE_MISSING) as raised:
         resolve_guest_setup(services, other)
     assert raised.value.brief == "The engine has no image 'mine:1'", "an image that was chosen is another matter"
+
+
+def test_a_project_for_a_python_that_no_image_has_is_told_the_versions_there_are(workbench: Workbench) -> None:
+    services = workbench._services
+    profile = choose_python(
+        services.policies.profiles["python"], {"setup.cfg": b"[options]\npython_requires = >=3.99\n"}.get
+    )
+    with refused(ErrorCode.IMAGE_MISSING) as raised:
+        resolve_guest_setup(services, profile)
+    error = raised.value
+    assert (error.reason, "3.11.2 (python), 3.13.5 (python3.13)" in error.details) == ("no_python", True)
+    assert "sandbox repo set" in error.hint
+
+    other = profile.model_copy(update={"repository_image": "mine:1"})
+    with refused(ErrorCode.IMAGE_MISSING) as raised:
+        resolve_guest_setup(services, other)
+    assert raised.value.brief == "The engine has no image 'mine:1'", "the operator's choice counts"
