@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Cause, CauseKind
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +20,7 @@ from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, mo
 from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
 from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
+from sandbox.lazy_dataclass import dataclass
 
 _IMAGE, _MOUNT, _SPARE = "disk.img", "disk", "spare"
 _SPARE_BYTES, _SPARE_FILES = 4 * 1024**2, 16

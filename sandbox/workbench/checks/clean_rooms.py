@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile, project_of
 from sandbox.store.home import GIT_MASK

@@ -11,12 +11,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import singledispatch
 from typing import Any, TypeVar
 
 from sandbox.errors import SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import (
     TASK_ID_PATTERN,
     ApplyResult,
