@@ -31,7 +31,7 @@ def define(decorator: Any) -> tuple[type, type, type]:
                 raise ValueError("negative")
 
     @decorator(frozen=True)
-    class Derived(Frozen):  # type: ignore[misc, valid-type]
+    class Derived(Frozen):
         c: tuple[int, ...] = ()
 
     return Plain, Frozen, Derived
