@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,31 +12,26 @@ from typing import TYPE_CHECKING
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
-from sandbox.checks.jobs import with_jobs
-from sandbox.checks.parameters import fill_parameters
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
-from sandbox.context.advice import no_checks_error
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
-from sandbox.models import Check, CheckRun, Remark, ServiceSetup
-from sandbox.profiles import Profile
+from sandbox.models import Check, CheckRun, ServiceSetup
 from sandbox.store.home import Home
-from sandbox.store.records import not_found_error, save_run
+from sandbox.store.records import save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
-from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
+from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
-    from sandbox.policy.container import ContainerPolicy
     from sandbox.store.liveness import LiveController
 
 

@@ -47,12 +47,13 @@ from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
-    from sandbox.workbench.checks import directory_tree, uncommitted
+    from sandbox.workbench.checks import directory_tree
+    from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
 else:  # loaded at first use (docs/adr/0080)
     directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
-    uncommitted = LazyModule("sandbox.workbench.checks.uncommitted")
+    working_directories = LazyModule("sandbox.workbench.checks.uncommitted")
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
 
@@ -174,7 +175,7 @@ def _open_source(
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
         facts = _load_facts(services, updated, commit, chosen)
-        uncommitted = uncommitted.find_uncommitted_changes(services.remotes, updated, commit)
+        uncommitted = working_directories.find_uncommitted_changes(services.remotes, updated, commit)
         yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
 
