@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -17,9 +16,12 @@ from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
 
 if TYPE_CHECKING:
+    import secrets
+
     import filelock
     import platformdirs
 else:  # loaded at first use (docs/adr/0080)
+    secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
 

@@ -96,7 +96,7 @@ class Services:
     @Once
     def policies(self) -> Policies:
         """The policies and profiles in force."""
-        return Policies(self.home.root, lambda: self.settings)
+        return Policies(self.home.root, (lambda: self.settings) if self.has_settings else None)
 
     @Once
     def credentials(self) -> CredentialStore:
