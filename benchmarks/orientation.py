@@ -21,7 +21,7 @@ from docker.types import Mount
 from benchmarks._harness import ROUNDS, Rounds, compare, judge, timed
 from benchmarks._repositories import make, place_bundled, source
 from sandbox import Workbench
-from sandbox.context import build_envelope
+from sandbox.context.envelope import build_envelope
 from sandbox.git.blobs import read_blobs
 from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git

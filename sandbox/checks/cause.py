@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sandbox.checks.crash import find_crash
-from sandbox.checks.symptoms import IsDeclared, find_missing_command, find_symptom
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
+
+if TYPE_CHECKING:
+    from sandbox.checks import symptoms
+    from sandbox.checks.symptoms import IsDeclared
+else:  # loaded for a check that failed (docs/adr/0089)
+    symptoms = LazyModule("sandbox.checks.symptoms")
 
 EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
 """The sentence of a cause without an explanation."""
@@ -46,7 +53,7 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
     known = (
         _cause_from_facts(check, run, without)
         or _cause_from_tests(run, is_declared, without)
-        or find_symptom(_lines(run), is_declared, without)
+        or symptoms.find_symptom(_lines(run), is_declared, without)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
@@ -113,7 +120,7 @@ def _cause_from_start(run: CheckRun) -> Cause | None:
     """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
         return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
-    return find_missing_command(_lines(run), run.exit_code)
+    return symptoms.find_missing_command(_lines(run), run.exit_code)
 
 
 def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
@@ -121,10 +128,10 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
     report = run.report
     if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
         return None
-    symptoms = [find_symptom(failure.message.splitlines()[:1], is_declared, without) for failure in report.failed]
-    first = symptoms[0]
-    complete = report.failures + report.errors <= len(symptoms)
-    if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in symptoms):
+    found = [symptoms.find_symptom(failure.message.splitlines()[:1], is_declared, without) for failure in report.failed]
+    first = found[0]
+    complete = report.failures + report.errors <= len(found)
+    if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in found):
         return first
     return Cause(kind=_CODE, sentence=_describe_failures(report))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import CheckRun, Verdict
 
 _SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2

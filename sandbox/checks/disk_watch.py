@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.files.disk_usage import DiskUse, FreeSpace, TooDeepError, measure_disk_use
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Limits, Verdict
 
 SLICE_S = 0.02

@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +39,7 @@ from sandbox.engine.create_options import (
 from sandbox.engine.guest_commands import build_command
 from sandbox.engine.protocol import GuestRunner
 from sandbox.files.tree import WorktreeFiles
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Check
 from sandbox.policy.container import EffectiveContainerPolicy
 from sandbox.policy.paths import parse_repo_path

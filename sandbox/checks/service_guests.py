@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from sandbox.engine.create_options import SERVICE_DIRECTORY, ContainerSpec, Gues
 from sandbox.engine.guest_commands import build_service_command
 from sandbox.engine.protocol import GuestRunner
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ServiceRun, ServiceSetup, Verdict
 from sandbox.policy.container import EffectiveContainerPolicy
 

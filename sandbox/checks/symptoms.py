@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from sandbox.checks.perl_packages import guess_package
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Cause, CauseKind
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (

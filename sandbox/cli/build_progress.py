@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox.cli.invocation import note
 from sandbox.cli.terminal import StatusLine, cut_to_width
+from sandbox.lazy_dataclass import dataclass
 from sandbox.text import one_line
 
 _BEGIN = re.compile(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")

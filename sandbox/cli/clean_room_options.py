@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from sandbox.cli.invocation import Invocation
 from sandbox.cli.verdicts import CheckProgress
+from sandbox.lazy_dataclass import dataclass
 from sandbox.workbench import VerifyOptions, Watch
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])

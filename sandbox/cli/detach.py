@@ -11,8 +11,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
+
+from sandbox.lazy_dataclass import dataclass
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _NO_SIGNAL = 0

@@ -7,13 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sandbox.cli.terminal import StatusLine, count_columns, is_interactive
+from sandbox.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sandbox.cli.invocation import show_table
 from sandbox.cli.time_format import format_for_listing
-from sandbox.models.layers import LayerSummary, PreparedLayers
 from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.models.layers import LayerSummary, PreparedLayers
 
 _MEGABYTE = 1e6
 

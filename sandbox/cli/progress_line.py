@@ -7,9 +7,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox.cli.terminal import StatusLine
+from sandbox.lazy_dataclass import dataclass
 from sandbox.text import neutralise
 
 _TAIL_BYTES = 4096

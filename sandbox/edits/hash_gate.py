@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, WorktreeFiles, sha256_of
+from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import RepoPath, parse_repo_path
 
 GATED_BYTES = 64 * 1024**2

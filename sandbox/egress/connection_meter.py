@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sandbox.egress.destinations import Destination
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models.egress import EgressAccess, EgressRefusal
 
 MAX_RECORDS = 1000

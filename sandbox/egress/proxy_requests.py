@@ -6,12 +6,12 @@ second request, header or body can hide in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import h11
 
 from sandbox.egress.destinations import Destination, parse_authority, parse_plain_target
+from sandbox.lazy_dataclass import dataclass
 
 MAX_HEAD_BYTES = 16 * 1024
 _PASSED_ON = frozenset(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import configparser
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sandbox.config import RegistrySettings
 from sandbox.egress.destinations import AllowedHost, parse_registry
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 Ecosystem = Literal["python", "node", "rust", "go"]
 

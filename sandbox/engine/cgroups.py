@@ -10,10 +10,11 @@ import io
 import re
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
+
+from sandbox.lazy_dataclass import dataclass
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SAMPLE_INTERVAL_S = 0.04

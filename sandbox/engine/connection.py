@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.shipped_files import is_checkout
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Pressure, Verdict
 
 OutputSink = Callable[[bytes], None]

@@ -17,12 +17,13 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from sandbox.lazy_dataclass import dataclass
 
 PULL_DEADLINE_S = 600.0
 BUILD_DEADLINE_S = 3600.0

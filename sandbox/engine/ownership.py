@@ -11,11 +11,11 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 _SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # the kernel checks permission first; a check reports these itself
 _OWNER_MAY_WRITE = 0o300

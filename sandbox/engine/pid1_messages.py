@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+from sandbox.lazy_dataclass import dataclass
 
 NONCE_BYTES = 16
 MAX_PAYLOAD = 1024**2

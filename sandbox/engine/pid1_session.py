@@ -12,7 +12,6 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +28,7 @@ from sandbox.engine.pid1_messages import (
     OutputChunk,
     Posture,
 )
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Verdict
 
 TICK_INTERVAL_S = 0.1

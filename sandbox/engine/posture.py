@@ -7,13 +7,13 @@ check inherits, its mount table, and its network interfaces.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox.engine.create_options import FIRST_PORT_SYSCTL
 from sandbox.engine.mounts import find_missing_mounts, unescape
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 OWN_KERNEL_RUNTIMES = frozenset({"runsc"})
 """Runtimes with their own kernel for the guest: it shows no seccomp filter, and not all the fields."""

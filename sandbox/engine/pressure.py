@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sandbox.engine.cgroups import CgroupPaths
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Pressure
 
 HOST_PRESSURE = Path("/proc/pressure")

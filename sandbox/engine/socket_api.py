@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import struct
 import subprocess
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.files.loop_devices import attach_image
 from sandbox.files.overlay_mounts import PROBE_PREFIX, unmount_overlay
+from sandbox.lazy_dataclass import dataclass
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
 _OPTIONS = b"noinit_itable,errors=remount-ro"  # inode tables stay holes; deleted files are trimmed by `trim_disk`

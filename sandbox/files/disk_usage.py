@@ -10,9 +10,10 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
+
+from sandbox.lazy_dataclass import dataclass
 
 MAX_DEPTH = 128
 """Nested directories. No walk of ours goes deeper (`files.names.WalkLimits`)."""

@@ -18,8 +18,9 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from sandbox.lazy_dataclass import dataclass
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _IN_NEW_NAMESPACE = ("unshare", "--user", "--", "cat")  # util-linux and coreutils

@@ -11,7 +11,8 @@ from __future__ import annotations
 import codecs
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from sandbox.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.idmap import IdMapping, idmapped_view
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
+from sandbox.lazy_dataclass import dataclass
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -22,10 +22,12 @@ import os
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
+
+from sandbox.lazy_dataclass import dataclass
 
 STAMP_BYTES = 48
 NO_STAMP = bytes(STAMP_BYTES)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.git.objects import stated_time
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import RawChange
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 
 _FIXED_OPTIONS = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NULL_OID_DIGITS = {"0"}

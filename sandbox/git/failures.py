@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 
@@ -26,136 +27,140 @@ _FETCH_MEMORY_HINT = (
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
-# First match wins: (pattern, code, brief, hint).
-_RULES: tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE | re.MULTILINE), code, brief, hint)
-    for pattern, code, brief, hint in (
-        (
-            r"^(fatal|error): [^\n]*(no space left on device|out of diskspace|disk quota exceeded)",
-            ErrorCode.QUOTA_EXCEEDED,
-            DISK_FULL,
-            DISK_FULL_HINT,
-        ),
-        (
-            # SIGXFSZ, EFBIG: see `process.ResourceLimits`
-            r"died of signal 25\b|file size limit exceeded|file too large",
-            ErrorCode.QUOTA_EXCEEDED,
-            "The remote sent more bytes than allowed",
-            "The received data was deleted.",
-        ),
-        (
-            _NO_MEMORY,
-            ErrorCode.QUOTA_EXCEEDED,
-            _FETCH_NEEDED_MORE,
-            _FETCH_MEMORY_HINT,
-        ),
-        (
-            r"^fatal: mismatched algorithms: client",
-            ErrorCode.ORIGIN_MISMATCH,
-            "The remote and our clone use different object formats",
-            "The repository was created again on the remote: `sandbox repo remove` it here, then clone it again.",
-        ),
-        (
-            # Out of memory, or the server stopped: git then also prints `possible corruption`.
-            r"pack-objects died of signal",
-            ErrorCode.NETWORK_ERROR,
-            "The remote's server stopped while it was sending",
-            "Try again. If it fails again, the server's operator must look into it.",
-        ),
-        (
-            # The server's working directory is its repository, so its paths begin with `./`; ours never do.
-            r"repository corruption on the remote side"
-            r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
-            r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
-            r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
-            ErrorCode.REMOTE_BROKEN,
-            _DAMAGED,
-            _DAMAGED_HINT,
-        ),
-        (
-            r"not our ref|does not allow request for unadvertised object",
-            ErrorCode.NOT_FOUND,
-            "The remote does not send an object that we requested",
-            "Its history may have changed. If it does not serve partial clones, clone it without --partial.",
-        ),
-        (
-            r"detected dubious ownership",
-            ErrorCode.UNSAFE_REPOSITORY,
-            "The local repository belongs to another user, so git does not read it",
-            "Run the command as its owner, change the files' owner to your user, or use the repository's network URL.",
-        ),
-        (
-            r"host key verification failed|remote host identification has changed",
-            ErrorCode.AUTH_FAILED,
-            "The remote's SSH host key has changed",
-            "Verify the new key with the server's operator, then remove the old line from known_hosts in the home.",
-        ),
-        (
-            r"permission denied \(|authentication failed|invalid credentials|could not read (username|password)"
-            r"|terminal prompts disabled|returned error: 40[13]\b|unable to read askpass",
-            ErrorCode.AUTH_FAILED,
-            "The remote refused our credentials",
-            "Store a credential for this host in credentials.toml of the sandbox home; see docs/credentials.md.",
-        ),
-        (
-            r"repository (.* )?not found|could not be found|does not appear to be a git repository"
-            r"|returned error: 404\b|does not exist|not found: did you run git update-server-info",
-            ErrorCode.REMOTE_NOT_FOUND,
-            "The remote has no such repository, or hides it from these credentials",
-            "Check owner and name. A private repository also needs a credential.",
-        ),
-        (
-            r"operation timed out|connection timed out|timed out|operation too slow",
-            ErrorCode.TIMEOUT,
-            "The remote did not answer in time",
-            "Try again. Check the network between this host and the remote.",
-        ),
-        (
-            r"returned error: 429\b",
-            ErrorCode.NETWORK_ERROR,
-            "The remote limits the rate of our requests",
-            "Wait, then try again. A credential often raises the limit.",
-        ),
-        (
-            r"returned error: 3\d\d\b|\bredirect",
-            ErrorCode.NETWORK_ERROR,
-            "The remote answered with a redirect, which is not followed",
-            "If the repository has moved, use its new URL.",
-        ),
-        (
-            r"certificate",
-            ErrorCode.NETWORK_ERROR,
-            "The remote's TLS certificate is not trusted for this host name",
-            "Check the host name and the certificate's dates. A private CA needs ca_file in credentials.toml.",
-        ),
-        (
-            r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
-            r"|early eof|unexpected disconnect|\bssl|gnutls|\btls\b|the remote end hung up|unable to access"
-            r"|returned error: 5\d\d|kex_exchange_identification|could not read from remote repository",
-            ErrorCode.NETWORK_ERROR,
-            "The remote could not be reached",
-            "Check host name and port, and the network between this host and the remote.",
-        ),
-        (
-            r"transport '.*' not allowed|protocol .* is not supported",
-            ErrorCode.INVALID_INPUT,
-            "This transport is not allowed",
-            "",
-        ),
-        (
-            r"unable to create '': file name too long|'' exists; cannot create ''",
-            ErrorCode.UNSAFE_REPOSITORY,
-            "The remote has branch or tag names that cannot be stored",
-            "A name is too long, or is a directory of another name.",
-        ),
-        (
-            r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",
-            ErrorCode.UNSAFE_REPOSITORY,
-            "The remote sent objects that git refuses as unsafe",
-            "The repository contains malformed or hostile objects. It cannot be used.",
-        ),
-    )
+_RULES = (
+    (
+        r"^(fatal|error): [^\n]*(no space left on device|out of diskspace|disk quota exceeded)",
+        ErrorCode.QUOTA_EXCEEDED,
+        DISK_FULL,
+        DISK_FULL_HINT,
+    ),
+    (
+        # SIGXFSZ, EFBIG: see `process.ResourceLimits`
+        r"died of signal 25\b|file size limit exceeded|file too large",
+        ErrorCode.QUOTA_EXCEEDED,
+        "The remote sent more bytes than allowed",
+        "The received data was deleted.",
+    ),
+    (
+        _NO_MEMORY,
+        ErrorCode.QUOTA_EXCEEDED,
+        _FETCH_NEEDED_MORE,
+        _FETCH_MEMORY_HINT,
+    ),
+    (
+        r"^fatal: mismatched algorithms: client",
+        ErrorCode.ORIGIN_MISMATCH,
+        "The remote and our clone use different object formats",
+        "The repository was created again on the remote: `sandbox repo remove` it here, then clone it again.",
+    ),
+    (
+        # Out of memory, or the server stopped: git then also prints `possible corruption`.
+        r"pack-objects died of signal",
+        ErrorCode.NETWORK_ERROR,
+        "The remote's server stopped while it was sending",
+        "Try again. If it fails again, the server's operator must look into it.",
+    ),
+    (
+        # The server's working directory is its repository, so its paths begin with `./`; ours never do.
+        r"repository corruption on the remote side"
+        r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
+        r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
+        r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
+        ErrorCode.REMOTE_BROKEN,
+        _DAMAGED,
+        _DAMAGED_HINT,
+    ),
+    (
+        r"not our ref|does not allow request for unadvertised object",
+        ErrorCode.NOT_FOUND,
+        "The remote does not send an object that we requested",
+        "Its history may have changed. If it does not serve partial clones, clone it without --partial.",
+    ),
+    (
+        r"detected dubious ownership",
+        ErrorCode.UNSAFE_REPOSITORY,
+        "The local repository belongs to another user, so git does not read it",
+        "Run the command as its owner, change the files' owner to your user, or use the repository's network URL.",
+    ),
+    (
+        r"host key verification failed|remote host identification has changed",
+        ErrorCode.AUTH_FAILED,
+        "The remote's SSH host key has changed",
+        "Verify the new key with the server's operator, then remove the old line from known_hosts in the home.",
+    ),
+    (
+        r"permission denied \(|authentication failed|invalid credentials|could not read (username|password)"
+        r"|terminal prompts disabled|returned error: 40[13]\b|unable to read askpass",
+        ErrorCode.AUTH_FAILED,
+        "The remote refused our credentials",
+        "Store a credential for this host in credentials.toml of the sandbox home; see docs/credentials.md.",
+    ),
+    (
+        r"repository (.* )?not found|could not be found|does not appear to be a git repository"
+        r"|returned error: 404\b|does not exist|not found: did you run git update-server-info",
+        ErrorCode.REMOTE_NOT_FOUND,
+        "The remote has no such repository, or hides it from these credentials",
+        "Check owner and name. A private repository also needs a credential.",
+    ),
+    (
+        r"operation timed out|connection timed out|timed out|operation too slow",
+        ErrorCode.TIMEOUT,
+        "The remote did not answer in time",
+        "Try again. Check the network between this host and the remote.",
+    ),
+    (
+        r"returned error: 429\b",
+        ErrorCode.NETWORK_ERROR,
+        "The remote limits the rate of our requests",
+        "Wait, then try again. A credential often raises the limit.",
+    ),
+    (
+        r"returned error: 3\d\d\b|\bredirect",
+        ErrorCode.NETWORK_ERROR,
+        "The remote answered with a redirect, which is not followed",
+        "If the repository has moved, use its new URL.",
+    ),
+    (
+        r"certificate",
+        ErrorCode.NETWORK_ERROR,
+        "The remote's TLS certificate is not trusted for this host name",
+        "Check the host name and the certificate's dates. A private CA needs ca_file in credentials.toml.",
+    ),
+    (
+        r"could not resolve|connection refused|connection reset|network is unreachable|no route to host"
+        r"|early eof|unexpected disconnect|\bssl|gnutls|\btls\b|the remote end hung up|unable to access"
+        r"|returned error: 5\d\d|kex_exchange_identification|could not read from remote repository",
+        ErrorCode.NETWORK_ERROR,
+        "The remote could not be reached",
+        "Check host name and port, and the network between this host and the remote.",
+    ),
+    (
+        r"transport '.*' not allowed|protocol .* is not supported",
+        ErrorCode.INVALID_INPUT,
+        "This transport is not allowed",
+        "",
+    ),
+    (
+        r"unable to create '': file name too long|'' exists; cannot create ''",
+        ErrorCode.UNSAFE_REPOSITORY,
+        "The remote has branch or tag names that cannot be stored",
+        "A name is too long, or is a directory of another name.",
+    ),
+    (
+        r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",
+        ErrorCode.UNSAFE_REPOSITORY,
+        "The remote sent objects that git refuses as unsafe",
+        "The repository contains malformed or hostile objects. It cannot be used.",
+    ),
 )
+
+
+@cache
+def _compile_rules() -> tuple[tuple[re.Pattern[str], ErrorCode, str, str], ...]:
+    """(pattern, code, brief, hint); the first match wins. Compiled for the first failure (docs/adr/0089)."""
+    return tuple(
+        (re.compile(pattern, re.IGNORECASE | re.MULTILINE), code, brief, hint) for pattern, code, brief, hint in _RULES
+    )
 
 
 class GitFailure(SandboxError):
@@ -174,7 +179,7 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
     """The typed error for a failed git command. Pure. Unknown text gives `internal`, never a guess."""
     details = scrub(stderr)[:4000]
     said = _QUOTED.sub("''", stderr)
-    for pattern, error_code, brief, hint in _RULES:
+    for pattern, error_code, brief, hint in _compile_rules():
         if pattern.search(said):
             # The network failed, not a certificate or a rule.
             transient = error_code is ErrorCode.NETWORK_ERROR and not _PERMANENT.search(said)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -28,6 +28,7 @@ from sandbox.git.entries import GITLINK
 from sandbox.git.failures import memory_error, scrub
 from sandbox.git.objects import EMPTY_TREES
 from sandbox.git.process import OUTPUT_LIMIT, Git
+from sandbox.lazy_dataclass import dataclass
 
 _FLAGS = (
     "-z", "-n", "--column", "--no-color", "--full-name", "--no-heading", "--no-textconv", "--no-recurse-submodules",

@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import OutOfMemory
 from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 

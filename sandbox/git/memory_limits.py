@@ -5,10 +5,10 @@ from __future__ import annotations
 import resource
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.memory import TRANSFER_BYTES
 
 _MIB = 1024**2

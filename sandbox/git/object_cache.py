@@ -7,10 +7,11 @@ cached, never anything that a guest wrote. Each cache is bounded: when it is ful
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from sandbox.git.entries import RawChange, TreeEntry
+from sandbox.lazy_dataclass import dataclass
 
 _KeyT = TypeVar("_KeyT")
 _ValueT = TypeVar("_ValueT")

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
@@ -22,6 +21,7 @@ from sandbox.git.entries import EXECUTABLE, REGULAR, RawChange, TreeChange, Tree
 from sandbox.git.failures import OutOfMemory, classify
 from sandbox.git.memory_limits import LARGE
 from sandbox.git.process import Git, GitResult
+from sandbox.lazy_dataclass import dataclass
 
 _OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _COMMITTER = re.compile(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)

@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,7 @@ from sandbox.git.failures import OutOfMemory, classify, memory_error, out_of_mem
 from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory, reads_history
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
+from sandbox.lazy_dataclass import dataclass
 from sandbox.memory import PROCESS_BUDGET, TRANSFER_BUDGET, MemoryBudget
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import is_object_id, peel
 from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess, fetch_ref, list_refs
+from sandbox.lazy_dataclass import dataclass
 
 REQUEST_REFS = "refs/requests/"
 """Where the cache clone keeps commits of pull requests, until it is packed. No task and no branch of the remote is

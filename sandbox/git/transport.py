@@ -12,7 +12,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +28,7 @@ from sandbox.git.shutdown import Shutdown
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 from sandbox.remotes import Remote

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_executable
+from sandbox.lazy_dataclass import dataclass
 
 DEADLINE_S = 10.0
 _INHERITED_VARIABLES = ("HOME", "XDG_CONFIG_HOME")

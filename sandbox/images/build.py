@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.config import ImageSettings
@@ -31,6 +30,7 @@ from sandbox.images.lookup import (
     record_use,
     variant_digest,
 )
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ImageInfo
 
 BUILD_FAILED = "failed: "

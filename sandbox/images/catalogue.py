@@ -10,7 +10,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.engine.build_context import is_executable, list_context_files
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.shipped_files import find_resources
 from sandbox.store.home import Home
 

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from sandbox.engine.build_output import plain_lines
 from sandbox.engine.image_types import Image, Progress
 from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 SUITE = "bookworm"
 BOOTSTRAPPED = f"space-sandbox/debian:{SUITE}"

@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from sandbox.config import ImageSettings
@@ -18,6 +17,7 @@ from sandbox.engine.image_types import Image
 from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
 from sandbox.images.catalogue import Recipe, fingerprint_recipe, read_lineage, recipe_digests, tag_of
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.home import Home
 
 RECIPE_LABEL = "space.sandbox.recipe"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +32,7 @@ from sandbox.images.lookup import (
     record_use,
 )
 from sandbox.images.resolve import resolve_image
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ImageInfo, PackageName
 
 NAME = "packages"

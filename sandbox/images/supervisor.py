@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
@@ -26,6 +25,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import SUPERVISOR
 from sandbox.images.lookup import ImageBuildContext
 from sandbox.images.resolve import resolve_image
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Limits, Verdict
 from sandbox.policy.container import EffectiveContainerPolicy
 from sandbox.store.home import write_atomically

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from sandbox.engine.image_types import Image
@@ -25,6 +24,7 @@ from sandbox.images.lookup import (
     find_last_use,
     find_lineage_images,
 )
+from sandbox.lazy_dataclass import dataclass
 
 _OUR_VERSION = re.compile(rf"({LATEST_TAG}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
 

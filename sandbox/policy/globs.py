@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from sandbox.lazy_dataclass import dataclass
 
 _STEPS = 64  # this product of characters costs as much as one comparison
 _CLASSES = {

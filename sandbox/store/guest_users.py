@@ -15,10 +15,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_ids_of_processes, read_owners_of_processes, read_reserved_ids
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
 
 if TYPE_CHECKING:
+    import secrets
+
     import filelock
     import platformdirs
 else:  # loaded at first use (docs/adr/0080)
+    secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
 

@@ -14,9 +14,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import BrokenEntry, JournalDamage
 
 _PLACE = re.compile(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')

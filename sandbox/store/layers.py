@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +23,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model
 from sandbox.models.layers import Layer, Resolution
 from sandbox.store.home import Home, read_json, write_json

@@ -11,9 +11,9 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 NONCE_HEX = 12

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import secrets
+else:  # loaded at first use: a listing writes nothing (docs/adr/0089)
+    secrets = LazyModule("secrets")
 
 
 def create_locked(path: Path, mode: int = 0o600) -> tuple[int, Path]:

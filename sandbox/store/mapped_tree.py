@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import ValidationError
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models.model import Model
 from sandbox.store.home import Home, write_atomically
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.home import read_json, write_json
 
 _SUFFIX = ".json"

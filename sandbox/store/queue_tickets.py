@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from sandbox.lazy_dataclass import dataclass
 
 MIB = 1024**2
 _NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-(?:m(\d{1,9})-)?([a-z0-9][a-z0-9._-]{0,199})")

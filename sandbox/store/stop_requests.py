@@ -12,9 +12,9 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import CheckId, Verdict
 from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 

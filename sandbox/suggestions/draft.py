@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Check, PackageName
 from sandbox.models.suggestions import SuggestedPart, SuggestionKind, SuggestionNote
 from sandbox.suggestions.shell_lines import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from sandbox.lazy_dataclass import dataclass
 from sandbox.suggestions.command_words import (
     APT,
     APT_VALUES,

@@ -9,10 +9,12 @@ a key, so that the bound on depth holds before much is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import yaml
+
+from sandbox.lazy_dataclass import dataclass
 
 MAX_CHARS = 64 * 1024
 MAX_VALUES = 20_000

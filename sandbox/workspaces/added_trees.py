@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from sandbox.files.checkout import FileSpec
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.entries import GITLINK, TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +21,7 @@ from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Content, 
 from sandbox.git.lfs_pointers import Pointer, read_pointers
 from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
 from sandbox.workspaces.base_facts import BaseFacts

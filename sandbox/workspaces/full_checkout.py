@@ -6,7 +6,6 @@ A file that still has the stamp of its last read is not read again (statcache.py
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
@@ -16,6 +15,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.added_trees import list_files
 from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, find_pointers, is_inside

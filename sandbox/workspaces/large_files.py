@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sandbox.git.entries import TreeEntry
 from sandbox.git.lfs_pointers import PointedFile, Pointer
+from sandbox.lazy_dataclass import dataclass
 from sandbox.workspaces.lfs_objects import LfsObjects
 
 

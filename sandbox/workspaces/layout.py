@@ -6,13 +6,13 @@ changes only. `plain` elsewhere: a full checkout per task, which is walked as a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from sandbox.files.idmap import IdMapping
 from sandbox.git.contents import ContentSpool
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.workspaces.added_trees import AddedTrees
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes

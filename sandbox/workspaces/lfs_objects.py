@@ -11,11 +11,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.lfs_pointers import Pointer
+from sandbox.lazy_dataclass import dataclass
 
 _CHUNK = 1 << 18
 _INCOMING = "incoming"

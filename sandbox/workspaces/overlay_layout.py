@@ -11,7 +11,6 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from sandbox.git.entries import GITLINK, Content, RawChange, TreeEntry
 from sandbox.git.objects import EMPTY_TREES, is_object_id, list_tree
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
+from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.added_trees import list_files, name_checkout

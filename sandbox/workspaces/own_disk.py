@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -20,6 +19,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, mount_disk, trim_disk
 from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
+from sandbox.lazy_dataclass import dataclass
 
 _IMAGE, _MOUNT, _SPARE = "disk.img", "disk", "spare"
 _SPARE_BYTES, _SPARE_FILES = 4 * 1024**2, 16

@@ -12,7 +12,6 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind
@@ -24,6 +23,7 @@ from sandbox.git.lfs_pointers import read_pointers
 from sandbox.git.objects import blob_id, hash_chunks
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_files
+from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import RepoPath, is_dotgit, path_bytes, show_path
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 

@@ -19,7 +19,6 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
@@ -29,6 +28,7 @@ from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.guest_times import guest_since_ns
 from sandbox.store.home import write_atomically
 

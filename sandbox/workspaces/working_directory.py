@@ -17,7 +17,6 @@ import posixpath
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -26,6 +25,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.entries import EXECUTABLE, GITLINK, SYMLINK, TreeEntry
 from sandbox.git.index import IndexEntry, parse_index
 from sandbox.git.objects import blob_id
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChangeKind, UncommittedChange, UncommittedChanges
 from sandbox.policy.paths import RepoPath, parent_folders, show_path
 from sandbox.workspaces.changes import is_inside

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import damaged_remote_error
 from sandbox.git.local.folders import Folder
+from sandbox.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 _PACKED_BYTES = 256 * 1024**2

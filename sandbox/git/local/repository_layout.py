@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, damaged_remote_error, scrub
 from sandbox.git.local.folders import Folder, open_folder
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 
 SMALL_BYTES = 1024**2
 _Config = tuple[tuple[str, str], ...]

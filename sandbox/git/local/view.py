@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -23,6 +22,7 @@ from sandbox.git.local.read_refs import LocalRefs, read_head, read_refs
 from sandbox.git.local.repository_layout import SMALL_BYTES, LocalRepository, open_local_repository
 from sandbox.git.process import Git
 from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
+from sandbox.lazy_dataclass import dataclass
 
 _MAX_WORKTREES = 1000
 _FAN_OUT = re.compile(r"^[0-9a-f]{2}$")

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from sandbox.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from sandbox.models import Check, CheckRun

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import Cancellation, defer_interrupts
-from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile, project_of
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, find_verdict, save_verdict
-from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
@@ -29,8 +29,20 @@ from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.worktrees import clean_room
-from sandbox.workspaces.layout import WorktreePaths
+
+if TYPE_CHECKING:
+    from concurrent import futures
+
+    from sandbox.checks import execute
+    from sandbox.checks.execute import Recorder
+    from sandbox.workbench.checks import run as running
+    from sandbox.workbench.tasks import worktrees
+    from sandbox.workspaces.layout import WorktreePaths
+else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0089)
+    futures = LazyModule("concurrent.futures")
+    execute = LazyModule("sandbox.checks.execute")
+    running = LazyModule("sandbox.workbench.checks.run")
+    worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
 
 
 @dataclass(frozen=True)
@@ -110,13 +122,13 @@ def _run_in_parallel(
         with announce_lock:
             watch.announce(check, run)
 
-    with defer_interrupts() as interrupted, ThreadPoolExecutor(options.jobs, "clean-room") as pool:
+    with defer_interrupts() as interrupted, futures.ThreadPoolExecutor(options.jobs, "clean-room") as pool:
         shared = replace(
             watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
         )
         ends = not options.keep_going
-        futures = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, cancellation, ends) for chain in chains]
-        return tuple(run for chain in futures for run in chain.result())
+        started = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, cancellation, ends) for chain in chains]
+        return tuple(run for chain in started for run in chain.result())
 
 
 def _run_unless_cancelled(
@@ -174,7 +186,7 @@ class _ChainRunner:
         trees = (source.tree, source.similar_tree)
         checks = [bound[check.id].check for check in chain]
         lfs = self.request.profile.lfs
-        with clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
+        with worktrees.clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
 
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():
@@ -192,7 +204,7 @@ class _ChainRunner:
         require_mask(room.root, GIT_MASK)
         with running.new_report_folder(self.services, room) as (run_id, report):
             account = find_account(self.services, room.owner)
-            place = CheckDirectories(
+            place = execute.CheckDirectories(
                 room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id
             )
             return running.run_one(

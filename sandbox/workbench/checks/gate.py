@@ -15,8 +15,8 @@ from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.verdicts import find_last_run
-from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.chains import split_into_chains
+from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
@@ -148,7 +148,7 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
         for part in profile.parts
     }
     policy = services.policies.container.container
-    chains = split_into_chains(running.order_checks(profile, [check.id for check in profile.checks], policy))
+    chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
     bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
     asked = {name: binding for bindings in bound for name, binding in bindings.items()}
     return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)

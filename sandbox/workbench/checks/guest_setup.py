@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sandbox import images
 from sandbox.checks.execute import GuestLayer
@@ -13,6 +12,7 @@ from sandbox.engine.image_types import Image
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.guest_memory import count_host_bytes

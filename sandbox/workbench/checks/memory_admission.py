@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.queue_tickets import Ticket, sum_memory
 from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
 from sandbox.workbench.controller.services import Services

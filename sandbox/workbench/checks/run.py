@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,31 +12,26 @@ from typing import TYPE_CHECKING
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
 from sandbox.checks.executors import FreshContainer, TaskContainer
-from sandbox.checks.jobs import with_jobs
-from sandbox.checks.parameters import fill_parameters
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
-from sandbox.context.advice import no_checks_error
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
-from sandbox.models import Check, CheckRun, Remark, ServiceSetup
-from sandbox.profiles import Profile
+from sandbox.models import Check, CheckRun, ServiceSetup
 from sandbox.store.home import Home
-from sandbox.store.records import not_found_error, save_run
+from sandbox.store.records import save_run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
 from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
-from sandbox.workbench.controller.guest_memory import count_host_bytes, find_guest_group
+from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
-    from sandbox.policy.container import ContainerPolicy
     from sandbox.store.liveness import LiveController
 
 
@@ -209,55 +204,3 @@ def _find_supervisor(services: Services, setup: GuestSetup) -> Path:
 def _own_user(services: Services) -> tuple[int, int]:
     """The user of a guest that runs no foreign code."""
     return services.policies.pristine_owner or (os.geteuid(), os.getegid())
-
-
-def order_checks(
-    profile: Profile,
-    check_ids: Sequence[str],
-    policy: ContainerPolicy,
-    advise: Callable[[], tuple[Remark, ...]] = tuple,
-    arguments: Sequence[str] = (),
-) -> tuple[Check, ...]:
-    """The requested checks and their requirements, required ones first, with limits that this host can give.
-
-    `advise`: called if the profile has no checks, for the error. `arguments`: for the only requested check. Raises:
-    `not_found` for an unknown check, `invalid_input` when there is no check to run, and for arguments that it does not
-    take.
-    """
-    known = [c.id for c in profile.checks]
-    if not known:
-        error = no_checks_error(profile.full_name, advise())
-        if not check_ids:
-            raise error
-        brief = f"There is no check '{check_ids[0][:100]}': the profile '{profile.full_name}' has none"
-        raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
-    for name in check_ids:
-        if name not in known:
-            hint = f"The checks are defined by the profile '{profile.full_name}'."
-            hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
-            raise not_found_error("check", name, known, hint)
-    if not check_ids:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            "No check was named",
-            hint=f"The profile '{profile.full_name}' has: {', '.join(known)}.",
-        )
-    if arguments and len(check_ids) > 1:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            "Arguments are for one check, and several are named",
-            hint=f"Name one check: {', '.join(check_ids)}.",
-        )
-    filled = (
-        fill_parameters(check, arguments if check.id == check_ids[0] else ())
-        for check in profile.order_checks(check_ids)
-    )
-    bound = policy.memory_of_all_guests(count_host_bytes())
-    return tuple(fit_to_host(check, os.cpu_count() or 1, bound) for check in filled)
-
-
-def fit_to_host(check: Check, cpus: int, memory_bytes: int) -> Check:
-    """Limit a check to the CPUs of the host, since the engine refuses more, and to the memory of all guests, which it
-    could never have; set the number of jobs accordingly. Pure.
-    """
-    return with_jobs(check.model_copy(update={"limits": check.limits.within_host(cpus, memory_bytes)}))

@@ -17,6 +17,7 @@ from sandbox.store.home import GIT_MASK
 from sandbox.store.records import find_task
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import find_last_tree, hold_layers, prepare_setups
 from sandbox.workbench.controller.disk_admission import Writer
@@ -49,7 +50,7 @@ def run_checks(
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
     profile = add_git_facts(profile, base.git, task.head_commit)
-    checks = running.order_checks(
+    checks = order_checks(
         profile,
         check_ids,
         services.policies.container.container,

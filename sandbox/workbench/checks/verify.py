@@ -24,13 +24,12 @@ from sandbox.models import (
 )
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
-from sandbox.workbench.checks import run
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.git_facts import add_git_facts
-from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
@@ -49,10 +48,12 @@ from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
     from sandbox.workbench.checks import directory_tree
+    from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
 else:  # loaded at first use (docs/adr/0080)
     directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
+    working_directories = LazyModule("sandbox.workbench.checks.uncommitted")
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
 
@@ -73,7 +74,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     _, git = services.repositories.open(task.repo_id)
     profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
     policy = services.policies.container.container
-    checks = run.order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
+    checks = order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
     runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
@@ -130,7 +131,7 @@ def run_url(
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
         find_advice = partial(advise, services, repository.id, facts, profile, left_out)
-        checks = run.order_checks(profile, check_ids or [c.id for c in profile.checks], policy, find_advice)
+        checks = order_checks(profile, check_ids or [c.id for c in profile.checks], policy, find_advice)
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
@@ -175,7 +176,7 @@ def _open_source(
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
         facts = _load_facts(services, updated, commit, chosen)
-        uncommitted = find_uncommitted_changes(services.remotes, updated, commit)
+        uncommitted = working_directories.find_uncommitted_changes(services.remotes, updated, commit)
         yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 MAX_BACKGROUND_RUNS = 64
 """Maximum background runs of one controller. `container.parallel` limits how many run checks at the same time."""

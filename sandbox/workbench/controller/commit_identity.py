@@ -6,12 +6,12 @@ Commits that are never pushed (snapshots, rescued work) have the sandbox as auth
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.trailers import add_trailers
+from sandbox.lazy_dataclass import dataclass
 from sandbox.version import __version__
 
 if TYPE_CHECKING:

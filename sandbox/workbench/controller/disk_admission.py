@@ -18,7 +18,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git.unfinished_packs import FETCH_LIMIT
+from sandbox.lazy_dataclass import dataclass
 from sandbox.store.home import Home
 
 if TYPE_CHECKING:

@@ -9,35 +9,16 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
-from functools import singledispatch
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandbox import models
 from sandbox.errors import SandboxError
-from sandbox.models import (
-    TASK_ID_PATTERN,
-    ApplyResult,
-    Approval,
-    CheckoutResult,
-    CheckRun,
-    CleanResult,
-    CommitResult,
-    Delivery,
-    JournalEntry,
-    PatchedFile,
-    PatchResult,
-    PullRequest,
-    PushResult,
-    RestoreResult,
-    Snapshot,
-    StopResult,
-    SyncResult,
-    Task,
-    Verification,
-)
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models import TASK_ID_PATTERN, JournalEntry
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
@@ -47,6 +28,28 @@ from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 
+if TYPE_CHECKING:
+    from sandbox.models import (
+        ApplyResult,
+        Approval,
+        CheckoutResult,
+        CheckRun,
+        CleanResult,
+        CommitResult,
+        Delivery,
+        PatchedFile,
+        PatchResult,
+        PullRequest,
+        PushResult,
+        RestoreResult,
+        Snapshot,
+        StopResult,
+        SyncResult,
+        Task,
+        Verification,
+    )
+
+_RESULT_MODULES = "sandbox.models."
 MAX_NAMES, MAX_FILES = 20, 200
 UNSYNCED_OPERATIONS = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
 """Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
@@ -89,7 +92,7 @@ class Operation:
 
     def __call__(self, result: _ResultT) -> _ResultT:
         self.evidence = extract_evidence(result)
-        if isinstance(result, Task) and result.id not in self.task_ids:
+        if isinstance(result, models.Task) and result.id not in self.task_ids:
             self.task_ids.append(result.id)
         return result
 
@@ -224,53 +227,70 @@ def read_task_journal(home: Home, task_id: str, limit: int | None = None) -> tup
     return journal.read_entries(home, name) if limit is None else journal.read_last_entries(home, name, limit)
 
 
-@singledispatch
-def extract_evidence(_result: object) -> Evidence:
+_Extract = Callable[[Any], Evidence]
+_EXTRACTORS: dict[str, _Extract] = {}
+
+
+def extract_evidence(result: object) -> Evidence:
     """What the journal keeps of a result: one function below for each type of result with evidence."""
-    return Evidence()
+    if isinstance(result, tuple):
+        return _extract_from_runs(result)
+    names = (cls.__name__ for cls in type(result).__mro__ if cls.__module__.startswith(_RESULT_MODULES))
+    extract = next((_EXTRACTORS[name] for name in names if name in _EXTRACTORS), None)
+    return Evidence() if extract is None else extract(result)
 
 
-@extract_evidence.register
+def _extracts(model: str) -> Callable[[_Extract], _Extract]:
+    """Register the function for a public model, by name: an operation loads its own result model, and no other."""
+
+    def register(extract: _Extract) -> _Extract:
+        _EXTRACTORS[model] = extract
+        return extract
+
+    return register
+
+
+@_extracts("PatchResult")
 def _(result: PatchResult) -> Evidence:
     return Evidence(names=tuple(f.path for f in result.files), files=result.files)
 
 
-@extract_evidence.register
+@_extracts("CommitResult")
 def _(result: CommitResult) -> Evidence:  # a commit does not change files
     return Evidence(names=(result.commit,), before=result.tree, after=result.tree)
 
 
-@extract_evidence.register
+@_extracts("PushResult")
 def _(result: PushResult) -> Evidence:
     return Evidence(names=(result.commit,))
 
 
-@extract_evidence.register
+@_extracts("PullRequest")
 def _(result: PullRequest) -> Evidence:
     return Evidence(names=(result.url, result.head_commit))
 
 
-@extract_evidence.register
+@_extracts("Snapshot")
 def _(result: Snapshot) -> Evidence:
     return Evidence(names=(result.id,), before=result.tree, after=result.tree)
 
 
-@extract_evidence.register
+@_extracts("RestoreResult")
 def _(result: RestoreResult) -> Evidence:
     return Evidence(names=(result.previous.id,), before=result.previous.tree, after=result.tree)
 
 
-@extract_evidence.register
+@_extracts("SyncResult")
 def _(result: SyncResult) -> Evidence:
     return Evidence(names=(result.state.value, result.onto, result.head_commit, *_name_snapshot(result.previous)))
 
 
-@extract_evidence.register
+@_extracts("CheckoutResult")
 def _(result: CheckoutResult) -> Evidence:
     return Evidence(names=(result.base_commit, *_name_snapshot(result.previous)))
 
 
-@extract_evidence.register
+@_extracts("ApplyResult")
 def _(result: ApplyResult) -> Evidence:
     return Evidence(names=tuple(file.path for file in result.files), after=result.tree)
 
@@ -279,35 +299,35 @@ def _name_snapshot(kept: Snapshot | None) -> tuple[str, ...]:
     return () if kept is None else (kept.id,)
 
 
-@extract_evidence.register
+@_extracts("CleanResult")
 def _(result: CleanResult) -> Evidence:
     kept = result.previous
     return Evidence(names=(kept.id,) if kept else (), before=kept.tree if kept else None, after=result.tree)
 
 
-@extract_evidence.register
+@_extracts("Verification")
 def _(result: Verification) -> Evidence:
     return Evidence(names=tuple(map(_describe_run, result.runs)), before=result.tree, after=result.tree)
 
 
-@extract_evidence.register
+@_extracts("StopResult")
 def _(result: StopResult) -> Evidence:
     return Evidence(names=tuple(check.check_id for check in result.stopped))
 
 
-@extract_evidence.register
+@_extracts("Approval")
 def _(result: Approval) -> Evidence:
     return Evidence(names=(result.id, result.state.value, result.scope.value))
 
 
-@extract_evidence.register
+@_extracts("Task")
 def _(result: Task) -> Evidence:
     return Evidence(names=(result.id, result.head_commit))
 
 
-@extract_evidence.register
-def _(result: tuple) -> Evidence:  # type: ignore[type-arg]  # dispatch is by class; the runs of `check run`
-    runs = [run for run in result if isinstance(run, CheckRun)]
+def _extract_from_runs(result: tuple[object, ...]) -> Evidence:
+    """The result of `check run`."""
+    runs = [run for run in result if isinstance(run, models.CheckRun)]
     return Evidence(names=tuple(map(_describe_run, runs)), before=runs[0].tree if runs else None)
 
 

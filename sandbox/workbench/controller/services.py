@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor
 from sandbox.store.home import LOCK_TIMEOUT_S, Home, default_home, resolve_home
@@ -95,7 +96,7 @@ class Services:
     @Once
     def policies(self) -> Policies:
         """The policies and profiles in force."""
-        return Policies(self.home.root, lambda: self.settings)
+        return Policies(self.home.root, (lambda: self.settings) if self.has_settings else None)
 
     @Once
     def credentials(self) -> CredentialStore:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from sandbox.errors import SandboxError
+from sandbox.lazy_dataclass import dataclass
 
 _ResultT = TypeVar("_ResultT")
 

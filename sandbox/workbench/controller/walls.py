@@ -9,10 +9,10 @@ import os
 import platform
 import re
 import resource
-from dataclasses import dataclass
 
 from sandbox.config import Settings
 from sandbox.errors import SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.memory import TRANSFER_BYTES
 from sandbox.models import Probe, ProbeLevel
 from sandbox.policy.approvals import Decision

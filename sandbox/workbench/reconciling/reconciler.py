@@ -6,10 +6,11 @@ import glob
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import TASK_ID_PATTERN, Leftover, LeftoverAction
 from sandbox.store.liveness import list_live_nonces
 from sandbox.store.lockfile import remove_abandoned

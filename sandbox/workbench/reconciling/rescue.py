@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from sandbox.git import objects
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import RESERVED_PREFIX
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
 from sandbox.git.transport import RemoteAccess, RemoteHead
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.remotes import Remote

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, list_suggested_folders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sandbox.context import build_envelope
+from sandbox.context.envelope import build_envelope
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import TreeEntry
 from sandbox.git.process import Git

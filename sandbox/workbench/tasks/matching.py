@@ -10,13 +10,13 @@ import os
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, REGULAR
 from sandbox.git.grep import BinaryMatch, LineMatch, Query, grep, grep_checkout
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 
 MAX_PATHS = 100
 """Maximum paths on a git command line; if more paths differ, the whole tree is searched as objects."""

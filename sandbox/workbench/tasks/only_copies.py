@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.workbench.tasks.branch_names import PREFIX, read_owner
 
 _BRANCHES = "--branches=space-agent/*"

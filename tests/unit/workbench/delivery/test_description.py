@@ -23,8 +23,7 @@ from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import save_verdict
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks import gate
-from sandbox.workbench.checks import run as running
+from sandbox.workbench.checks import check_order, gate
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
@@ -95,7 +94,7 @@ def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Ver
     tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = profile_checks.load_task_profile(services, task)
     policy = services.policies.container.container
-    for chain in split_into_chains(running.order_checks(profile, [c.id for c in profile.checks], policy)):
+    for chain in split_into_chains(check_order.order_checks(profile, [c.id for c in profile.checks], policy)):
         for name, binding in build_bindings(services.policies, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]

@@ -17,7 +17,7 @@ from sandbox.models import Check, Limits
 from sandbox.policy.container import ContainerPolicy
 from sandbox.profiles import load_profiles
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks import run
+from sandbox.workbench.checks import check_order
 from sandbox.workbench.repositories.check_overrides import apply_overrides
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -163,12 +163,12 @@ def test_shipped_builds_use_the_cores_and_tests_run_as_they_were_written() -> No
         assert jobs[name].pop("build") == "auto"
         assert set(jobs[name].values()) == {None}
     for check_id in ("test", "build"):
-        ordered = run.order_checks(profiles["make"], [check_id], ContainerPolicy())
+        ordered = check_order.order_checks(profiles["make"], [check_id], ContainerPolicy())
         assert ordered[0].env["MAKEFLAGS"].startswith("-j")
 
 
 def test_limits_above_what_the_host_can_give_are_lowered() -> None:
     wide = check(jobs="auto", limits=Limits(cpus=8.0, memory_bytes=8 * GIB))
-    fitted = run.fit_to_host(wide, 4, 2 * GIB)
+    fitted = check_order.fit_to_host(wide, 4, 2 * GIB)
     assert (fitted.limits.cpus, fitted.limits.memory_bytes, fitted.env["MAKEFLAGS"]) == (4, 2 * GIB, "-j4")
-    assert run.fit_to_host(wide, 16, 9 * GIB).limits == wide.limits
+    assert check_order.fit_to_host(wide, 16, 9 * GIB).limits == wide.limits
