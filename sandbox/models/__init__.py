@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
-    from sandbox.models.tasks import Task, WorkspaceKind
+    from sandbox.models.tasks import Task
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -94,6 +94,14 @@ if TYPE_CHECKING:
         ApprovalState,
         Host,
         TaskStatus,
+    )
+    from sandbox.models.workspaces import (
+        Capability,
+        EntryType,
+        WorkspaceEntry,
+        WorkspaceKind,
+        WorkspaceRecord,
+        WorkspaceRequest,
     )
 
 __all__ = [
@@ -114,6 +122,7 @@ __all__ = [
     "BackgroundRun",
     "BrokenEntry",
     "Caller",
+    "Capability",
     "Cause",
     "CauseKind",
     "Change",
@@ -141,6 +150,7 @@ __all__ = [
     "DiffFile",
     "EgressAccess",
     "EgressRefusal",
+    "EntryType",
     "Entrypoint",
     "FailedTest",
     "FetchResult",
@@ -246,7 +256,10 @@ __all__ = [
     "Usage",
     "Verdict",
     "Verification",
+    "WorkspaceEntry",
     "WorkspaceKind",
+    "WorkspaceRecord",
+    "WorkspaceRequest",
 ]
 
 _MODULES = {
@@ -284,8 +297,9 @@ _MODULES = {
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "task_event": "TaskEvent TaskEventKind",
-    "tasks": "Task WorkspaceKind",
+    "tasks": "Task",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
+    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
