@@ -98,12 +98,13 @@ class WorkspaceRig:
 @contextmanager
 def refused(*codes: ErrorCode, what: str = "") -> Iterator[None]:
     """The body is refused with one of these codes. `what`: what was tried, for the failure."""
+    answer: SandboxError | None = None
     try:
         yield
     except SandboxError as error:
-        assert error.code in codes, f"{what}: {error.code}: {error.brief}"
-        return
-    raise AssertionError(f"{what or 'it'} was not refused")
+        answer = error
+    assert answer is not None, f"{what or 'it'} was not refused"
+    assert answer.code in codes, f"{what}: {answer.code}: {answer.brief}"
 
 
 def each_path_operation(workspace: Workspace) -> dict[str, Callable[[str], object]]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +14,10 @@ from typing import Any
 import pytest
 
 from sandbox import Workbench
-from sandbox.errors import ErrorCode
-from sandbox.models import WorkspaceKind
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.independent_clone import FETCH
+from sandbox.git.process import Git, GitResult
+from sandbox.models import WorkspaceKind, WorkspaceRecord, WorkspaceRequest
 from sandbox.testing import WorkspaceContract, WorkspaceRig
 from sandbox.testing.workspace_contract import BASE_FILES, EXECUTABLE_FILE, digest, refused
 from sandbox.workspaces.full_checkout import PlainLayout
