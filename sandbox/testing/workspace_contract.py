@@ -120,6 +120,10 @@ def each_path_operation(workspace: Workspace) -> dict[str, Callable[[str], objec
     }
 
 
+def _note_current(seen: list[Workspace]) -> None:
+    seen.append(current_workspace())
+
+
 def digest(workspace: Workspace) -> str:
     """A digest of all paths, types, modes and contents."""
     lines = [
@@ -364,7 +368,7 @@ class WorkspaceContract:
                 assert current_workspace() is nested
             assert current_workspace() is workspace
             seen: list[Workspace] = []
-            thread = threading.Thread(target=in_current_workspace(lambda: seen.append(current_workspace())))
+            thread = threading.Thread(target=in_current_workspace(_note_current), args=(seen,))
             thread.start()
             thread.join(60)
             assert seen == [workspace]

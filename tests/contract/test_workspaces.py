@@ -23,6 +23,7 @@ from sandbox.testing.workspace_contract import BASE_FILES, EXECUTABLE_FILE, dige
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.local_workspaces import LocalWorkspaces
 from sandbox.workspaces.registry import find_factory, list_kinds
+from sandbox.workspaces.workspace import Workspace
 from tests.unit.conftest import Upstream, initialised
 
 _numbers = itertools.count()
@@ -172,7 +173,9 @@ class TestClones:
         finally:
             aside.rename(cache)
 
-    def test_no_command_is_forced_or_shares_a_store(self, rig: WorkspaceRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_command_is_forced_or_shares_a_store(
+        self, rig: WorkspaceRig, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Every argv of create, commit and release, as git gets it."""
         calls: list[tuple[str, ...]] = []
         attempt = Git.attempt
@@ -192,7 +195,7 @@ class TestClones:
         assert [args[:-1] for args in creating if args[0] == "init"] == [
             ("init", "--quiet", "--bare", "--template=", "--initial-branch=none")
         ]
-        cache = rig.provider._services.home.clone(rig.hint)
+        cache = workbench.home / "repositories/clones" / (rig.hint or "")
         fetched, kept = [args for args in creating if args[0] == "fetch"]
         assert fetched == (
             *FETCH, "--", f"file://{cache}", "refs/remotes/origin/*:refs/remotes/origin/*", "refs/tags/*:refs/tags/*"
@@ -220,7 +223,7 @@ class TestClones:
 
     def test_another_origin_is_refused_and_listed(self, rig: WorkspaceRig) -> None:
         workspace = rig.acquire()
-        origin = workspace.root.parent / "origin"
+        origin = _top(workspace) / "origin"
         before = origin.read_text()
         origin.write_text("https://forge.invalid/other/one")
         for act in (rig.acquire, lambda: rig.provider.release(workspace.id)):
@@ -234,7 +237,7 @@ class TestClones:
     def test_a_corrupt_one_is_named_and_does_not_hide_others(self, rig: WorkspaceRig, part: str) -> None:
         workspace = rig.acquire()
         other = rig.provider.acquire(WorkspaceRequest(hint=f"{rig.hint}@second", tenant=rig.tenant))
-        moved = workspace.root.parent / part
+        moved = _top(workspace) / part
         moved.rename(moved.with_name("moved"))
         with refused(ErrorCode.INTERNAL):
             rig.acquire()
@@ -243,18 +246,18 @@ class TestClones:
 
     def test_a_damaged_record_is_listed_and_a_missing_clone_is_made_again(self, rig: WorkspaceRig) -> None:
         workspace = rig.acquire()
-        record = workspace.root.parent.with_suffix(".json")
+        record = _top(workspace).with_suffix(".json")
         document = record.read_bytes()
         record.write_text("{")
         assert [r.id for r in rig.provider.list() if r.problem] == [workspace.id]
         record.write_bytes(document)
-        shutil.rmtree(workspace.root.parent)
+        shutil.rmtree(_top(workspace))
         assert ["is gone" in (r.problem or "") for r in _mine(rig)] == [True]
         assert rig.acquire().read("readme.txt") == BASE_FILES["readme.txt"]
 
     def test_what_is_in_its_place_is_not_overwritten(self, rig: WorkspaceRig, monkeypatch: pytest.MonkeyPatch) -> None:
         workspace = rig.acquire()
-        top = workspace.root.parent
+        top = _top(workspace)
         rig.provider.release(workspace.id)
         top.mkdir()
         (top / "work").write_text("work")
@@ -268,6 +271,29 @@ class TestClones:
         assert not [p for p in top.parent.iterdir() if p.is_dir() and workspace.id in p.name]
         assert not _mine(rig)
 
+    def test_hooks_see_what_is_created_and_can_refuse_it(self, rig: WorkspaceRig, workbench: Workbench) -> None:
+        log = workbench.home / "hooks.log"
+        note = 'pwd; echo "$SANDBOX_WORKSPACE_BRANCH $SANDBOX_WORKSPACE_START"; ls "$SANDBOX_WORKSPACE_ROOT"; env'
+        hooks = {"pre_create": ["sh", "-c", f"echo pre >> {log}"], "post_create": ["sh", "-c", f"({note}) >> {log}"]}
+        environ = {"PATH": "/usr/bin:/bin", "GITHUB_TOKEN": "of-the-controller"}
+        request = WorkspaceRequest(hint=f"{rig.hint}@hooked", tenant=rig.tenant)
+        with Workbench(workbench.home, environ=environ, settings={"workspaces": hooks}) as hooked:
+            hooked.acquire_workspace("clone", request)
+            hooked.acquire_workspace("clone", request)
+        said = log.read_text()
+        assert said.splitlines()[:6] == ["pre", "/", "hooked new", "readme.txt", "src", "src-more.txt"]
+        assert said.count("pre\n") == 1
+        assert "of-the-controller" not in said
+        log.unlink()
+        for name, argv in (("pre_create", ["sh", "-c", "echo why; exit 3"]), ("post_create", ["/no/such/program"])):
+            settings = {"workspaces": {name: argv}}
+            with (
+                Workbench(workbench.home, environ={}, settings=settings) as refusing,
+                refused(ErrorCode.POLICY_VIOLATION),
+            ):
+                refusing.acquire_workspace("clone", rig.request())
+        assert [record.hint for record in _mine(rig)] == [f"{rig.hint}@hooked"]
+
     @pytest.mark.parametrize("hint", [None, "", "@x", "../clones@x", "REPO@-x", "REPO@a..b", "REPO@a b", "REPO@x.lock"])
     def test_a_hint_that_is_no_repository_and_branch_runs_no_git(
         self, rig: WorkspaceRig, hint: str | None, monkeypatch: pytest.MonkeyPatch
@@ -276,6 +302,21 @@ class TestClones:
         named = hint.replace("REPO", rig.hint or "") if hint else hint
         with refused(ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND):
             rig.provider.acquire(WorkspaceRequest(hint=named, tenant=rig.tenant))
+
+
+def test_the_program_of_the_page_runs(workbench: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workspaces.md").read_text()
+    program = page.split("```python\n")[1].split("```")[0].replace("Workbench(HOME)", "Workbench(HOME, environ={})")
+    exec(compile(program, "workspaces.md", "exec"), {"HOME": workbench.home, "REPO": workbench.repositories()[0].id})  # noqa: S102
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "['notes/today.txt']"
+    assert (shown[1].split()[1], shown[2]) == ("topic", "b'hello\\n'")
+
+
+def _top(workspace: Workspace) -> Path:
+    """The directory of a clone."""
+    assert workspace.root is not None
+    return workspace.root.parent
 
 
 def _mine(rig: WorkspaceRig) -> list[WorkspaceRecord]:

@@ -8,12 +8,13 @@ a whole or not at all. No call of git is forced, and nothing that exists is over
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
@@ -48,6 +49,7 @@ from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.local_workspaces import describe
+from sandbox.workspaces.operator_hooks import run_hook
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
 from sandbox.workspaces.workspace import PRISTINE
@@ -288,17 +290,31 @@ class CloneWorkspaces:
             branch=branch,
             start="existing" if existing else "new",
         )
+        facts = {
+            "id": record.id,
+            "kind": self.kind,
+            "root": str(folders.files),
+            "tenant": record.tenant,
+            **record.facts,
+        }
         beside = CloneFolders(folders.top.with_name(f".{folders.top.name}.{secrets.token_hex(8)}"))
         beside.top.mkdir(mode=0o700)
         try:
+            self._run_hook("pre_create", facts)
             self._fill(beside, source, branch, existing or start)
             write_atomically(beside.origin, repository.remote_url.encode())
+            self._run_hook("post_create", {**facts, "root": str(beside.files)})
             beside.top.rename(folders.top)
         except BaseException:
             remove_tree(beside.top)
             self._acquired.forget(record.id)
             raise
         return record
+
+    def _run_hook(self, name: Literal["pre_create", "post_create"], facts: Mapping[str, str]) -> None:
+        settings = self._services.settings.workspaces
+        argv = settings.pre_create if name == "pre_create" else settings.post_create
+        run_hook(name, argv, facts, self._services.environ)
 
     def _fill(self, folders: CloneFolders, source: Git, branch: str, commit: str) -> None:
         with self._services.disk.admit_transfer(self._services.settings.remotes.max_fetch_bytes) as most:
