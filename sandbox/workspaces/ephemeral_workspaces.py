@@ -48,17 +48,24 @@ class EphemeralWorkspaces:
 
     def list(self) -> Sequence[WorkspaceRecord]:
         """See `WorkspaceProvider`. Those without a live owner are deleted, and not listed."""
-        return [describe(self.kind, found, self._find_problem) for found in self._acquired.list() if self._keep(found)]
+        for workspace_id in self.list_abandoned():
+            self.remove_abandoned(workspace_id)
+        return [describe(self.kind, found, self._find_problem) for found in self._acquired.list()]
 
-    def _keep(self, found: AcquiredWorkspace | SandboxError) -> bool:
-        if isinstance(found, SandboxError) or self._list_owners(found):
-            return True
-        with self._acquired.locked(found.id):
-            if self._list_owners(self._acquired.find(found.id)):
-                return True
-            self._remove_files(found.id)
-            self._acquired.forget(found.id)
-        return False
+    def list_abandoned(self) -> Sequence[str]:
+        """Ids of those without a live owner."""
+        records = [found for found in self._acquired.list() if not isinstance(found, SandboxError)]
+        return [found.id for found in records if not self._list_owners(found)]
+
+    def remove_abandoned(self, workspace_id: str) -> bool:
+        """Delete one. Returns whether it still had no live owner."""
+        with self._acquired.locked(workspace_id):
+            record = self._acquired.find(workspace_id)
+            if record is None or self._list_owners(record):
+                return False
+            self._remove_files(workspace_id)
+            self._acquired.forget(workspace_id)
+        return True
 
     def _list_owners(self, record: AcquiredWorkspace | None) -> Sequence[str]:
         """The controllers among its owners that are alive."""

@@ -271,6 +271,19 @@ class TestClones:
         assert not [p for p in top.parent.iterdir() if p.is_dir() and workspace.id in p.name]
         assert not _mine(rig)
 
+    def test_gc_removes_what_a_kill_left_and_no_clone(self, rig: WorkspaceRig, workbench: Workbench) -> None:
+        kept = _top(rig.acquire())
+        with Workbench(workbench.home, environ={}) as killed:
+            scratch = killed.acquire_workspace("ephemeral", WorkspaceRequest(tenant=rig.tenant))
+        half = [kept.with_name(f".{kept.name}.{end}") for end in ("0123abcd", "removed-0123abcd")]
+        for folder in half:
+            (folder / "files").mkdir(parents=True)
+        found = {leftover.name for leftover in workbench.collect(dry_run=True).leftovers}
+        assert {scratch.id, *(folder.name for folder in half)} <= found
+        workbench.collect()
+        assert scratch.root is not None
+        assert [path.exists() for path in (kept, scratch.root, *half)] == [True, False, False, False]
+
     def test_hooks_see_what_is_created_and_can_refuse_it(self, rig: WorkspaceRig, workbench: Workbench) -> None:
         log = workbench.home / "hooks.log"
         note = 'pwd; echo "$SANDBOX_WORKSPACE_BRANCH $SANDBOX_WORKSPACE_START"; ls "$SANDBOX_WORKSPACE_ROOT"; env'
