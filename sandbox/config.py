@@ -189,11 +189,14 @@ class WorkspaceSettings(_SettingsSection):
     counts files while a check runs; `auto`: the first where this host supports it, else the second.
 
     `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
+    `pre_create`, `post_create`: the operator's commands, as argv, before and after a clone workspace is created.
     """
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
     disk: Literal["auto", "image", "watch"] = "auto"
     keep_unused_days: NonNegativeFloat = 7.0
+    pre_create: tuple[str, ...] = ()
+    post_create: tuple[str, ...] = ()
 
 
 class DiskSettings(_SettingsSection):

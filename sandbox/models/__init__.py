@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
-    from sandbox.models.tasks import Task, WorkspaceKind
+    from sandbox.models.tasks import Task
     from sandbox.models.test_results import TestOutcome, TestResult, TestResults
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -96,6 +96,14 @@ if TYPE_CHECKING:
         ApprovalState,
         Host,
         TaskStatus,
+    )
+    from sandbox.models.workspaces import (
+        Capability,
+        EntryType,
+        WorkspaceEntry,
+        WorkspaceKind,
+        WorkspaceRecord,
+        WorkspaceRequest,
     )
 
 __all__ = [
@@ -116,6 +124,7 @@ __all__ = [
     "BackgroundRun",
     "BrokenEntry",
     "Caller",
+    "Capability",
     "Cause",
     "CauseKind",
     "Change",
@@ -144,6 +153,7 @@ __all__ = [
     "DiffFile",
     "EgressAccess",
     "EgressRefusal",
+    "EntryType",
     "Entrypoint",
     "FailedTest",
     "FetchResult",
@@ -255,7 +265,10 @@ __all__ = [
     "Usage",
     "Verdict",
     "Verification",
+    "WorkspaceEntry",
     "WorkspaceKind",
+    "WorkspaceRecord",
+    "WorkspaceRequest",
 ]
 
 _MODULES = {
@@ -294,9 +307,10 @@ _MODULES = {
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "task_event": "TaskEvent TaskEventKind",
-    "tasks": "Task WorkspaceKind",
+    "tasks": "Task",
     "test_results": "TestOutcome TestResult TestResults",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
+    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

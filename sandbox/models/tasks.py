@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from sandbox.models.ids import ObjectId, RepoId, TaskId
 from sandbox.models.model import HostPath, Model
 from sandbox.models.words import TaskStatus
-
-
-class WorkspaceKind(StrEnum):
-    """How a task keeps its files."""
-
-    LOCAL = "local"
-    WORKTREE = "worktree"
-    CLONE = "clone"
-    TREE = "tree"
+from sandbox.models.workspaces import WorkspaceKind
 
 
 class Task(Model):

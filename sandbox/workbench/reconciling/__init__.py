@@ -52,6 +52,7 @@ from sandbox.workbench.reconciling.temporary_files import (
 )
 from sandbox.workbench.reconciling.unused_layers import find_unused_layers
 from sandbox.workbench.reconciling.unused_users import find_unused_users, record_moved_users
+from sandbox.workbench.reconciling.workspace_leftovers import find_workspace_leftovers
 
 _log = logging.getLogger(__name__)
 _LOCK = "reconciliation"
@@ -86,6 +87,7 @@ ALL: tuple[Finder, ...] = (
     find_half_clones,
     find_clones_set_aside,
     find_half_removals,
+    find_workspace_leftovers,
     find_worktrees,
     find_lost_worktrees,
     find_cut_off_edits,

@@ -55,7 +55,8 @@ def test_the_page_has_every_package() -> None:
 
 
 def test_the_page_has_a_checklist_for_each_kind_of_addition() -> None:
-    kinds = {"forge", "MCP tool", "runtime", "engine", "workspace kind", "profile", "limit", "error code", "setting"}
+    kinds = {"forge", "MCP tool", "runtime", "engine", "layout", "workspace kind", "profile", "limit", "error code"}
+    kinds |= {"setting"}
     assert {kind for kind, _ in _CHECKLIST.findall(PAGE)} == kinds
 
 
