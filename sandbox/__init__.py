@@ -9,8 +9,18 @@ from sandbox.version import __version__ as __version__
 if TYPE_CHECKING:
     from sandbox.checks.cancellation import Cancellation
     from sandbox.workbench import VerifyOptions, Watch, Workbench
+    from sandbox.workspaces.current_workspace import bind_workspace, current_workspace, in_current_workspace
 
-__all__ = ["Cancellation", "VerifyOptions", "Watch", "Workbench", "__version__"]
+__all__ = [
+    "Cancellation",
+    "VerifyOptions",
+    "Watch",
+    "Workbench",
+    "__version__",
+    "bind_workspace",
+    "current_workspace",
+    "in_current_workspace",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from sandbox.checks.cancellation import Cancellation  # noqa: PLC0415 - as above
 
         return Cancellation
+    if name in {"bind_workspace", "current_workspace", "in_current_workspace"}:
+        from sandbox.workspaces import current_workspace as module  # noqa: PLC0415 - as above
+
+        return getattr(module, name)
     raise AttributeError(name)

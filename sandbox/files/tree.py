@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -205,6 +206,29 @@ class WorktreeFiles:
                 os.unlink(name, dir_fd=folder)
                 os.fsync(folder)
             self._remove_empty(parent)
+
+    def remove_directory(self, path: RepoPath) -> None:
+        """Delete a directory and all that is in it, then its parent directories that are empty. No link is followed."""
+        parent, name = os.path.split(path_bytes(path))
+        with _translate_errors(path):
+            with self._open_directory(parent, create=False, owner=None) as folder:
+                shutil.rmtree(name, dir_fd=folder)  # by directory handles; a link in the place of `name` is refused
+                os.fsync(folder)
+            self._remove_empty(parent)
+
+    def list_directory(self, path: bytes, limits: WalkLimits | None = None) -> list[WalkEntry]:
+        """The names in a directory, sorted, '' for the root; rejected ones as in `walk`.
+
+        Raises: `not_found`, `unsafe_path`; `quota_exceeded` past the limits.
+        """
+        limits = limits or WalkLimits()
+        if path.count(b"/") >= limits.depth:
+            raise limits.too_deep_error()
+        with _translate_errors(show_path(path)), self._open_directory(path, create=False, owner=None):
+            pass  # `_list_directory` reports what cannot be opened as rejected
+        count, listed = self._list_directory(path, limits.entries, None)
+        limits.require(count, sum(len(entry.path) for entry in listed))
+        return listed
 
     def remove_temporary(self, path: bytes) -> bool:
         """Delete a temporary file that a killed `write` left, also if the guest made it. Returns whether it existed.

@@ -95,7 +95,7 @@ def refresh(
     _require_origin(path, last, access)
     if last is not None and requested_at is not None and last.began >= requested_at:
         return last.head
-    _write_config(path, _find_oid_length(path, last))
+    write_config(path, _find_oid_length(path, last))
     try:
         return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
@@ -127,7 +127,7 @@ def _remote_identity(remote: Remote) -> str:
     return f"{remote.hostname}/{remote.owner}/{remote.name}"
 
 
-def _write_config(path: Path, oid_length: int) -> None:
+def write_config(path: Path, oid_length: int) -> None:
     """Write the clone's configuration atomically: other processes may be reading this clone."""
     beside = path / "config.new"
     if _read_config(path) != _CONFIGS[oid_length]:
@@ -159,7 +159,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
-        _write_config(beside, _SHA1)
+        write_config(beside, _SHA1)
         if partial:
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
@@ -236,7 +236,7 @@ def _fetch_and_record(
     if unchanged:
         return _record_fetch(git, access, began, unchanged)
     if is_new:
-        _write_config(git.git_dir, len(head.commit))
+        write_config(git.git_dir, len(head.commit))
     said = transport.fetch(git, access, partial=partial_clones.is_partial(git))
     _pack_refs(git)
     if not head.branch:

@@ -140,6 +140,10 @@ class Home:
         """A clean room: one fresh checkout and its report directory, deleted after the run."""
         return self.repositories / f"rooms/{run_id}"
 
+    def workspaces(self, kind: str) -> Path:
+        """Records of the acquired workspaces of a kind, and the files of those that are ours."""
+        return self.repositories / f"workspaces/{kind}"
+
     @property
     def liveness(self) -> Path:
         """A file for each running controller; `presence` on disk."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sandbox import models
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, ApprovalScope, ApprovalState
@@ -85,18 +86,23 @@ if TYPE_CHECKING:
         Task,
         TaskEvent,
         Verification,
+        WorkspaceRecord,
+        WorkspaceRequest,
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
+    from sandbox.workspaces import registry as workspace_registry
+    from sandbox.workspaces.workspace import Workspace
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
     task_table = LazyModule("sandbox.store.task_table")
     records = LazyModule("sandbox.store.records")
     terminal_task = LazyModule("sandbox.store.terminal_task")
     home_operations = LazyModule("sandbox.workbench.home_operations")
+    workspace_registry = LazyModule("sandbox.workspaces.registry")
 
 __all__ = ["VerifyOptions", "Watch", "Workbench"]
 
@@ -1028,6 +1034,32 @@ class Workbench:
         """
         task = records.find_task(self._services.home, task_id, allow_closed=True)
         return use.lifecycle.find_local_branch(self._services, task)
+
+    def acquire_workspace(self, kind: str, request: WorkspaceRequest | None = None) -> Workspace:
+        """The workspace of this kind that the request means; it is created at the first time (docs/workspaces.md).
+
+        One request gives one workspace, also in other threads and processes. Raises: `invalid_input` for an unknown
+        kind, or a hint that the kind does not take; `not_found` for a repository or branch; `policy_violation` for a
+        directory of another tenant; `origin_mismatch`, `conflict` and `internal` for a clone that cannot be used.
+        """
+        return workspace_registry.find_factory(kind)(self._services).acquire(request or models.WorkspaceRequest())
+
+    def release_workspace(self, workspace_id: str) -> None:
+        """Give a workspace up; a second time is no error.
+
+        Raises: `not_found` for an id that was never acquired; `dirty_workspace` for uncommitted changes of a worktree
+        or clone, which then stays as it is.
+        """
+        kind = workspace_id.rpartition("-")[0]
+        workspace_registry.find_factory(kind, of_id=workspace_id)(self._services).release(workspace_id)
+
+    def list_workspaces(self, kind: str | None = None) -> tuple[WorkspaceRecord, ...]:
+        """The workspaces that were acquired and not released, those of one kind or of all; one that cannot be used has
+        a `problem`. Raises: `invalid_input` for an unknown kind.
+        """
+        kinds = workspace_registry.list_kinds() if kind is None else [kind]
+        providers = (workspace_registry.find_factory(each)(self._services) for each in kinds)
+        return tuple(found for provider in providers for found in provider.list())
 
     def set_credential(
         self,

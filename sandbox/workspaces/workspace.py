@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.git.process import Git
     from sandbox.models import Repository, WorkspaceRecord
     from sandbox.store.home import Home
+    from sandbox.store.liveness import LiveController
 
 __all__ = ["Capability", "EntryType", "Workspace", "WorkspaceEntry", "WorkspaceKind", "WorkspaceRequest"]
 
@@ -80,7 +81,7 @@ class Workspace(Protocol):
         """Record the content as a commit on the workspace's branch; returns its id. Raises: `nothing_to_commit`."""
 
     def close(self) -> None:
-        """End the use of this object. Nothing is deleted; may be called twice."""
+        """End the use of this object. No file is deleted. May be called twice."""
 
 
 class WorkspaceProvider(Protocol):
@@ -117,6 +118,8 @@ class ProviderServices(Protocol):
     def home(self) -> Home: ...
     @property
     def repositories(self) -> OpensRepositories: ...
+    @property
+    def presence(self) -> LiveController: ...
 
 
 ProviderFactory = Callable[[ProviderServices], WorkspaceProvider]

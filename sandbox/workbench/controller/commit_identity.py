@@ -79,6 +79,17 @@ def _choose_person(configured: PersonSettings, operator: PersonIdentity | Person
     return Person(_remove_crud(configured.name) or known.name, _remove_crud(configured.email) or known.email)
 
 
+def parse_author(text: str) -> Person:
+    """A person given as `Name <e-mail>`. Raises: `invalid_input`."""
+    match = re.fullmatch(r"([^<>]+)<([^<>]+)>", text)
+    person = Person(*map(_remove_crud, match.groups())) if match else Person("", "")
+    if not person.name or not person.email:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "An author must be given as: Name <e-mail>", details=ascii(text[:100])
+        )
+    return person
+
+
 def _remove_crud(text: str) -> str:
     """Remove what git removes from an identity (ident.c, `crud`), and characters that no commit can hold."""
     encodable = text.encode("utf-8", errors="replace").decode()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from sandbox.edits.hash_gate import GATED_BYTES, EditOutcome, HashGate
+from sandbox.edits.hash_gate import ABSENT, GATED_BYTES, Edit, EditOutcome, HashGate, current_state
 from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
 from sandbox.edits.replace import remove_file, rename_file, replace_file, replace_text
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import sha256_of_chunks
+from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.process import LOCAL_DEADLINE_S
@@ -54,6 +54,24 @@ def write_file(
 def delete_file(services: Services, task_id: str, path: str, expected: str) -> PatchResult:
     """Delete a file."""
     return _edit(services, task_id, lambda gate: remove_file(gate, path, expected))
+
+
+SelectPaths = Callable[[WorktreeFiles], Sequence[str]]
+"""Chooses files of a task, under its lock."""
+
+
+def delete_files(services: Services, task_id: str, select: SelectPaths) -> PatchResult:
+    """Delete files whatever they hold, all or none. Raises: as `delete_file`, except `stale_hash`."""
+
+    def decide(gate: HashGate) -> EditOutcome:
+        edits, left = list[Edit](), GATED_BYTES
+        for path in [gate.writable(path) for path in select(gate.files)]:
+            before = current_state(gate.files, path, left)
+            left -= len(before.content or b"")
+            edits.append(Edit(path, before, ABSENT))
+        return EditOutcome(tuple(edits))
+
+    return _edit(services, task_id, decide)
 
 
 def move_file(services: Services, task_id: str, path: str, new_path: str, expected: str) -> PatchResult:

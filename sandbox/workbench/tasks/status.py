@@ -149,7 +149,7 @@ def commit_task(
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, also for changed files
     of Git LFS, `conflict`.
     """
-    cleaned = _clean_message(message)
+    cleaned = clean_message(message)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         require_writable_disk(services.home, task)
         if not opened.changes.tree:
@@ -157,7 +157,7 @@ def commit_task(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
             )
         shown = _list_changes(opened)
-        _require_sources(services.policies, services.settings, opened, shown, allow)
+        require_sources(services.policies, services.settings, opened.changes, shown, allow)
         _require_pointers(opened, allow)
         require_approved_tree(opened, expected_tree)  # before the objects of the commit are stored
         git = opened.git
@@ -187,13 +187,14 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
         objects.move_ref(git, branch, commit, tip)
 
 
-def _require_sources(
-    policies: Policies, settings: Settings, opened: TaskComparison, shown: Sequence[Change], allow: Sequence[str]
+def require_sources(
+    policies: Policies, settings: Settings, changes: Changes, shown: Sequence[Change], allow: Sequence[str] = ()
 ) -> None:
+    """Require that no added file looks like build output, unless it is in `allow`. Raises: `policy_violation`."""
     added = {c.path for c in shown if c.kind is ChangeKind.ADDED}
     files = (
         commit_policies.AddedFile(path, c.content.size, c.content.start(commit_policies.START_BYTES))
-        for c in opened.changes.tree
+        for c in changes.tree
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
     commit_policies.require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
@@ -223,7 +224,7 @@ def _require_pointers(opened: TaskComparison, allow: Sequence[str]) -> None:
         )
 
 
-def _clean_message(message: str) -> str:
+def clean_message(message: str) -> str:
     """A message without control characters. Raises: `invalid_input` for an empty or oversized one."""
     text = "".join(c for c in message.replace("\r\n", "\n") if c in "\n\t" or c.isprintable()).strip()
     if not text or len(text.encode()) > MESSAGE_BYTES:

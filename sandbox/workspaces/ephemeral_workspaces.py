@@ -1,0 +1,76 @@
+"""Workspaces of kind `ephemeral`: scratch directories, deleted by `release`, or when no controller that acquired them
+runs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.models import WorkspaceKind, WorkspaceRecord, WorkspaceRequest
+from sandbox.store.liveness import list_live_nonces
+from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
+from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
+from sandbox.workspaces.local_workspaces import describe
+from sandbox.workspaces.workspace import ProviderServices
+
+_OWNERS = "owners"
+
+
+class EphemeralWorkspaces:
+    """See `WorkspaceProvider`. Its owners are the live controllers that acquired it: it is gone with the last one."""
+
+    kind = WorkspaceKind.EPHEMERAL.value
+    hint_format = "any name; none: the scratch directory of the tenant"
+
+    def __init__(self, services: ProviderServices) -> None:
+        self._services = services
+        self._acquired = AcquiredWorkspaces(services.home, self.kind)
+
+    def acquire(self, request: WorkspaceRequest) -> FolderWorkspace:
+        """See `WorkspaceProvider`."""
+        workspace_id = self._acquired.id_of(request)
+        root, mine = self._acquired.folder_of(workspace_id), self._services.presence.nonce
+        with self._acquired.locked(workspace_id):
+            owners = self._list_owners(self._acquired.find(workspace_id))
+            if not owners and root.exists():
+                remove_tree(root)  # of a controller that is gone
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if mine not in owners:
+                self._acquired.save(request, **{_OWNERS: " ".join((*owners, mine))})
+        return FolderWorkspace(workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable)
+
+    def release(self, workspace_id: str) -> None:
+        """See `WorkspaceProvider`. The directory is deleted, for its other owners too."""
+        self._acquired.release(workspace_id, lambda record: self._remove_files(record.id))
+
+    def list(self) -> Sequence[WorkspaceRecord]:
+        """See `WorkspaceProvider`. Those without a live owner are deleted, and not listed."""
+        return [describe(self.kind, found, self._find_problem) for found in self._acquired.list() if self._keep(found)]
+
+    def _keep(self, found: AcquiredWorkspace | SandboxError) -> bool:
+        if isinstance(found, SandboxError) or self._list_owners(found):
+            return True
+        with self._acquired.locked(found.id):
+            if self._list_owners(self._acquired.find(found.id)):
+                return True
+            self._remove_files(found.id)
+            self._acquired.forget(found.id)
+        return False
+
+    def _list_owners(self, record: AcquiredWorkspace | None) -> Sequence[str]:
+        """The controllers among its owners that are alive."""
+        named = record.facts.get(_OWNERS, "").split() if record else []
+        live = list_live_nonces(self._services.home.liveness)
+        return [nonce for nonce in named if nonce in live]
+
+    def _remove_files(self, workspace_id: str) -> None:
+        root = self._acquired.folder_of(workspace_id)
+        if root.exists():
+            remove_tree(root)
+
+    def _find_problem(self, record: AcquiredWorkspace) -> tuple[Path, str | None]:
+        root = self._acquired.folder_of(record.id)
+        return root, None if root.is_dir() else "the directory is gone"
