@@ -10,7 +10,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 
 
-class MountedFileSystem(AbstractFileSystem):
+class MountedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations
     """`mounts`: file systems by the name of their directory at the root. The first name of a path chooses one.
 
     No path leads out of a mount: `..` is refused. `DirFileSystem` of fsspec mounts a part of a file system.
@@ -21,7 +21,7 @@ class MountedFileSystem(AbstractFileSystem):
     cachable = False  # an instance is its mounts
 
     def __init__(self, mounts: Mapping[str, AbstractFileSystem], **options: Any) -> None:
-        """Raises: ValueError for a mount whose name is not one name."""
+        """Raises: ValueError for a name with a separator."""
         super().__init__(**options)
         for name in mounts:
             if not name or "/" in name or name in {".", ".."}:

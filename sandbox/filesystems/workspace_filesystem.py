@@ -1,7 +1,7 @@
 """Workspaces as file systems of fsspec (docs/filesystems.md).
 
 `sandbox+tree://REPOSITORY@REF/path` is a tree without files on disk; `sandbox+task://TASK/path` is a task, and its
-changes go through the same locks, rules and journal as any edit. git has no empty directories: making one does nothing.
+changes go through the same locks, rules and journal as any edit. git has no empty directories: making one has no effect.
 Links are named, never followed.
 """
 
@@ -30,7 +30,7 @@ _ERRORS: dict[ErrorCode, type[OSError]] = {
 }
 
 
-class WorkspaceFileSystem(AbstractFileSystem):
+class WorkspaceFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations
     """The files of one workspace. Paths are relative to its root, with or without a leading slash.
 
     Errors of paths are those of Python (FileNotFoundError, IsADirectoryError, PermissionError), others `SandboxError`.
@@ -59,8 +59,8 @@ class WorkspaceFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         with _translate_errors(path):
             known = self._find(path)
-            is_folder = known is None or known.type is EntryType.DIRECTORY
-            found = [_describe(entry) for entry in (self.workspace.list(path) if is_folder else [known])]
+            is_file = known is not None and known.type is not EntryType.DIRECTORY
+            found = [_describe(known)] if known and is_file else list(map(_describe, self.workspace.list(path)))
         return found if detail else [entry["name"] for entry in found]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
@@ -117,10 +117,10 @@ class WorkspaceFileSystem(AbstractFileSystem):
         self._remove(self._strip_protocol(path), recursive=False)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Does nothing: a directory exists with its first file."""
+        """No effect: a directory exists with its first file."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Does nothing, as `mkdir`."""
+        """No effect, as `mkdir`."""
 
     def rmdir(self, path: str) -> None:
         """Raises: OSError for a directory, which has files: an empty one does not exist."""
@@ -155,7 +155,7 @@ class WorkspaceFileSystem(AbstractFileSystem):
 
 
 class TreeFileSystem(WorkspaceFileSystem):
-    """`sandbox+tree://REPOSITORY@REF/path`. Nothing is kept before `workspace.snapshot()`, `commit()` or `close()`."""
+    """`sandbox+tree://REPOSITORY@REF/path`. Changes are kept by `workspace.snapshot()`, `commit()` or `close()`."""
 
     protocol = "sandbox+tree"
 

@@ -88,7 +88,7 @@ def entries_of(store: TreeStore, node: Node) -> Mapping[bytes, Node]:
 
 
 def find_node(store: TreeStore, root: Node, names: Sequence[bytes]) -> Node | None:
-    """The node at a path; None if there is none. Links are not followed: below one there is nothing."""
+    """The node at a path; None if there is none. Links are not followed: there is no entry below one."""
     node = root
     for name in names:
         if not is_folder(node):

@@ -41,7 +41,7 @@ class ObjectReader:
         self._git = git
         self._lock = threading.RLock()
         self._sessions = 0
-        self._running: _Batch | None = None
+        self._running: _CatFile | None = None
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -72,17 +72,17 @@ class ObjectReader:
         with self._lock:
             self._stop()
 
-    def _ask(self, question: Callable[[_Batch], _ResultT]) -> _ResultT:
+    def _ask(self, question: Callable[[_CatFile], _ResultT]) -> _ResultT:
         with self.session(), self._lock:
             try:
-                self._running = self._running or _Batch(self._git)
+                self._running = self._running or _CatFile(self._git)
                 return question(self._running)
             except _EndedError:
                 self._stop()
             except BaseException:
-                self._stop()  # answers that nobody read are in the pipe
+                self._stop()  # unread answers are in the pipe
                 raise
-            repeated = _Batch(self._git.with_memory(LARGE))
+            repeated = _CatFile(self._git.with_memory(LARGE))
             try:
                 return question(repeated)
             except _EndedError as error:
@@ -100,7 +100,7 @@ class _EndedError(Exception):
     """git ended before it answered."""
 
 
-class _Batch:
+class _CatFile:
     """One running process."""
 
     def __init__(self, git: Git) -> None:

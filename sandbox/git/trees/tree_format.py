@@ -45,13 +45,13 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
             name, mode = content[space + 1 : end], int(content[at:space], 8)
             at = end + 1 + oid_bytes
             if mode & _KIND not in _KINDS or _is_refused(name):
-                raise _malformed_error(ascii(name))
+                raise _bad_tree_error(ascii(name))
             entries[name] = Item(mode, content[end + 1 : at])
             count += 1
     except ValueError as error:
-        raise _malformed_error("it is not a list of entries") from error
+        raise _bad_tree_error("it is not a list of entries") from error
     if at != len(content) or len(entries) != count:
-        raise _malformed_error("it is cut, or has one name twice")
+        raise _bad_tree_error("it is cut, or has one name twice")
     return entries
 
 
@@ -61,7 +61,7 @@ def _is_refused(name: bytes) -> bool:
     return (not name.isascii() or b"git" in name.lower()) and is_dotgit(name)
 
 
-def _malformed_error(details: str) -> SandboxError:
+def _bad_tree_error(details: str) -> SandboxError:
     return SandboxError(
         ErrorCode.UNSAFE_REPOSITORY,
         "A tree of this repository is not one that git would check out",

@@ -1,7 +1,7 @@
 """A tree of a repository as an immutable value (docs/adr/0096).
 
-Theory. A value is a base commit and a root node. A write returns another value, whose root shares every directory that
-is not on the written path; nothing is on disk until a snapshot or a commit, which stores what is new as loose objects.
+Theory. A value is a base commit and a root node. A write returns another value, and both share every directory that
+is not on the written path. A snapshot or a commit stores what is new, as loose objects; until then it is in memory.
 So a fork is an assignment, a write costs the directories of its path, and a commit costs one object more than was
 written. Names and sizes are bounded: the objects of a repository are data of strangers.
 """
@@ -48,7 +48,7 @@ from sandbox.policy.globs import PatternSet, parse_pattern
 from sandbox.policy.paths import fold_name, parse_repo_path, path_bytes, refused_path_error, show_path
 
 PRISTINE = "pristine"
-"""The snapshot of a value whose content is that of its base."""
+"""The snapshot of a value with the content of its base."""
 
 WRITE_BYTES = READ_BYTES
 """The largest file that can be written. Reached: `quota_exceeded`."""
@@ -184,7 +184,7 @@ class TreeValue:
         return self._put(names, EXECUTABLE_FILE if executable else FILE, content)
 
     def write_link(self, path: str, target: bytes) -> TreeValue:
-        """Create or replace a link. Its target is data: nothing here follows it. Raises: as `write`."""
+        """Create or replace a link. Its target is data, and is not followed. Raises: as `write`."""
         names = _split(path)
         if not target or b"\0" in target or len(target) > 4095:
             raise SandboxError(ErrorCode.INVALID_INPUT, "The target of a link has 1 to 4095 bytes and no NUL")
@@ -260,7 +260,7 @@ class TreeValue:
         Raises: `nothing_to_commit`; `conflict` if the ref is elsewhere: then it was not moved; as `snapshot`.
         """
         if self.is_pristine:
-            raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "Nothing differs from the base")
+            raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The content is that of the base")
         if ref is not None:
             _require_full_ref(ref)
         content = _format_commit(self.tree, self.base_commit, message, identity)

@@ -7,8 +7,6 @@ what was written when it was closed last; and one for each snapshot. They are li
 
 from __future__ import annotations
 
-import re
-import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,40 +21,31 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.workbench.controller import commit_identity
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_objects
+from sandbox.workbench.tasks.repository_hints import HINT_FORMAT, parse_repository_hint
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.tree_workspace import TreeKeeper, TreeState, TreeWorkspace
-
-_AUTHOR = re.compile(r"([^<>\n]{1,200}) <([^<>\s]{1,200})>")
 
 
 class TreeWorkspaces:
     """See `WorkspaceProvider`. Workspace objects of one id share their content within a provider."""
 
     kind = WorkspaceKind.TREE.value
-    hint_format = "a repository, with or without a branch, tag or commit: OWNER-NAME@REF"
+    hint_format = f"{HINT_FORMAT}; also a tag or a commit"
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._acquired = AcquiredWorkspaces(services.home, self.kind)
-        self._states: dict[str, TreeState] = {}
-        self._lock = threading.Lock()
 
     def acquire(self, request: WorkspaceRequest) -> TreeWorkspace:
         """See `WorkspaceProvider`. Raises: `invalid_input` without a hint, `not_found`."""
-        repo_id, _, ref = (request.hint or "").partition("@")
-        if not repo_id:
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                "A workspace of kind tree needs a hint",
-                hint=f"Its format: {self.hint_format}.",
-            )
-        repository, git = self._services.repositories.open(repo_id)
+        wanted = parse_repository_hint(request.hint)
+        repository, git = self._services.repositories.open(wanted.repo_id)
         workspace_id = self._acquired.id_of(request)
         with self._acquired.locked(workspace_id):
             record = self._acquired.find(workspace_id)
             if record is None:
-                commit = resolve_commit(git, ref or "HEAD", repository.default_branch)
+                commit = resolve_commit(git, wanted.branch or "HEAD", repository.default_branch)
                 record = self._acquired.save(request, repository=repository.id, commit=commit)
             refs = _Refs(self._services, git, f"refs/sandbox/{workspace_id}/snapshots/")
             state = self._share(record, repository, refs)
@@ -66,7 +55,7 @@ class TreeWorkspaces:
             request.writable,
             TreeKeeper(refs.snapshot, refs.commit, refs.save),
             partial(self._parse_writable, repository.id),
-            {"git.remote": repository.remote_url, "git.branch": ref or repository.default_branch},
+            {"git.remote": repository.remote_url, "git.branch": wanted.branch or repository.default_branch},
         )
 
     def release(self, workspace_id: str) -> None:
@@ -81,16 +70,15 @@ class TreeWorkspaces:
         return parse_writable_path(path, self._services.policies.paths, repo_id)
 
     def _share(self, record: AcquiredWorkspace, repository: Repository, refs: _Refs) -> TreeState:
-        with self._lock:
-            if record.id not in self._states:
+        states = self._services.tree_states
+        with self._services.once_lock:
+            if record.id not in states:
                 fetch = partial(fetch_objects, self._services, repository, refs.git)
                 base = refs.find("branch") or record.facts["commit"]
                 value = open_tree(refs.git, base, default_branch=repository.default_branch, fetch=fetch)
                 working = refs.find("working")
-                self._states[record.id] = TreeState(
-                    value.restore(objects.tree_of(refs.git, working)) if working else value
-                )
-            return self._states[record.id]
+                states[record.id] = TreeState(value.restore(objects.tree_of(refs.git, working)) if working else value)
+            return states[record.id]
 
     def _give_up(self, record: AcquiredWorkspace) -> None:
         repository, git = self._services.repositories.open(record.facts["repository"])
@@ -102,8 +90,7 @@ class TreeWorkspaces:
                 hint="Commit them, or restore the snapshot 'pristine' to drop them.",
             )
         refs.release()
-        with self._lock:
-            self._states.pop(record.id, None)
+        self._services.tree_states.pop(record.id, None)
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,8 @@ class _Refs:
         """Store the content, with a ref to it."""
         if value.is_pristine:
             return PRISTINE
-        self._keep(value, value.tree)
+        if self.find(value.tree) is None:
+            self._keep(value, value.tree)
         return value.tree
 
     def save(self, value: TreeValue) -> None:
@@ -136,7 +124,7 @@ class _Refs:
         """Commit on the branch. Raises: `conflict` if another process committed; as `TreeValue.commit`."""
         who = commit_identity.choose_identity(self.services.settings, self.services.git_operator)
         if author is not None:
-            who = replace(who, author=_parse_author(author))
+            who = replace(who, author=commit_identity.parse_author(author))
         old = self.find("branch") or "0" * len(value.base_commit)
         if old.strip("0") and old != value.base_commit:
             raise SandboxError(ErrorCode.CONFLICT, "Another process committed to this workspace")
@@ -163,10 +151,3 @@ class _Refs:
             ref=self.place + name,
             expected=self.find(name) or "0" * len(value.base_commit),
         )
-
-
-def _parse_author(text: str) -> commit_identity.Person:
-    found = _AUTHOR.fullmatch(text)
-    if found is None:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "An author is written as NAME <MAIL>", details=ascii(text[:200]))
-    return commit_identity.Person(found[1], found[2])
