@@ -1,8 +1,9 @@
-"""The contract suite of executors, for packages that add a backend: docs/python.md#testing-a-backend.
+"""For packages that add a backend or a kind of workspace: docs/python.md#testing-a-backend, docs/workspaces.md.
 
-pytest runs `ExecutorContract`; to import it, this package is enough.
+pytest runs the contracts; to import them, this package is enough.
 """
 
 from sandbox.testing.executor_contract import ExecutorContract, ExecutorRig
+from sandbox.testing.workspace_contract import WorkspaceContract, WorkspaceRig
 
-__all__ = ["ExecutorContract", "ExecutorRig"]
+__all__ = ["ExecutorContract", "ExecutorRig", "WorkspaceContract", "WorkspaceRig"]
