@@ -1,8 +1,8 @@
 """Workspaces as file systems of fsspec (docs/filesystems.md).
 
 `sandbox+tree://REPOSITORY@REF/path` is a tree without files on disk; `sandbox+task://TASK/path` is a task, and its
-changes go through the same locks, rules and journal as any edit. git has no empty directories: making one has no effect.
-Links are named, never followed.
+changes go through the same locks, rules and journal as any edit. git has no empty directories: making one has no
+effect. Links are named, never followed.
 """
 
 from __future__ import annotations

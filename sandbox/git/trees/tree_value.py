@@ -1,9 +1,9 @@
 """A tree of a repository as an immutable value (docs/adr/0096).
 
-Theory. A value is a base commit and a root node. A write returns another value, and both share every directory that
-is not on the written path. A snapshot or a commit stores what is new, as loose objects; until then it is in memory.
-So a fork is an assignment, a write costs the directories of its path, and a commit costs one object more than was
-written. Names and sizes are bounded: the objects of a repository are data of strangers.
+Theory. A value is a base commit and a root node. A write returns another value, and both share every directory that is
+not on the written path. A snapshot or a commit stores what is new, as loose objects; until then it is in memory. So a
+fork is an assignment, a write costs the directories of its path, and a commit costs one object more than was written.
+Names and sizes are bounded: the objects of a repository are data of strangers.
 """
 
 from __future__ import annotations
