@@ -1071,6 +1071,13 @@ class Workbench:
         """
         return workspace_registry.find_factory(kind)(self._services).acquire(request or models.WorkspaceRequest())
 
+    def open_task_workspace(self, task_id: str) -> Workspace:
+        """The worktree of a task as a workspace: each change is an edit of the task, with its rules and journal.
+
+        Raises: `not_found`.
+        """
+        return use.worktree_workspaces.open_task(self._services, task_id)
+
     def release_workspace(self, workspace_id: str) -> None:
         """Give a workspace up; a second time is no error.
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.tasks import snapshots as snapshots
     from sandbox.workbench.tasks import status as status
     from sandbox.workbench.tasks import sync as sync
+    from sandbox.workbench.tasks import worktree_workspaces as worktree_workspaces
 else:
     _ROOMS = {
         "": ("reconciling",),
@@ -78,7 +79,19 @@ else:
             "trust",
             "updates",
         ),
-        "tasks": ("apply", "clean", "edit", "impact", "lifecycle", "read", "search", "snapshots", "status", "sync"),
+        "tasks": (
+            "apply",
+            "clean",
+            "edit",
+            "impact",
+            "lifecycle",
+            "read",
+            "search",
+            "snapshots",
+            "status",
+            "sync",
+            "worktree_workspaces",
+        ),
     }
     _MODULES = {
         name: f"sandbox.workbench.{room}.{name}".replace("..", ".") for room, names in _ROOMS.items() for name in names

@@ -17,6 +17,7 @@ OURS = {
     "local": "sandbox.workspaces.local_workspaces:LocalWorkspaces",
     "worktree": "sandbox.workbench.tasks.worktree_workspaces:WorktreeWorkspaces",
     "clone": "sandbox.workbench.tasks.clone_workspaces:CloneWorkspaces",
+    "tree": "sandbox.workbench.tasks.tree_workspaces:TreeWorkspaces",
     "ephemeral": "sandbox.workspaces.ephemeral_workspaces:EphemeralWorkspaces",
 }
 """Module and factory of each kind of ours, `module:name`."""

@@ -74,7 +74,7 @@ def rigs(workbench: Workbench, tmp_path: Path) -> Iterator[Rigs]:
 
 
 class TestWorkspaces(WorkspaceContract):
-    @pytest.fixture(params=["local", "worktree", "clone", "ephemeral"])
+    @pytest.fixture(params=["local", "worktree", "clone", "tree", "ephemeral"])
     def rig(self, request: pytest.FixtureRequest, rigs: Rigs) -> WorkspaceRig:
         """Each kind in turn."""
         return rigs(request.param)

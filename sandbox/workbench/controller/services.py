@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sandbox.store.liveness import LiveController
     from sandbox.store.run_queue import RunQueue
     from sandbox.workbench.controller import callers
+    from sandbox.workspaces.tree_workspace import TreeState
 else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
     config = LazyModule("sandbox.config")
     images = LazyModule("sandbox.images")
@@ -86,6 +87,7 @@ class Services:
     background_threads: BackgroundThreads = field(default_factory=BackgroundThreads)
     _engines: list[ContainerEngine] = field(default_factory=list)
     supervisor_paths: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime
+    tree_states: dict[str, TreeState] = field(default_factory=dict)  # of the workspaces of kind tree, by id
     fetches: SharedCalls[FetchResult] = field(default_factory=lambda: SharedCalls(LOCK_TIMEOUT_S))
 
     @Once

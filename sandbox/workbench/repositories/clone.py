@@ -27,7 +27,7 @@ from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_bl
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
-from sandbox.git.transport import RemoteAccess, RemoteHead
+from sandbox.git.transport import RemoteAccess, RemoteHead, fetch_blobs
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
@@ -277,6 +277,13 @@ def _fetch_missing_blobs(services: Services, repository: Repository, git: Git, t
         with services.home.locked(f"repository-{repository.id}"):
             _run_transfer(services, remote, lambda access: fetch_missing_blobs(git, access, tree))
     return tree
+
+
+def fetch_objects(services: Services, repository: Repository, git: Git, oids: Sequence[str]) -> None:
+    """Fetch exactly these objects, that a partial clone lacks. Raises: network errors, `quota_exceeded`."""
+    remote = services.remotes.parse(repository.remote_url)
+    with services.home.locked(f"repository-{repository.id}"):
+        _run_transfer(services, remote, lambda access: fetch_blobs(git, access, oids))
 
 
 def materialize(services: Services, repo_id: str) -> Repository:

@@ -190,3 +190,10 @@ class WorktreeWorkspaces:
             return None, "its task is closed; the next acquire creates a new one"
         site = locate_worktree(self._services.home, self._services.policies, task.repo_id, task.id)
         return site.root, None if has_worktree(site) else "its worktree is gone"
+
+
+def open_task(services: Services, task_id: str) -> FolderWorkspace:
+    """A workspace on the worktree of a task; it is not acquired, and lives as long as the task. Raises: `not_found`."""
+    task = find_task(services.home, task_id)
+    folder, history = TaskFolder(services, task), TaskHistory(services, task.id)
+    return FolderWorkspace(task.id, WorkspaceKind.WORKTREE, folder, True, history)

@@ -1,0 +1,188 @@
+"""The nodes of a tree value: stored entries, and what was written since. They are shared by values and never changed.
+
+A stored directory is only its id (`Item`); a directory with a change below it (`NewDirectory`) has all its entries. So
+a write copies the directories along its path, and two values share everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.trees.loose_objects import LooseObjects
+from sandbox.git.trees.tree_format import DIRECTORY, LINK, SUBMODULE, Item, format_tree, hash_object, normalize_mode
+from sandbox.git.trees.tree_store import TreeStore
+from sandbox.policy.paths import show_path
+
+MAX_DEPTH = 64
+"""Names in a path that is written, and levels of a walk. Reached: `unsafe_path`, `quota_exceeded`."""
+
+
+class NewFile:
+    """A file or link that was written. `content`: None once the repository has it."""
+
+    __slots__ = ("content", "mode", "oid", "size")
+
+    def __init__(self, mode: int, content: bytes, oid: bytes) -> None:
+        self.mode = mode
+        self.oid = oid
+        self.size = len(content)
+        self.content: bytes | None = content
+
+
+class NewDirectory:
+    """A directory with changes below it. Its id is computed when it is asked for."""
+
+    __slots__ = ("_content", "_oid", "entries", "is_stored")
+
+    mode = DIRECTORY
+
+    def __init__(self, entries: Mapping[bytes, Node]) -> None:
+        self.entries = entries
+        self.is_stored = False
+        self._oid: bytes | None = None
+        self._content: bytes | None = None
+
+    def oid(self, oid_bytes: int) -> bytes:
+        """The id of its tree object."""
+        if self._oid is None:
+            entries = self.entries.items()
+            items = {n: e if isinstance(e, Item) else Item(e.mode, oid_of(e, oid_bytes)) for n, e in entries}
+            self._content = format_tree(items)
+            self._oid = hash_object(b"tree", self._content, oid_bytes)
+        return self._oid
+
+    def store(self, writer: LooseObjects, oid_bytes: int) -> None:
+        """Store its tree object, once."""
+        oid, content = self.oid(oid_bytes), self._content
+        if content is not None:
+            writer.write(b"tree", content, oid)
+        self._content, self.is_stored = None, True
+
+
+Node: TypeAlias = Item | NewFile | NewDirectory
+Folder: TypeAlias = Item | NewDirectory
+
+
+class FoundEntry(NamedTuple):
+    """An entry of a walk: its path, and its node."""
+
+    path: bytes
+    node: Node
+
+
+def oid_of(node: Node, oid_bytes: int) -> bytes:
+    """The object id of a node."""
+    return node.oid(oid_bytes) if isinstance(node, NewDirectory) else node.oid
+
+
+def is_folder(node: Node) -> bool:
+    """Whether this is a directory."""
+    return node.mode == DIRECTORY
+
+
+def entries_of(store: TreeStore, node: Node) -> Mapping[bytes, Node]:
+    """The entries of a directory."""
+    return node.entries if isinstance(node, NewDirectory) else store.tree(node.oid)
+
+
+def find_node(store: TreeStore, root: Node, names: Sequence[bytes]) -> Node | None:
+    """The node at a path; None if there is none. Links are not followed: there is no entry below one."""
+    node = root
+    for name in names:
+        if not is_folder(node):
+            return None
+        found = entries_of(store, node).get(name)
+        if found is None:
+            return None
+        node = found
+    return node
+
+
+def replace_node(store: TreeStore, root: Folder, names: Sequence[bytes], new: Node | None) -> NewDirectory:
+    """A root in which the node at a path is `new`; with None it is gone, and directories above that are empty then.
+
+    Missing directories are created. Raises: `invalid_input` for a path through a file.
+    """
+    above: list[tuple[Mapping[bytes, Node], bytes]] = []
+    entries: Mapping[bytes, Node] = entries_of(store, root)
+    for depth, name in enumerate(names[:-1], 1):
+        above.append((entries, name))
+        child = entries.get(name)
+        if child is not None and not is_folder(child):
+            raise _not_a_folder_error(b"/".join(names[:depth]), child)
+        entries = {} if child is None else entries_of(store, child)
+    entries = _with_entry(entries, names[-1], new)
+    for outer, name in reversed(above):
+        entries = _with_entry(outer, name, NewDirectory(entries) if entries else None)
+    return NewDirectory(entries)
+
+
+def _with_entry(entries: Mapping[bytes, Node], name: bytes, new: Node | None) -> Mapping[bytes, Node]:
+    changed = dict(entries)
+    if new is None:
+        changed.pop(name, None)
+    else:
+        changed[name] = new
+    return changed
+
+
+def _not_a_folder_error(path: bytes, node: Node) -> SandboxError:
+    kinds = {LINK: "a link", SUBMODULE: "a submodule"}
+    what = kinds.get(normalize_mode(node.mode), "a file")
+    code = ErrorCode.UNSAFE_PATH if normalize_mode(node.mode) == LINK else ErrorCode.INVALID_INPUT
+    return SandboxError(code, f"'{show_path(path)[:200]}' is {what}, not a directory")
+
+
+def walk_below(store: TreeStore, folder: Node, prefix: bytes, most: int) -> list[FoundEntry]:
+    """Everything below a directory, sorted by the bytes of the paths; the directories of one level are asked at once.
+
+    Raises: `quota_exceeded` past `most` entries or `MAX_DEPTH` levels.
+    """
+    found: list[FoundEntry] = []
+    level: list[FoundEntry] = [FoundEntry(prefix, folder)]
+    for _ in range(MAX_DEPTH + 1):
+        following: list[FoundEntry] = []
+        for path, entries in _list_level(store, level):
+            start = path + b"/" if path else b""
+            for name, node in entries.items():
+                entry = FoundEntry(start + name, node)
+                found.append(entry)
+                if node.mode == DIRECTORY:
+                    following.append(entry)
+            if len(found) > most:
+                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"This tree has more than {most} entries")
+        if not following:
+            found.sort(key=_path_of)
+            return found
+        level = following
+    raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"This tree has more than {MAX_DEPTH} levels of directories")
+
+
+def _path_of(entry: FoundEntry) -> bytes:
+    return entry.path
+
+
+_LEVEL_PART = 400
+
+
+def _list_level(store: TreeStore, level: Sequence[FoundEntry]) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
+    for start in range(0, len(level), _LEVEL_PART):
+        part = level[start : start + _LEVEL_PART]
+        stored = [entry.node.oid for entry in part if isinstance(entry.node, Item)]
+        known = dict(zip(stored, store.trees(stored), strict=True))
+        for path, node in part:
+            yield path, node.entries if isinstance(node, NewDirectory) else known[node.oid]
+
+
+def store_new(writer: LooseObjects, node: Node, oid_bytes: int) -> None:
+    """Store every object that was written below a node, each before the one that names it."""
+    if isinstance(node, NewDirectory) and not node.is_stored:
+        for child in node.entries.values():
+            if not isinstance(child, Item):
+                store_new(writer, child, oid_bytes)
+        node.store(writer, oid_bytes)
+    elif isinstance(node, NewFile) and node.content is not None:
+        writer.write(b"blob", node.content, node.oid)
+        node.content = None

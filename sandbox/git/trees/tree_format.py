@@ -1,0 +1,90 @@
+"""Tree objects as data: parse, write, hash (gitformat-pack(5); fsck's rules for names). Pure.
+
+A tree object of a repository is data of strangers. git checks what it fetches; what it would have refused is refused
+here again, because a name becomes a path that callers join, print and write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.paths import is_dotgit
+
+FILE, EXECUTABLE_FILE, LINK, SUBMODULE, DIRECTORY = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
+_REGULAR = 0o100000
+_KIND = 0o170000
+_KINDS = {_REGULAR, LINK, SUBMODULE, DIRECTORY}
+_SPECIAL = {b"", b".", b".."}
+_MODE_DIGITS = 7
+
+
+class Item(NamedTuple):
+    """One entry of a stored tree. `mode`: as stored. `oid`: 20 or 32 bytes."""
+
+    mode: int
+    oid: bytes
+
+
+def normalize_mode(mode: int) -> int:
+    """One of git's five modes. Old repositories have others, such as 100664."""
+    kind = mode & _KIND
+    return kind if kind != _REGULAR else EXECUTABLE_FILE if mode & 0o100 else FILE
+
+
+def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
+    """Entries of a tree object, in git's order. Raises: `unsafe_repository` for what git's fsck refuses."""
+    entries: dict[bytes, Item] = {}
+    at, count = 0, 0
+    try:
+        while at < len(content):
+            space = content.index(b" ", at, at + _MODE_DIGITS)
+            end = content.index(b"\0", space)
+            name, mode = content[space + 1 : end], int(content[at:space], 8)
+            at = end + 1 + oid_bytes
+            if mode & _KIND not in _KINDS or _is_refused(name):
+                raise _bad_tree_error(ascii(name))
+            entries[name] = Item(mode, content[end + 1 : at])
+            count += 1
+    except ValueError as error:
+        raise _bad_tree_error("it is not a list of entries") from error
+    if at != len(content) or len(entries) != count:
+        raise _bad_tree_error("it is cut, or has one name twice")
+    return entries
+
+
+def _is_refused(name: bytes) -> bool:
+    if name in _SPECIAL or b"/" in name:
+        return True
+    return (not name.isascii() or b"git" in name.lower()) and is_dotgit(name)
+
+
+def _bad_tree_error(details: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_REPOSITORY,
+        "A tree of this repository is not one that git would check out",
+        details=details,
+        hint="`sandbox repo clone URL` checks the clone and repairs it.",
+    )
+
+
+def format_tree(entries: Mapping[bytes, Item]) -> bytes:
+    """The content of the tree object with these entries."""
+    ordered = sorted(entries.items(), key=_sort_key)
+    return b"".join(b"%o %b\0%b" % (item.mode, name, item.oid) for name, item in ordered)
+
+
+def _sort_key(entry: tuple[bytes, Item]) -> bytes:
+    """git compares a directory as if its name ended with a slash."""
+    name, item = entry
+    return name + b"/" if item.mode == DIRECTORY else name
+
+
+def hash_object(kind: bytes, content: bytes, oid_bytes: int) -> bytes:
+    """The object id, by the repository's format: SHA-1 has 20 bytes, SHA-256 has 32."""
+    algorithm = hashlib.sha1(usedforsecurity=False) if oid_bytes == 20 else hashlib.sha256()
+    algorithm.update(b"%b %d\0" % (kind, len(content)))
+    algorithm.update(content)
+    return algorithm.digest()

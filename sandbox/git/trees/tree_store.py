@@ -1,0 +1,140 @@
+"""The objects behind tree values: read through one git and a bounded cache, fetched on demand, stored loose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import READ_BYTES, missing_object_error
+from sandbox.git.maintenance import store_objects
+from sandbox.git.partial import is_partial
+from sandbox.git.process import Git
+from sandbox.git.trees.loose_objects import LooseObjects
+from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
+from sandbox.git.trees.tree_format import Item, parse_tree
+
+CACHED_ENTRIES = 131_072
+"""Entries of directories that are cached, about 30 MB. Reached: the cache is emptied."""
+TREE_BYTES = 32 * 1024**2
+"""The largest directory: about 800,000 names. Reached: `quota_exceeded`."""
+
+_FoundT = TypeVar("_FoundT")
+Fetch = Callable[[Sequence[str]], None]
+"""Brings these objects into a partial clone, with the credentials of its remote. Raises: network errors."""
+
+
+class TreeStore:
+    """Objects of one repository, for all values that were opened on it. Thread-safe."""
+
+    def __init__(self, git: Git, oid_bytes: int, fetch: Fetch | None = None) -> None:
+        """`oid_bytes`: 20 or 32. `fetch`: for a partial clone; None: what is missing stays `network_error`."""
+        self.git = git
+        self.oid_bytes = oid_bytes
+        self.loose = LooseObjects(git.new_objects or git.git_dir.absolute() / "objects")
+        self._fetch = fetch
+        self._reader = ObjectReader(git)
+        self._trees: dict[bytes, Mapping[bytes, Item]] = {}
+        self._cached = 0
+
+    @property
+    def cached_entries(self) -> int:
+        """Entries in the cache: at most `CACHED_ENTRIES`."""
+        return self._cached
+
+    def session(self) -> AbstractContextManager[None]:
+        """Keep one git process for all reads inside: for a caller that reads many files one by one."""
+        return self._reader.session()
+
+    @contextmanager
+    def storing(self) -> Iterator[LooseObjects]:
+        """Hold off a repack of the clone until a ref leads to what is stored. Raises: `conflict` while it is packed."""
+        with store_objects(self.git):
+            yield self.loose
+
+    def tree(self, oid: bytes) -> Mapping[bytes, Item]:
+        """Entries of a directory. Raises: `not_found`, `unsafe_repository`, `quota_exceeded`."""
+        known = self._trees.get(oid)
+        return known if known is not None else self.trees([oid])[0]
+
+    def trees(self, oids: Sequence[bytes]) -> list[Mapping[bytes, Item]]:
+        """Entries of several directories, asked for at once. Raises: as `tree`."""
+        found = {oid: known for oid in oids if (known := self._trees.get(oid)) is not None}
+        missing = [oid for oid in dict.fromkeys(oids) if oid not in found]
+        for oid, content in zip(missing, self._read(missing, b"tree", TREE_BYTES), strict=True):
+            found[oid] = parse_tree(content, self.oid_bytes)
+        self._store({oid: found[oid] for oid in missing})
+        return [found[oid] for oid in oids]
+
+    def blob(self, oid: bytes, most: int = READ_BYTES) -> bytes:
+        """Content of a file. Raises: `not_found`, `quota_exceeded` past `most` bytes, network errors."""
+        return next(iter(self._read([oid], b"blob", most)))
+
+    def sizes(self, oids: Sequence[bytes]) -> list[int]:
+        """Sizes of files in bytes. Raises: `not_found`, network errors."""
+        digits = [oid.hex() for oid in oids]
+        known = {oid: size for oid in digits if (size := self.git.cache.sizes.get(oid)) is not None}
+        asked = [oid for oid in dict.fromkeys(digits) if oid not in known]
+        new = {oid: info.size for oid, info in zip(asked, self._inform(asked), strict=True)}
+        self.git.cache.sizes.store(new)
+        known |= new
+        return [known[oid] for oid in digits]
+
+    def has_tree(self, oid: str) -> bool:
+        """Whether this id is a stored tree."""
+        (info,) = self._reader.info([oid])
+        return info is not None and info.kind == b"tree"
+
+    def prefetch(self, oids: Iterable[bytes]) -> int:
+        """Fetch those of these files that a partial clone lacks, in one request. Returns their number.
+
+        Raises: network errors.
+        """
+        digits = list(dict.fromkeys(oid.hex() for oid in oids))
+        missing = [oid for oid, info in zip(digits, self._reader.info(digits), strict=True) if info is None]
+        if missing:
+            self._fetch_missing(missing)
+        return len(missing)
+
+    def _read(self, oids: Sequence[bytes], kind: bytes, most: int) -> Iterable[bytes]:
+        digits = [oid.hex() for oid in oids]
+        found = self._reader.contents(digits, kind, most)
+        if None in found:
+            self._fetch_missing([oid for oid, content in zip(digits, found, strict=True) if content is None])
+            found = self._reader.contents(digits, kind, most)
+        return [_require(content, oid) for content, oid in zip(found, digits, strict=True)]
+
+    def _inform(self, oids: Sequence[str]) -> list[ObjectInfo]:
+        found = self._reader.info(oids)
+        if None in found:
+            self._fetch_missing([oid for oid, info in zip(oids, found, strict=True) if info is None])
+            found = self._reader.info(oids)
+        return [_require(info, oid) for info, oid in zip(found, oids, strict=True)]
+
+    def _fetch_missing(self, oids: Sequence[str]) -> None:
+        if not is_partial(self.git):
+            raise missing_object_error(f"Object {oids[0][:12]} is not in the cache clone")
+        if self._fetch is None:
+            raise SandboxError(
+                ErrorCode.NETWORK_ERROR,
+                f"{len(oids)} objects are not in this partial clone, and there is no access to its remote",
+                hint="`sandbox repo materialize` fetches all missing objects.",
+            )
+        self._fetch(oids)
+        self._reader.refresh()
+
+    def _store(self, new: dict[bytes, Mapping[bytes, Item]]) -> None:
+        count = sum(len(entries) or 1 for entries in new.values())
+        if count > CACHED_ENTRIES:
+            return
+        if self._cached + count > CACHED_ENTRIES:
+            self._trees, self._cached = {}, 0
+        self._trees.update(new)
+        self._cached += count
+
+
+def _require(found: _FoundT | None, oid: str) -> _FoundT:
+    if found is None:
+        raise missing_object_error(f"Object {oid[:12]} is not in the cache clone, or of another kind")
+    return found

@@ -1,0 +1,308 @@
+"""Tree values against a real repository, with plain git as the oracle. The list: DESIGN section 7, `tree`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.git.process import Git
+from sandbox.git.trees import nodes, tree_store, tree_value
+from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
+from tests.unit.conftest import IDENTITY, Upstream, initialised, refused, run
+
+NO_OBJECT = "1" * 40
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """Files, a program, a link, deeper folders, on main; one more file on `topic`."""
+    made = initialised(tmp_path_factory.mktemp("tree") / "source")
+    made.write("README", b"read me\n")
+    made.write("a/b/c.txt", b"deep\n")
+    made.write("a/b.txt", b"beside\n")
+    made.write("run.sh", b"#!/bin/sh\n", executable=True)
+    (made.root / "link").symlink_to("README")
+    made.commit()
+    made.git("branch", "topic")
+    made.git("tag", "v1")
+    made.write("only/here", b"only\n")
+    made.commit()
+    made.git("branch", "-f", "topic")
+    made.git("reset", "--quiet", "--hard", "v1")
+    return made
+
+
+@pytest.fixture
+def value(source: Upstream) -> TreeValue:
+    return open_tree(Git(source.git_dir), source.oid("v1^{commit}"))
+
+
+def ls_tree(source: Upstream, tree: str) -> str:
+    return source.git("ls-tree", "-r", "--name-only", tree).decode()
+
+
+# --- reads
+
+
+def test_reads_a_file_at_the_base_and_below_folders(value: TreeValue) -> None:
+    assert value.read("README") == b"read me\n"
+    assert value.read("a/b/c.txt") == b"deep\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("missing", ErrorCode.NOT_FOUND),
+        ("README/below", ErrorCode.NOT_FOUND),
+        ("a", ErrorCode.INVALID_INPUT),
+        ("link", ErrorCode.UNSAFE_PATH),
+        ("../README", ErrorCode.UNSAFE_PATH),
+        ("/README", ErrorCode.UNSAFE_PATH),
+        ("a/.GIT/config", ErrorCode.UNSAFE_PATH),
+        ("a\0b", ErrorCode.UNSAFE_PATH),
+    ],
+)
+def test_read_refuses(value: TreeValue, path: str, code: ErrorCode) -> None:
+    with refused(code):
+        value.read(path)
+
+
+def test_a_link_is_data(value: TreeValue) -> None:
+    assert value.read_link("link") == b"README"
+    assert not value.exists("link/README")
+
+
+def test_a_large_file_is_not_read(value: TreeValue) -> None:
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.read("README", most=3)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.write("README", b"four").read("README", most=3)
+    assert value.read("README", most=8) == b"read me\n"
+
+
+def test_list_walk_and_stat_say_type_mode_and_size(value: TreeValue, source: Upstream) -> None:
+    assert [(e.path, oct(e.mode), e.size) for e in value.list()] == [
+        ("README", "0o100644", 8), ("a", "0o40000", 0), ("link", "0o120000", 6), ("run.sh", "0o100755", 10),
+    ]  # fmt: skip
+    assert [entry.path for entry in value.walk()] == [
+        "README", "a", "a/b", "a/b.txt", "a/b/c.txt", "link", "run.sh",
+    ]  # fmt: skip
+    assert [entry.path for entry in value.walk("a", sizes=False)] == ["a/b", "a/b.txt", "a/b/c.txt"]
+    assert value.stat("a/b/c.txt") == ("a/b/c.txt", 0o100644, source.oid("v1:a/b/c.txt"), 5)
+    for path in ("missing", "README"):
+        with refused(ErrorCode.NOT_FOUND):
+            value.list(path)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.walk(most=3)
+
+
+def test_glob_matches_files_only(value: TreeValue) -> None:
+    assert value.glob("*.txt") == ["a/b.txt", "a/b/c.txt"]
+    assert value.glob("a/*.txt") == ["a/b.txt"]
+    with refused(ErrorCode.INVALID_INPUT):
+        value.glob("[")
+
+
+# --- writes
+
+
+def test_a_write_changes_only_the_new_value(value: TreeValue) -> None:
+    one, other = value.write("new/deep/x", b"1"), value.write("README", b"2")
+    assert (one.read("new/deep/x"), other.read("README"), value.read("README")) == (b"1", b"2", b"read me\n")
+    assert not value.exists("new")
+    assert not other.exists("new")
+    assert nodes.entries_of(value.store, one.root)[b"a"] is nodes.entries_of(value.store, other.root)[b"a"]
+
+
+def test_modes_are_kept_on_change(value: TreeValue) -> None:
+    assert value.write("run.sh", b"x").stat("run.sh").mode == 0o100755
+    assert value.write("run.sh", b"x", executable=False).stat("run.sh").mode == 0o100644
+    assert value.write("n", b"x").stat("n").mode == 0o100644
+    assert value.write("n", b"x", executable=True).stat("n").mode == 0o100755
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("a", ErrorCode.INVALID_INPUT),
+        ("README/x", ErrorCode.INVALID_INPUT),
+        ("link", ErrorCode.UNSAFE_PATH),
+        ("link/x", ErrorCode.UNSAFE_PATH),
+        (".git/hooks/pre-push", ErrorCode.UNSAFE_PATH),
+        ("x/GIT~1/config", ErrorCode.UNSAFE_PATH),
+        ("", ErrorCode.UNSAFE_PATH),
+        ("x/" * 64 + "x", ErrorCode.UNSAFE_PATH),
+    ],
+)
+def test_write_refuses(value: TreeValue, path: str, code: ErrorCode) -> None:
+    with refused(code):
+        value.write(path, b"x")
+
+
+def test_links_are_written_unless_git_refuses_the_name(value: TreeValue) -> None:
+    assert value.write_link("l", b"../../etc/passwd").read_link("l") == b"../../etc/passwd"
+    for path in (".gitmodules", "d/.GitAttributes"):
+        with refused(ErrorCode.UNSAFE_PATH):
+            value.write_link(path, b"x")
+
+
+def test_remove_takes_empty_folders_along_and_never_the_root(value: TreeValue) -> None:
+    assert not value.remove("a/b/c.txt").exists("a/b")
+    assert value.remove("a/b/c.txt").exists("a")
+    assert not value.remove("a", recursive=True).exists("a")
+    assert not value.remove("link").exists("link")
+    for path, code in (("a", "invalid_input"), ("", "invalid_input"), ("missing", "not_found")):
+        with refused(ErrorCode(code)):
+            value.remove(path)
+
+
+def test_removing_everything_is_the_empty_tree(value: TreeValue, source: Upstream) -> None:
+    empty = value.remove("a", recursive=True).remove("README").remove("link").remove("run.sh")
+    assert empty.tree == run(["git", "mktree"], cwd=source.root).decode().strip()
+    assert empty.list() == []
+    assert empty.write("x", b"").read("x") == b""
+
+
+# --- snapshots, differences
+
+
+def test_a_snapshot_is_the_tree_that_git_would_make(value: TreeValue, source: Upstream) -> None:
+    assert value.snapshot() == PRISTINE
+    changed = value.write("a-b", b"1").write("a.b", b"2").write("a0", b"3").write("a/b/d", b"4").remove("README")
+    snapshot = changed.snapshot()
+    env = {"GIT_INDEX_FILE": str(source.root / "oracle")}
+    source.git("read-tree", "v1", env=env)
+    for path, content in (("a-b", b"1"), ("a.b", b"2"), ("a0", b"3"), ("a/b/d", b"4")):
+        oid = source.git("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+        source.git("update-index", "--add", "--cacheinfo", f"100644,{oid},{path}", env=env)
+    source.git("update-index", "--force-remove", "README", env=env)
+    assert snapshot == source.git("write-tree", env=env).decode().strip()
+    source.git("fsck", "--strict", "--full", "--no-dangling")
+
+
+def test_a_snapshot_is_replayed_by_another_store_and_equal_content_is_one_id(
+    value: TreeValue, source: Upstream
+) -> None:
+    snapshot = value.write("x", b"1").write("y/z", b"2").snapshot()
+    assert value.write("y/z", b"0").write("y/z", b"2").write("x", b"1").snapshot() == snapshot
+    other = open_tree(Git(source.git_dir), value.base_commit).restore(snapshot)
+    assert (other.read("x"), other.read("y/z"), other.read("README")) == (b"1", b"2", b"read me\n")
+    assert other.restore(PRISTINE).is_pristine
+    assert value.write("x", b"1").remove("x").snapshot() == PRISTINE
+
+
+@pytest.mark.parametrize("snapshot", [NO_OBJECT, "HEAD", "", "1" * 64, "v1:a"])
+def test_a_missing_snapshot_is_not_found(value: TreeValue, snapshot: str) -> None:
+    with refused(ErrorCode.NOT_FOUND):
+        value.restore(snapshot)
+    with refused(ErrorCode.NOT_FOUND):
+        value.restore(value.stat("README").oid)
+
+
+def test_diff_is_sorted_and_finds_renames_only_when_asked(value: TreeValue) -> None:
+    changed = value.write("README", b"x").remove("a/b/c.txt").write("z", b"deep\n").write_link("run.sh", b"x")
+    assert [(c.status, c.path) for c in changed.diff()] == [
+        ("M", b"README"), ("D", b"a/b/c.txt"), ("T", b"run.sh"), ("A", b"z"),
+    ]  # fmt: skip
+    assert [(c.status, c.path, c.old_path) for c in changed.diff(renames=True)][-1] == ("R", b"z", b"a/b/c.txt")
+    assert changed.restore(PRISTINE).diff() == []
+    assert [c.path for c in value.remove("a", recursive=True).write("a", b"file").diff()] == [
+        b"a", b"a/b.txt", b"a/b/c.txt",
+    ]  # fmt: skip
+
+
+# --- commits
+
+
+def test_a_commit_moves_the_ref_and_is_the_next_base(value: TreeValue, source: Upstream) -> None:
+    source.git("branch", "-f", "work", "v1")
+    done = value.write("x", b"1").commit("a subject\n", IDENTITY, ref="refs/heads/work")
+    assert source.oid("refs/heads/work") == done.commit
+    assert (
+        source.git("log", "-1", "--format=%s|%an|%P", done.commit).decode()
+        == f"a subject|A. Tester|{value.base_commit}\n"
+    )
+    assert done.value.is_pristine
+    assert done.value.base_commit == done.commit
+    source.git("fsck", "--strict", "--full", "--no-dangling")
+    with refused(ErrorCode.NOTHING_TO_COMMIT):
+        done.value.commit("again", IDENTITY)
+
+
+def test_a_lost_race_moves_nothing(value: TreeValue, source: Upstream) -> None:
+    source.git("branch", "-f", "race", "topic")
+    with refused(ErrorCode.CONFLICT):
+        value.write("x", b"1").commit("m", IDENTITY, ref="refs/heads/race")
+    assert source.oid("refs/heads/race") == source.oid("topic")
+
+
+@pytest.mark.parametrize(
+    ("message", "identity", "ref"),
+    [
+        ("a\0b", {}, None),
+        ("m", {"GIT_AUTHOR_NAME": "a\ncommitter x"}, None),
+        ("m", {"GIT_COMMITTER_EMAIL": "a> <b"}, None),
+        ("m", {}, "refs/heads/../x"),
+        ("m", {}, "HEAD"),
+        ("m", {}, "--stdin"),
+    ],
+)
+def test_commit_refuses(value: TreeValue, message: str, identity: dict[str, str], ref: str | None) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        value.write("x", b"1").commit(message, {**IDENTITY, **identity}, ref=ref)
+
+
+def test_a_commit_stores_one_object_besides_what_was_written(value: TreeValue, source: Upstream) -> None:
+    before = _loose(source)
+    value.write("a/b/unique", b"never before").commit("m", IDENTITY)
+    assert len(_loose(source) - before) == 1 + 3 + 1  # the file, its directories up to the root, the commit
+
+
+def _loose(source: Upstream) -> set[Path]:
+    return set((source.git_dir / "objects").glob("??/*"))
+
+
+def test_checkout_drops_changes_only_when_told(value: TreeValue, source: Upstream) -> None:
+    topic = source.oid("topic")
+    changed = value.write("x", b"1")
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        changed.checkout(topic)
+    assert changed.checkout(topic, discard=True).read("only/here") == b"only\n"
+    assert value.checkout(topic).base_commit == topic
+
+
+# --- bounds, formats
+
+
+def test_contents_over_the_bound_are_stored_at_once(value: TreeValue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_value, "PENDING_BYTES", 10)
+    changed = value.write("x", b"12345678").write("y", b"12345678")
+    assert changed.pending_bytes == 8
+    assert (changed.read("x"), changed.read("y")) == (b"12345678", b"12345678")
+
+
+def test_the_cache_of_directories_is_bounded(value: TreeValue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_store, "CACHED_ENTRIES", 5)
+    assert len(list(value.walk())) == 7
+    assert value.read("a/b/c.txt") == b"deep\n"
+    assert 0 < value.store.cached_entries <= 5
+
+
+def test_a_deep_tree_is_bounded(value: TreeValue, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = value.write("d/e/f/g/h", b"x")
+    monkeypatch.setattr(nodes, "MAX_DEPTH", 3)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        deep.walk()
+
+
+def test_a_repository_of_sha256_has_ids_of_32_bytes(tmp_path: Path) -> None:
+    run(["git", "init", "--quiet", "--object-format=sha256", "--initial-branch=main", str(tmp_path)])
+    source = Upstream(tmp_path)
+    source.write("a/b", b"1")
+    value = open_tree(Git(source.git_dir), source.commit())
+    done = value.write("a/c", b"2").commit("m", IDENTITY)
+    assert len(done.commit) == 64
+    assert ls_tree(source, done.commit) == "a/b\na/c\n"
+    source.git("fsck", "--strict", "--full", "--no-dangling")
