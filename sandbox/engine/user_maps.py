@@ -86,7 +86,7 @@ def _find_rootless(info: Mapping[str, Any], users: UserIds, own: IdPair) -> IdPa
         raise _unusable_error(
             f"The engine is rootless and cannot limit guests: it has no control group for {', '.join(lacking)}",
             "Boot with control groups of version 2 (systemd.unified_cgroup_hierarchy=1), start the engine as a service "
-            "of your user's systemd, and delegate the controllers (docs/install.md).",
+            "of your user's systemd, and delegate the controllers (docs/hardening.md).",
         )
     return own
 
