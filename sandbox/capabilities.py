@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.config import Settings, WorkspaceSettings
-from sandbox.engine.guest_group import GuestGroup
+from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.protocol import EngineInformation
-from sandbox.engine.user_maps import find_first_id
+from sandbox.engine.user_maps import find_first_ids, is_rootless
 from sandbox.errors import SandboxError
 from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
@@ -40,7 +40,10 @@ _LOW_FREE_BYTES = 20 * _GIB
 _IN_MEMORY = ("tmpfs", "ramfs")
 MIN_FREE_USERS = 256
 _MIN_MEMORY_BYTES = 4 * _GIB
-_LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit")
+_CPU_SET = "CPUSet"
+_LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", _CPU_SET, "PidsLimit")
+_DELEGATED = {"cpuset": "guests see all CPUs", "io": "reports lack the bytes written"}
+"""Controllers that a rootless engine can do without, and what is missing then."""
 
 _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-2025-48384: 2.<minor> is fixed at .<patch>
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
@@ -75,7 +78,13 @@ def probe_host(
             _find_type(_nearest_existing(home)),
         ),
         disk_probe("disk: engine", _find_engine_root(engine, info)),
-        uid_probe(os.geteuid(), policy, reserved, _find_obstacle(settings.container.users_folder)),
+        uid_probe(
+            os.geteuid(),
+            policy,
+            reserved,
+            _find_obstacle(settings.container.users_folder),
+            rootless=not isinstance(info, SandboxError) and is_rootless(info),
+        ),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
@@ -102,7 +111,7 @@ def engine_probe(engine: EngineInformation | SandboxError, info: Facts | Sandbox
 def engine_probes(info: Facts | SandboxError, settings: Settings, policy: ContainerPolicy) -> tuple[Probe, ...]:
     """The lines that are read from the engine's `GET /info`."""
     probes: dict[str, Callable[[Facts], Probe]] = {
-        "cgroup": cgroup_probe,
+        "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts)),
         "limits": limits_probe,
         "storage": storage_probe,
         "runtime": lambda facts: runtime_probe(facts, settings, policy),
@@ -119,9 +128,16 @@ def engine_probes(info: Facts | SandboxError, settings: Settings, policy: Contai
     return tuple(probe(info) for probe in probes.values())
 
 
-def cgroup_probe(info: Facts) -> Probe:
-    """Version 1 works; version 2 measures more."""
+def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None) -> Probe:
+    """Version 1 works; version 2 measures more. `delegated`: the controllers of a rootless engine; None: of others."""
     version = str(info.get("CgroupVersion") or "")
+    if version == "2" and (lacking := sorted(_DELEGATED.keys() - delegated) if delegated is not None else []):
+        return _warn(
+            "cgroup",
+            f"version 2; not delegated to your user: {', '.join(lacking)}",
+            f"Works, but {' and '.join(_DELEGATED[name] for name in lacking)}. To delegate: write `[Service]` and "
+            "`Delegate=cpu cpuset io memory pids` to /etc/systemd/system/user@.service.d/delegate.conf, then restart.",
+        )
     if version == "2":
         return _ok("cgroup", "version 2")
     if version == "1":
@@ -136,6 +152,8 @@ def cgroup_probe(info: Facts) -> Probe:
 def limits_probe(info: Facts) -> Probe:
     """Warn early: a limit that the kernel cannot enforce is refused when a container is created."""
     missing = [name for name in _LIMITS if info.get(name) is False]
+    if missing == [_CPU_SET]:
+        return _warn("limits", "memory, swap, cpu and pids", "No cpuset: guests see all CPUs, but use no more of them.")
     if not missing:
         return _ok("limits", "memory, swap, cpu and pids")
     return _fail(
@@ -208,6 +226,8 @@ def lsm_probe(info: Facts) -> Probe:
     found = [name for name in ("apparmor", "selinux") if _has_security_option(info, name)]
     if found:
         return _ok("lsm", ", ".join(found))
+    if is_rootless(info):
+        return _warn("lsm", "none", "A rootless engine cannot confine guests by AppArmor; seccomp still does.")
     return _warn(
         "lsm", "none", "Neither AppArmor nor SELinux confines guests; enable the one that your distribution ships."
     )
@@ -216,9 +236,11 @@ def lsm_probe(info: Facts) -> Probe:
 def userns_probe(info: Facts, users: UserIds) -> Probe:
     """Guests cannot write to their worktrees if the engine gives them ids that are not theirs: checks are refused."""
     try:
-        first = find_first_id(info, users)
+        first, _ = find_first_ids(info, users)
     except SandboxError as error:
         return _fail("userns", error.brief, error.hint)
+    if is_rootless(info):
+        return _ok("userns", f"rootless engine: guests are you (uid {first}), and root, without rights, of a namespace")
     if first:
         return _ok("userns", f"guests are in a user namespace: their 0 is {first} of this host")
     return _ok("userns", "guests have the uids of this host")
@@ -252,7 +274,7 @@ def guest_memory_probe(group: GuestGroup | SandboxError) -> Probe:
         return _warn(
             name,
             f"each guest has its limit, all together have none: {group.obstacle}",
-            "Run `sandbox doctor` as root: it makes a control group for all guests of this host (docs/hardening.md).",
+            "It is made by `sandbox doctor` as root, with a rootless engine by that of its user (docs/hardening.md).",
         )
     value = f"{group.memory_bytes / _GIB:.1f} GiB for all guests together (control group {group.parent})"
     if group.obstacle:
@@ -349,9 +371,11 @@ def _find_type(folder: Path) -> str:
         return ""
 
 
-def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obstacle: str = "") -> Probe:
+def uid_probe(
+    euid: int, policy: ContainerPolicy, reserved: Sequence[range], obstacle: str = "", *, rootless: bool = False
+) -> Probe:
     """The uids of guests on this host. `reserved`: ids of its accounts and subordinate ranges. `obstacle`: why ids in
-    use cannot be recorded, empty if they can.
+    use cannot be recorded, empty if they can. `rootless`: the engine is.
     """
     ids = policy.users.ids
     if euid != 0:
@@ -359,7 +383,9 @@ def uid_probe(euid: int, policy: ContainerPolicy, reserved: Sequence[range], obs
             "guest uid",
             f"{euid}, your own",
             "Guests share your uid and what the kernel counts by it (inotify, pipes, keys), with each other and with "
-            "your programs: run the controller as root to give each task and clean room a uid of its own.",
+            "your programs, and one that escapes has your rights: "
+            + ("an engine and a controller that are root give" if rootless else "run the controller as root to give")
+            + " each task and clean room a uid of its own.",
         )
     if obstacle:
         hint = "Set container.users_folder to a directory that all controllers of this host share."
@@ -470,6 +496,12 @@ def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError
         return engine.info()
     except SandboxError as error:
         return error
+
+
+def _read_delegated(info: Facts) -> frozenset[str] | None:
+    """The controllers that a rootless engine has; None for another engine, which has all."""
+    host = read_group_host(info) if is_rootless(info) else None
+    return host.read_controllers() if host else None
 
 
 def _nearest_existing(folder: Path) -> Path:

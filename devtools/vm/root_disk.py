@@ -27,7 +27,7 @@ START = Path(__file__).with_name("start.sh")
 IMAGES = ("base", "init")
 """What checks of the rows need."""
 
-_FORMAT = 1  # of what is written into a disk by this module; higher: the disks in caches are made again
+_FORMAT = 2  # of what is written into a disk by this module; higher: the disks in caches are made again
 _BOOTSTRAP_S, _DISK_S, _PIP_S, _SETTLE_S = 900.0, 300.0, 600.0, 1500.0
 _SETTLED = "@matrix settled"
 _USER = "tester"

@@ -8,6 +8,7 @@ exec 2>/dev/ttyS0
 settle() {
   local image
   for image in /mnt/images/*.tar; do docker load --quiet --input "$image" >&2 || return; done
+  install -D --mode=644 --target-directory=/opt/matrix-images /mnt/images/*.tar # for engines of users
   python3 -m compileall -q -j 2 -x '/(hypothesis|github|gitlab/v4|opentelemetry)/' /opt/matrix-site >&2
   echo '@matrix settled'
 }
@@ -39,7 +40,7 @@ wait_for_engine() {
 }
 
 start_engine() {
-  local run
+  local run image
   case "$ENGINE" in
     docker) export DOCKER_HOST=unix:///run/docker.sock ;;
     podman)
@@ -56,6 +57,8 @@ start_engine() {
         as_user systemd-run --user --quiet -p Delegate=yes -p Restart=on-failure -p RestartSec=1 \
           -E PATH=/usr/bin:/usr/sbin:/sbin /usr/share/docker.io/contrib/dockerd-rootless.sh \
           --host="$DOCKER_HOST" --bridge=none --iptables=false --ip6tables=false >&2
+        wait_for_engine
+        for image in /opt/matrix-images/*.tar; do docker load --quiet --input "$image" >&2; done
       else
         as_user systemd-run --user --quiet podman system service --time=0 "$DOCKER_HOST" >&2
       fi

@@ -86,7 +86,7 @@ class GuestSettings:
     git_mask: Path
     hosts: Path
     instance: str
-    cpus: int  # of the engine's host
+    cpus: int  # of the engine's host; 0: a guest cannot be bound to some of them
     supervisor: Supervisor
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile

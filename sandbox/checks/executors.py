@@ -172,6 +172,7 @@ def _build_spec(
         git_mask=guest.git_mask,
         report=directories.report,
         user=directories.account.guest_user,
+        first_ids=directories.account.first_ids,
         runtime=guest.runtime,
         labels=identity.labels,
         cpuset=identity.cpuset,

@@ -108,6 +108,7 @@ class RunServices:
             git_mask=None,
             report=None,
             user=self.account.guest_user,
+            first_ids=self.account.first_ids,
             runtime=guest.runtime,
             labels=labels,
             cpuset=choose_cpus(setup.rule.limits.cpus, guest.cpus),

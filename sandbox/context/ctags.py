@@ -204,6 +204,7 @@ def _container_spec(run: CtagsRun) -> ContainerSpec:
         git_mask=None,
         report=run.report,
         user=run.account.guest_user,
+        first_ids=run.account.first_ids,
         runtime=run.runtime,
         labels={INSTANCE_LABEL: run.instance, RUN_LABEL: run.name},
         cpuset="",

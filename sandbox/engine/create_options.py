@@ -148,19 +148,19 @@ class AccountFiles:
 class GuestAccount:
     """The user that a guest runs as, uid and gid on this host, and the files that name it.
 
-    `shared`: programs of the controller's user and other guests have the same uid. `first_id`: the host's id of the
-    guest's 0 (user_maps.py).
+    `shared`: programs of the controller's user and other guests have the same uid. `first_ids`: the host's uid and gid
+    of the guest's 0 (user_maps.py).
     """
 
     user: tuple[int, int]
     files: AccountFiles
     shared: bool = False
-    first_id: int = 0
+    first_ids: tuple[int, int] = (0, 0)
 
     @property
     def guest_user(self) -> tuple[int, int]:
         """Its uid and gid as the guest sees them."""
-        return self.user[0] - self.first_id, self.user[1] - self.first_id
+        return self.user[0] - self.first_ids[0], self.user[1] - self.first_ids[1]
 
 
 EGRESS_SOCKET_TARGET = "/sandbox-egress"
@@ -212,7 +212,7 @@ class ContainerSpec:
     workspace: Path | None  # read-write at /workspace; None: only for a guest that joins another
     git_mask: Path | None  # read-only at /workspace/.git, which must exist there and be a file
     report: Path | None  # read-write at /report
-    user: tuple[int, int]
+    user: tuple[int, int]  # as the guest sees it
     runtime: str
     labels: Mapping[str, str]
     cpuset: str  # "0-1"; "": every CPU
@@ -223,6 +223,7 @@ class ContainerSpec:
     supervisor: Supervisor | None = None  # its binary read-only at /sandbox-init; None: the engine's init is PID 1
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
     layers: tuple[LayerMount, ...] = ()  # read-only
+    first_ids: tuple[int, int] = (0, 0)  # uid and gid on this host of the guest's 0 (user_maps.py)
     joins: str = ""  # id of the guest with whose network namespace, which has no way out, a service runs
 
 
@@ -434,8 +435,8 @@ def _require_identity(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> 
     if not _IMAGE.fullmatch(spec.image):
         raise _violation(f"An image must be given by its digest, not as {spec.image!r}")
     _require_command_or_supervisor(spec)
-    if min(spec.user) < 1:
-        raise _violation("A guest must not run as uid or gid 0")
+    if any(seen < 0 or seen + first < 1 for seen, first in zip(spec.user, spec.first_ids, strict=True)):
+        raise _violation("A guest must not run as uid or gid 0 of this host")
     if spec.runtime not in policy.container.runtimes:
         raise _violation(
             f"The policy does not allow the runtime {spec.runtime!r}",

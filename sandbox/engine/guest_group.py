@@ -5,8 +5,11 @@ containers that hold files in memory. The kernel enforces a limit of a group for
 made and limited by a controller that is root; any controller of the host may put its guests there.
 
 With the engine's driver `cgroupfs` the group is a directory at the top of the hierarchies. With the driver `systemd` it
-is a slice, which systemd alone may make and change. Files: Documentation/admin-guide/cgroup-v1/memory.rst and
-cgroup-v2.rst in the kernel tree; systemd.resource-control(5). Seen: cgroupfs on version 1 (Linux 6.18, Docker 20.10).
+is a slice, which systemd alone may make and change. The slices of a rootless engine belong to the systemd of its user,
+below the group that root's systemd delegated to it, and the controller of that user may make and limit them.
+
+Files: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst in the kernel tree; systemd.resource-control(5).
+Seen: cgroupfs on version 1 (Linux 6.18, Docker 20.10).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
+from sandbox.engine.user_maps import is_rootless
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 
@@ -29,6 +33,7 @@ SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0
 _JOINT = {name: (name, "cpu,cpuacct", "cpuacct,cpu") for name in ("cpu", "cpuacct")}
 _MAX_SHARES = 262_144
+_DEFAULT_PARENTS = {"cgroupfs": "docker", "systemd": "system.slice"}
 
 RunSystemctl = Callable[[Sequence[str]], None]
 """Runs systemctl with these arguments. Raises: OSError."""
@@ -72,6 +77,16 @@ def run_systemctl(arguments: Sequence[str]) -> None:
     """Raises: OSError, with what systemctl said. Only root: systemd would ask other users for a password."""
     if os.geteuid() != 0:
         raise PermissionError(errno.EPERM, "only root may change slices of systemd")
+    _run_systemctl(arguments, os.environ)
+
+
+def run_user_systemctl(arguments: Sequence[str]) -> None:
+    """For the systemd of this user. Raises: OSError, with what systemctl said."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    _run_systemctl(("--user", *arguments), {**os.environ, "XDG_RUNTIME_DIR": runtime})
+
+
+def _run_systemctl(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     try:
         done = subprocess.run(  # noqa: S603 - a constant program; names come from the policy
             [SYSTEMCTL, "--no-ask-password", *arguments],
@@ -79,6 +94,7 @@ def run_systemctl(arguments: Sequence[str]) -> None:
             stdin=subprocess.DEVNULL,
             timeout=_SYSTEMCTL_S,
             check=False,
+            env=environ,
         )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"systemctl did not answer within {_SYSTEMCTL_S:g} s") from error
@@ -88,12 +104,15 @@ def run_systemctl(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class GroupHost:
-    """The control groups of this host, as the engine uses them. `driver`: `cgroupfs` or `systemd`."""
+    """The control groups of this host, as the engine uses them. `driver`: `cgroupfs` or `systemd`. `root`: above all
+    groups of the engine. `default_parent`: below it, of containers that name none.
+    """
 
     driver: str
     version: int
     root: Path = CGROUP_ROOT
     systemctl: RunSystemctl = field(default=run_systemctl)
+    default_parent: str = ""
 
     def find_directory(self, name: str, controller: str) -> Path:
         """The directory of the group `name` in the hierarchy of a controller; it may not exist."""
@@ -107,11 +126,21 @@ class GroupHost:
         names = _JOINT.get(controller, (controller,))
         return next((self.root / n for n in names if (self.root / n).is_dir()), self.root / controller)
 
+    def read_controllers(self) -> frozenset[str]:
+        """What the groups of the engine can count and limit, on version 2; empty if it cannot be read."""
+        return frozenset(_read(self.root / "cgroup.controllers").split())
+
 
 def read_group_host(info: Mapping[str, Any]) -> GroupHost | None:
     """From the engine's `GET /info`; None for an engine without control groups (a rootless one may have none)."""
     driver, version = str(info.get("CgroupDriver") or ""), str(info.get("CgroupVersion") or "1")
-    return GroupHost(driver, int(version)) if driver in {"cgroupfs", "systemd"} and version in {"1", "2"} else None
+    if driver not in _DEFAULT_PARENTS or version not in {"1", "2"}:
+        return None
+    if not is_rootless(info):
+        return GroupHost(driver, int(version), default_parent=_DEFAULT_PARENTS[driver])
+    uid = os.geteuid()
+    delegated = CGROUP_ROOT / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
+    return GroupHost(driver, int(version), delegated, run_user_systemctl, "user.slice") if driver == "systemd" else None
 
 
 def parent_name(name: str, driver: str) -> str:

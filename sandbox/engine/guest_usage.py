@@ -16,9 +16,6 @@ from sandbox.engine.cgroups import (
 )
 from sandbox.engine.guest_group import GroupHost
 
-_ENGINES_OWN = {"cgroupfs": "docker", "systemd": "system.slice"}
-"""The parent of containers that name none, for each driver of the engine."""
-
 
 @dataclass(frozen=True)
 class GuestUsage:
@@ -42,7 +39,7 @@ def find_guest_cgroups(host: GroupHost, container_id: str, group: str) -> Cgroup
     """
     name = container_id if host.driver == "cgroupfs" else f"docker-{container_id}.scope"
     parents = [host.find_directory(group, "memory")] if group else []
-    parents.append(host.find_hierarchy("memory") / _ENGINES_OWN.get(host.driver, ""))
+    parents.append(host.find_hierarchy("memory") / host.default_parent)
     memory = next((parent / name for parent in parents if (parent / name).is_dir()), None)
     if memory is None:
         return None

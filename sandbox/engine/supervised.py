@@ -33,6 +33,7 @@ from sandbox.engine.ownership import require_writable_folders
 from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
+from sandbox.engine.user_maps import require_no_host_root
 from sandbox.engine.verify_created import find_differences
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
@@ -128,6 +129,7 @@ def _verify_guest(
     groups = None
     if engine.is_local:
         groups = find_cgroups(pid)
+        require_no_host_root(pid, options)
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
     return _VerifiedGuest(inspected["Id"], groups, inspected["Config"]["Env"], session)

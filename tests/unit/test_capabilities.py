@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -109,11 +110,29 @@ def test_cgroup(version: str, level: ProbeLevel) -> None:
     assert c.cgroup_probe({"CgroupVersion": version}).level is level
 
 
-@pytest.mark.parametrize("name", ["MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet", "PidsLimit"])
+@pytest.mark.parametrize("name", ["MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "PidsLimit"])
 def test_missing_limit_fails_by_name(name: str) -> None:
     probe = c.limits_probe({**INFO, name: False})
     assert probe.level is FAIL
     assert name in probe.value
+
+
+def test_an_engine_without_cpusets_can_be_used() -> None:
+    assert c.limits_probe({**INFO, "CPUSet": False}).level is WARN
+
+
+@pytest.mark.parametrize(
+    ("delegated", "level", "said"),
+    [
+        ("cpu cpuset io memory pids", OK, ""),
+        ("cpu memory pids", WARN, "guests see all CPUs and reports lack the bytes written"),
+        ("cpu cpuset memory pids", WARN, "Works, but reports lack the bytes written."),
+    ],
+)
+def test_what_root_did_not_delegate_to_a_rootless_engine(delegated: str, level: ProbeLevel, said: str) -> None:
+    probe = c.cgroup_probe({"CgroupVersion": "2"}, frozenset(delegated.split()))
+    assert (probe.level, said in probe.hint) == (level, True)
+    assert ("delegate.conf" in probe.hint) == bool(said)
 
 
 @pytest.mark.parametrize(("driver", "level"), [("overlay2", OK), ("btrfs", OK), ("vfs", WARN), ("", WARN)])
@@ -181,6 +200,7 @@ def test_seccomp_missing_fails() -> None:
 @pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", OK), ("name=cgroupns", WARN)])
 def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
+    assert "rootless engine cannot" in c.lsm_probe({"SecurityOptions": ["name=rootless"]}).hint
 
 
 @pytest.mark.parametrize(
@@ -188,13 +208,15 @@ def test_lsm(option: str, level: ProbeLevel) -> None:
     [
         ("name=userns", UserIds(), FAIL, "maps the users of guests to ids from 100000"),
         ("name=userns", UserIds(first=133_000, count=100, mapped=True), OK, "their 0 is 100000 of this host"),
-        ("name=rootless", UserIds(), FAIL, "The engine is rootless"),
+        ("name=rootless", UserIds(), OK, "guests are you (uid 1000)"),
+        ("name=rootless", UserIds(mapped=True), FAIL, "The engine is rootless"),
         ("name=seccomp", UserIds(), OK, "guests have the uids of this host"),
     ],
 )
 def test_an_engine_that_maps_users_needs_a_policy_that_knows_it(
-    option: str, users: UserIds, level: ProbeLevel, said: str
+    option: str, users: UserIds, level: ProbeLevel, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     info = {"SecurityOptions": [option], "DockerRootDir": "/var/lib/docker/100000.100000"}
     probe = c.userns_probe(info, users)
     assert (probe.level, said in probe.value, bool(probe.hint)) == (level, True, level is FAIL)
@@ -265,7 +287,9 @@ def test_guest_uid() -> None:
     assert c.uid_probe(0, POLICY, [range(0, 1000), range(100_000, 165_536)]) == Probe(
         name="guest uid", level=OK, value=value
     )
-    assert c.uid_probe(1000, POLICY, []).level is WARN
+    for rootless, said in ((False, "run the controller as root"), (True, "an engine and a controller that are root")):
+        found = c.uid_probe(1000, POLICY, [], rootless=rootless)
+        assert (found.level, said in found.hint) == (WARN, True)
 
 
 def test_a_range_of_uids_that_the_host_has_given_away_fails() -> None:

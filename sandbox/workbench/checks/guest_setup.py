@@ -15,6 +15,7 @@ from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
+from sandbox.workbench.controller.guest_accounts import find_first_ids
 from sandbox.workbench.controller.guest_memory import count_host_bytes
 from sandbox.workbench.controller.profile_images import (
     choose_image_reference,
@@ -30,6 +31,7 @@ class GuestSetup:
     """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
 
     `submodules`, `lfs`: checkouts hold their files.
+    `first_ids`: uid and gid on this host of the guests' 0, if guests have the controller's user.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
     """
@@ -42,6 +44,7 @@ class GuestSetup:
     lfs: bool = False
     without_layers: str = ""
     supervisor_digest: str = ""
+    first_ids: tuple[int, int] = (0, 0)
 
 
 Building = Callable[[str], None]
@@ -77,6 +80,7 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         submodules=profile.submodules,
         lfs=profile.lfs,
         supervisor_digest=supervisor,
+        first_ids=(0, 0) if services.policies.pristine_owner else find_first_ids(services, None),
     )
 
 

@@ -176,13 +176,18 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         tenant=services.settings.container.tenant,
-        cpus=os.cpu_count() or 1,
+        cpus=_count_cpus(services),
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),
         layers=setup.layers,
         services=setup.services,
         without_layers=setup.without_layers,
     )
+
+
+def _count_cpus(services: Services) -> int:
+    """The CPUs from which a guest gets its own; 0 where the engine cannot bind it to any: then it sees all of them."""
+    return 0 if services.engine_facts.get("CPUSet") is False else os.cpu_count() or 1
 
 
 def _find_supervisor(services: Services, setup: GuestSetup) -> Path:

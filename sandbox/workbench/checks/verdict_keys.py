@@ -36,11 +36,16 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             services=tuple(s for s in setup.services if s.rule.serves(check.id)),
             submodules=setup.submodules,
             lfs=setup.lfs,
-            user=None if policies.pristine_owner else (os.geteuid(), os.getegid()),
+            user=None if policies.pristine_owner else _shared_user(setup),
             after=after,
         )
         after = found[check.id].key
     return found
+
+
+def _shared_user(setup: GuestSetup) -> tuple[int, int]:
+    """The controller's user, as guests see it."""
+    return os.geteuid() - setup.first_ids[0], os.getegid() - setup.first_ids[1]
 
 
 def _policy_digest(policy: EffectiveContainerPolicy) -> str:

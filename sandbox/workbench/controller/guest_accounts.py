@@ -82,7 +82,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     user = owner or (os.geteuid(), os.getegid())
     passwd, group = _account_files(services, user[0])
     files = create_options.AccountFiles(passwd, group)
-    account = create_options.GuestAccount(user, files, owner is None, _find_first_id(services, user))
+    account = create_options.GuestAccount(user, files, owner is None, find_first_ids(services, owner))
     passwd.parent.mkdir(mode=0o700, exist_ok=True)
     home = services.policies.shipped_container.container.mounts.home
     seen = account.guest_user
@@ -92,17 +92,21 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     return account
 
 
-def _find_first_id(services: Services, user: tuple[int, int]) -> int:
-    """The host's id of the guests' 0. The engine is asked only where the policy says that it maps users."""
-    users = services.policies.container.container.users
-    if not users.mapped:
-        return 0
-    first = user_maps.find_first_id(services.engine_facts, users)
-    if not first < user[0] <= first + user_maps.MAX_GUEST_ID:
+def find_first_ids(services: Services, owner: Owner) -> tuple[int, int]:
+    """The host's uid and gid of the guests' 0. The engine is asked only where it may map ids: where the policy says so,
+    and of a controller that is not root, whose engine may be rootless.
+
+    Raises: `engine_unavailable` for an owner that the engine gives no guest.
+    """
+    users, user = services.policies.container.container.users, owner or (os.geteuid(), os.getegid())
+    if owner is not None and not users.mapped:
+        return 0, 0
+    first = user_maps.find_first_ids(services.engine_facts, users)
+    if users.mapped and not first[0] < user[0] <= first[0] + user_maps.MAX_GUEST_ID:
         raise SandboxError(
             ErrorCode.ENGINE_UNAVAILABLE,
             f"These files belong to uid {user[0]}, which the engine gives no guest",
-            details=f"Its guests have ids from {first} to {first + user_maps.MAX_GUEST_ID}.",
+            details=f"Its guests have ids from {first[0]} to {first[0] + user_maps.MAX_GUEST_ID}.",
             hint="Create the task again: with a controller that is root, a new one gets an id of [users].",
         )
     return first

@@ -71,7 +71,7 @@ def _users(facts: WallFacts) -> Probe:
         "users",
         "guests have your uid",
         "A guest can use up what the kernel counts by uid, for other guests and for your programs. Their rooms are "
-        "called fresh, not clean. Run the controller as root to end this.",
+        "called fresh, not clean. A controller that is root, with an engine that is, ends this.",
     )
 
 

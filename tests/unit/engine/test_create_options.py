@@ -347,6 +347,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "env value with NUL": {"env": {"A": "x\0y"}},
     "group of another": {"cgroup_parent": "/docker/../system.slice"},
     "group not at the top": {"cgroup_parent": "docker"},
+    "group 0 of the host": {"user": (0, 0), "first_ids": (1000, 0)},
+    "an id below those of the engine": {"user": (-1, 1), "first_ids": (1000, 1000)},
     "cpuset text": {"cpuset": "all"},
     "cpuset newline": {"cpuset": "0\n"},
 }
@@ -357,6 +359,10 @@ def test_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SandboxError) as caught:
         create_options(replaced(**changes), POLICY)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_guest_may_be_root_of_a_namespace_that_is_not_the_hosts() -> None:
+    assert create_options(replaced(user=(0, 0), first_ids=(1000, 1000)), POLICY)["User"] == "0:0"
 
 
 @pytest.mark.parametrize("group", ["/space-sandbox", "space-sandbox.slice"])

@@ -18,6 +18,7 @@ from sandbox.engine.guest_group import (
     read_group_host,
     require_in_group,
     run_systemctl,
+    run_user_systemctl,
 )
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -168,6 +169,17 @@ def test_a_missing_systemctl_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.
 def test_the_engine_says_how_it_uses_groups(info: dict[str, str], found: tuple[str, int] | None) -> None:
     host = read_group_host(info)
     assert (host and (host.driver, host.version)) == found
+
+
+def test_the_groups_of_a_rootless_engine_are_below_those_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    info = {"CgroupDriver": "systemd", "CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}
+    host = read_group_host(info)
+    assert host is not None
+    above = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
+    assert str(host.find_directory(NAME, "memory")) == f"{above}/space.slice/space-sandbox.slice"
+    assert (host.systemctl, host.default_parent) == (run_user_systemctl, "user.slice")
+    assert read_group_host({**info, "CgroupDriver": "cgroupfs"}) is None
 
 
 def test_the_engine_calls_the_group_as_its_driver_does() -> None:

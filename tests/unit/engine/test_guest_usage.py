@@ -32,7 +32,7 @@ def test_usage_and_limits_of_version_1_are_read_below_either_parent(tmp_path: Pa
     quota = {"cpuacct.usage": "1500000000", "cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}
     write(tmp_path / "cpu,cpuacct" / below, quota)
     write(tmp_path / "pids" / below, {"pids.current": "7\n", "pids.max": "512\n"})
-    found = find_guest_cgroups(GroupHost("cgroupfs", 1, tmp_path, never), ID, group)
+    found = find_guest_cgroups(GroupHost("cgroupfs", 1, tmp_path, never, "docker"), ID, group)
     assert found is not None
     assert read_guest_usage(found) == EXPECTED
 
@@ -44,7 +44,7 @@ def test_usage_and_limits_of_version_2_are_read_below_either_parent(tmp_path: Pa
         "cpu.max": "200000 100000\n", "pids.current": "7\n", "pids.max": "512\n",
     }  # fmt: skip
     write(tmp_path / parent / f"docker-{ID}.scope", one)
-    found = find_guest_cgroups(GroupHost("systemd", 2, tmp_path, never), ID, "space-sandbox")
+    found = find_guest_cgroups(GroupHost("systemd", 2, tmp_path, never, "system.slice"), ID, "space-sandbox")
     assert found is not None
     assert read_guest_usage(found) == EXPECTED
 
