@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -27,7 +27,6 @@ from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, fin
 from sandbox.egress.connection_meter import Connection, ConnectionMeter, EgressLimits, Refused
 from sandbox.egress.destinations import AllowedHost, AllowList, Destination
 from sandbox.egress.proxy_requests import BadRequest, ProxyRequest, RequestReader
-from sandbox.lazy_dataclass import dataclass
 from sandbox.models.egress import EgressAccess, EgressRefusal
 
 _CHUNK_BYTES = 64 * 1024

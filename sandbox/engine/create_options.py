@@ -224,7 +224,7 @@ class ContainerSpec:
     egress: EgressMounts | None = None  # only of a guest that fetches; it has no network either
     layers: tuple[LayerMount, ...] = ()  # read-only
     first_ids: tuple[int, int] = (0, 0)  # uid and gid on this host of the guest's 0 (user_maps.py)
-    joins: str = ""  # id of the guest with whose network namespace, which has no way out, a service runs
+    joins: str = ""  # id of the guest that shares its network namespace, which has no way out, with a service
 
 
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:

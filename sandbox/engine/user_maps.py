@@ -4,12 +4,12 @@ An ordinary engine gives guests the ids of this host. Two kinds shift them:
 
 - An engine with userns-remap: its directory is named after the host's uid and gid of the guests' 0. An operator gives
   guests ids of that range (`[users] mapped = true`), so that they own their files and, outside of the container,
-  nothing else. See docs/adr/0086.
+  no others. See docs/adr/0086.
 - A rootless engine: the guests' 0 is the user who runs it, and their other ids are of that user's subordinate range.
   The controller is that user, and may give files to no other, so its guests are 0 there. See docs/adr/0090.
 
 With other ids a check could not write its worktree, and one that ignores errors would pass without any work. So an
-engine whose map cannot be used is refused before a container starts. What the kernel made of the map is read from
+engine with a map that cannot be used is refused before a container starts. What the kernel made of the map is read from
 /proc of this host: a guest that is 0 inside must not be 0 here, whatever its engine says of itself.
 """
 
@@ -46,9 +46,9 @@ def is_rootless(info: Mapping[str, Any]) -> bool:
 def find_first_ids(info: Mapping[str, Any], users: UserIds, own: IdPair | None = None) -> IdPair:
     """The host's uid and gid of the guests' 0, from `GET /info`: (0, 0) for an engine that maps none.
 
-    `own`: the controller's uid and gid; None: those of this process. Raises: `engine_unavailable` for an engine whose
-    range cannot be used, for a container policy whose ids do not fit it, and for a rootless engine of another user or
-    without limits.
+    `own`: the controller's uid and gid; None: those of this process. Raises: `engine_unavailable` for an engine with a
+    range that cannot be used, for a container policy with ids outside of it, and for a rootless engine of another user
+    or without limits.
     """
     if is_rootless(info):
         return _find_rootless(info, users, own or (os.geteuid(), os.getegid()))

@@ -19,7 +19,7 @@ from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     import secrets
-else:  # loaded at first use: a listing writes nothing (docs/adr/0089)
+else:  # loaded at first use: a listing does not write (docs/adr/0089)
     secrets = LazyModule("secrets")
 
 

@@ -14,6 +14,7 @@ from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.scene import SECRET, Scene, remove, require_equal, require_hit, require_refusal
 from sandbox.attack.suites.nested import needs_root
 from sandbox.engine.unhardened import Bind
+from sandbox.engine.user_maps import is_rootless
 from sandbox.errors import ErrorCode
 from sandbox.git.unhardened import run_unhardened
 from sandbox.shipped_files import find_resources
@@ -67,7 +68,9 @@ def needs_shared_kernel(site: AttackHost) -> str:
 
 def needs_other_users(site: AttackHost) -> str:
     """A need: guests are other users than the root of their namespace."""
-    return "on a rootless engine guests are root of a namespace without rights" if is_rootless(site.engine.info()) else ""
+    return (
+        "on a rootless engine guests are root of a namespace without rights" if is_rootless(site.engine.info()) else ""
+    )
 
 
 def require_complete(output: ProbeOutput, where: str) -> ProbeOutput:

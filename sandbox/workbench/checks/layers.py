@@ -187,7 +187,7 @@ def require_fetch_allowed(services: Services) -> None:
 def build_layers(
     services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
 ) -> tuple[Layer, ...]:
-    """The layers that the tree's manifests ask for; missing ones are built, whoever asks. `refresh`: as `add_layers`.
+    """The layers that the tree's manifests ask for; missing ones are built for any caller. `refresh`: as `add_layers`.
 
     An attempt that failed a moment ago is repeated. Raises: a `conflict` with reason `stopped` when `watch.cancelled`;
     `policy_violation` if the setting `layers.fetch` is `never`; as `build_layer`.

@@ -100,7 +100,7 @@ def _admission(facts: WallFacts) -> Probe:
     return _weak(
         "disk admission",
         f"{rule}, and no room is reserved",
-        "On a full disk nothing may be left to close tasks and to run gc: disk.reserve_bytes is 0.",
+        "On a full disk there may be no space left to close tasks and to run gc: disk.reserve_bytes is 0.",
     )
 
 

@@ -2,7 +2,7 @@
 
 `<home>/repositories/workspaces/clone/<id>/` holds `repository` (bare; only this module runs git on it), `files` (the
 working files, opened through `sandbox.files` alone) and `origin`. It is created beside and renamed, so it is there as
-a whole or not at all. No call of git is forced, and nothing that exists is overwritten.
+a whole or not at all. No call of git is forced, and no existing file is overwritten.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class CloneWorkspaces:
                 ErrorCode.DIRTY_WORKSPACE,
                 f"{record.id} has uncommitted changes",
                 details=", ".join(change.path for change in changes[:10]),
-                hint="Nothing was deleted. Commit them, or restore the snapshot `pristine`, then release it.",
+                hint="No file was deleted. Commit them, or restore the snapshot `pristine`, then release it.",
             )
         with record_operation(self._services, None, "release", {"id": record.id}, names=[record.id]):
             self._keep_commits(record, history)
