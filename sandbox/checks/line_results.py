@@ -12,7 +12,8 @@ import regex
 from sandbox.checks.report import CollectedResults, clip_text
 from sandbox.models import Report, TestFailure
 from sandbox.models.checks import ResultPatterns
-from sandbox.models.test_results import TestOutcome, TestResult
+from sandbox.models.test_results import TestResult
+from sandbox.models.words import TestOutcome
 from sandbox.text import neutralise
 
 _LINE_BYTES = 4096

@@ -22,7 +22,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Report, TestFailure
-from sandbox.models.test_results import TestOutcome, TestResult
+from sandbox.models.test_results import TestResult
+from sandbox.models.words import TestOutcome
 from sandbox.policy.paths import RepoPath, show_path
 from sandbox.text import neutralise
 

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task
-    from sandbox.models.test_results import TestOutcome, TestResult, TestResults
+    from sandbox.models.test_results import TestResult, TestResults
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         ApprovalState,
         Host,
         TaskStatus,
+        TestOutcome,
     )
     from sandbox.models.workspaces import (
         Capability,
@@ -308,8 +309,8 @@ _MODULES = {
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
-    "test_results": "TestOutcome TestResult TestResults",
-    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus",
+    "test_results": "TestResult TestResults",
+    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_vali
 
 from sandbox.models.ids import CheckId, SimpleName
 from sandbox.models.model import Model
-from sandbox.models.test_results import TestOutcome
+from sandbox.models.words import TestOutcome
 
 
 class Limits(Model):

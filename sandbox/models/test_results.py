@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Literal
 
 from sandbox.models.model import Model, SparseModel
-
-
-class TestOutcome(StrEnum):
-    """How one test ended."""
-
-    __test__ = False  # not a pytest class
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ERROR = "error"
-    SKIPPED = "skipped"
+from sandbox.models.words import TestOutcome
 
 
 class TestResult(SparseModel):

@@ -53,3 +53,14 @@ class TaskStatus(StrEnum):
     PR_OPEN = "pr-open"
     MERGED = "merged"
     CLOSED = "closed"
+
+
+class TestOutcome(StrEnum):
+    """How one test ended."""
+
+    __test__ = False  # not a pytest class
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"

@@ -14,10 +14,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sandbox import models
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models import BrokenEntry, JournalDamage
+
+if TYPE_CHECKING:
+    from sandbox.models import BrokenEntry
 
 _PLACE = re.compile(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')
 _WINDOW = 8192
@@ -135,7 +138,11 @@ def _find_insertion(line: bytes, number: int) -> BrokenEntry | None:
     except ValueError:
         is_entry = False
     details = f"line {number} is an entry without a place in the chain"
-    return BrokenEntry(damage=JournalDamage.INSERTED, line=number, seq=None, details=details) if is_entry else None
+    return (
+        models.BrokenEntry(damage=models.JournalDamage.INSERTED, line=number, seq=None, details=details)
+        if is_entry
+        else None
+    )
 
 
 def _find_break(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenEntry | None:
@@ -143,12 +150,14 @@ def _find_break(found: ChainPlace, expected: ChainPlace, number: int) -> BrokenE
     if seq > wanted:
         missing = f"entry {wanted}" if seq == wanted + 1 else f"entries {wanted} to {seq - 1}"
         details = f"line {number} is entry {seq}, and {missing} should be before it"
-        return BrokenEntry(damage=JournalDamage.REMOVED, line=number, seq=wanted, details=details)
+        return models.BrokenEntry(damage=models.JournalDamage.REMOVED, line=number, seq=wanted, details=details)
     if seq < wanted:
         details = f"line {number} is entry {seq} again, where entry {wanted} should be"
-        return BrokenEntry(damage=JournalDamage.REORDERED, line=number, seq=seq, details=details)
+        return models.BrokenEntry(damage=models.JournalDamage.REORDERED, line=number, seq=seq, details=details)
     if prev != digest:
         before = f"entry {seq - 1}" if seq > 1 else "the text before the chain"
         details = f"entry {seq} in line {number} does not match the bytes before it: {before} was changed"
-        return BrokenEntry(damage=JournalDamage.EDITED, line=number - 1, seq=seq - 1 or None, details=details)
+        return models.BrokenEntry(
+            damage=models.JournalDamage.EDITED, line=number - 1, seq=seq - 1 or None, details=details
+        )
     return None

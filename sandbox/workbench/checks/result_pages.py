@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.test_results import TestOutcome, TestResult, TestResults
+from sandbox.models.test_results import TestResult, TestResults
+from sandbox.models.words import TestOutcome
 from sandbox.store import runs
 from sandbox.store.home import Home
 from sandbox.store.result_files import ResultFile, open_test_results, parse_result

@@ -22,7 +22,8 @@ def test_a_result_gives_the_evidence_of_its_model_and_others_give_none() -> None
         pass
 
     namesake = type("StopResult", (), {"stopped": ("x",)})
-    assert extract_evidence(Derived(task_id="task-00000000-0000-4000-8000-000000000000", stopped=())) == Evidence(names=())
+    derived = Derived(task_id="task-00000000-0000-4000-8000-000000000000", stopped=())
+    assert extract_evidence(derived) == Evidence(names=())
     assert extract_evidence(namesake()) == Evidence()
     assert extract_evidence(FileContent) == Evidence()
     assert extract_evidence(("no run",)) == Evidence()
