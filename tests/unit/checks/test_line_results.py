@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from sandbox.checks.line_results import read_line_results
 from sandbox.checks.report import CollectedResults
-from sandbox.models import Report
+from sandbox.models import Report, TestOutcome
 from sandbox.models.checks import ResultPatterns
-from sandbox.models.test_results import TestOutcome
 
 PATTERNS = ResultPatterns(passed=r"^\[PASS\] (.*)", failed=r"^\[FAIL\] (.*)", skipped=r"^\[SKIP\] (\S+)")
 

@@ -9,7 +9,7 @@ import pytest
 from sandbox.checks import report
 from sandbox.checks.location import find_location
 from sandbox.checks.report import read_report
-from sandbox.models.test_results import TestOutcome, TestResult
+from sandbox.models import TestOutcome, TestResult
 
 SMALL = '<testsuite tests="1"><testcase name="a"/></testsuite>'
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.models import Verdict
-from sandbox.models.test_results import TestOutcome, TestResult
+from sandbox.models import TestOutcome, TestResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
