@@ -194,6 +194,7 @@ def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, m
     monkeypatch.setattr(executors, "create_options", soft)
     monkeypatch.setattr(container, "require_same_options", lambda *_: None)
     monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
+    monkeypatch.setattr(supervised, "require_no_host_root", lambda *_: None)
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(SOFT_ENTRIES)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(SOFT_ENTRIES, AttackOutcome.GOT_THROUGH), results
