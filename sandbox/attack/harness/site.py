@@ -26,6 +26,8 @@ from sandbox.errors import SandboxError
 from sandbox.git.process import SAFE_PATH, git_version
 from sandbox.images import ImageBuildContext as ImageSite
 from sandbox.images import resolve_image
+from sandbox.policy.container import UserIds
+from sandbox.store.guest_users import GuestUsers
 from sandbox.store.home import Home
 
 _PASSED_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
@@ -77,6 +79,7 @@ class AttackRun:
             if "engine" in self.__dict__:
                 self.engine.close()
             self.scratch.delete()
+            self._users.release_of_missing_homes()
 
     def _end_guests(self) -> None:
         """Remove every container of this run."""
@@ -116,6 +119,11 @@ class AttackRun:
         return resolve_image(
             ImageSite(self.engine, Home(self.root / "images"), self.settings.images, self.environ), name
         )
+
+    @property
+    def _users(self) -> GuestUsers:
+        """The user ids of guests of this host, in which the homes of victims have leases."""
+        return GuestUsers(self.settings.container.users_folder, UserIds().ids, self.root)
 
     @property
     def git_program(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.user_ids import list_users
 from sandbox.attack import runner, select
 from sandbox.attack.harness import site as attack_site
 from sandbox.attack.harness.entry import AttackEntry
@@ -27,6 +28,15 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import AttackOutcome, AttackReport, AttackResult
 from sandbox.store import journal
 from sandbox.store.home import Home
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run removes what killed runs left below `$TMPDIR`, with the engine: those of other tests are not ours."""
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    return directory
 
 
 def ran(tmp_path: Path, entry: AttackEntry, deadline_s: float = 60.0) -> AttackResult:
@@ -136,6 +146,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert not site.root.exists()
+    assert not [home for home in list_users().values() if Path(home).is_relative_to(site.root)]
     assert str(site.root) not in Path("/proc/self/mountinfo").read_text()
 
 
@@ -150,19 +161,19 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_killed_run_left_is_taken_away_by_the_next_and_a_living_one_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_temporary_directory: Path,
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    below = own_temporary_directory
+    environ = {**os.environ, "TMPDIR": str(below), "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run([sys.executable, "-c", KILLED], env=environ, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
-    foreign = tmp_path / f"{PREFIX}of-somebody"
+    (left,) = below.iterdir()
+    foreign = below / f"{PREFIX}of-somebody"
     foreign.mkdir()
     with AttackRun(Settings(), os.environ) as living, AttackRun(Settings(), os.environ) as site:
         site.remove_abandoned()
         assert not left.exists()
-        assert set(tmp_path.iterdir()) == {living.root, site.root, foreign}
+        assert set(below.iterdir()) == {living.root, site.root, foreign}
     assert str(left) not in Path("/proc/self/mountinfo").read_text()
 
 
