@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,6 +44,7 @@ SUGGESTIONS = ".sandbox/checks.toml"
 MAX_PACKAGES = 200
 """How many Debian packages one image may get."""
 
+_CACHED_FILES = 64
 _SHOWN_CHARS = 80
 _HINT = "docs/profiles.md lists every key."
 
@@ -313,12 +315,24 @@ def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Prof
     document: dict[str, Any] = {}
     try:
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
-        document = tomllib.loads(text)
-        return _build_profile(path.stem, document, known)
+        document = _parse(text)
+        return _build_profile(path.stem, document, known) if "extends" in document else _build_whole(path.stem, text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         return _build_broken_profile(path, document, describe_errors(error), known.get(path.stem))
     except ValueError as error:
         return _build_broken_profile(path, document, str(error), known.get(path.stem))
+
+
+@lru_cache(maxsize=_CACHED_FILES)
+def _parse(text: str) -> dict[str, Any]:
+    """Not to be changed: each workbench of a process loads the same shipped files. Raises: ValueError."""
+    return tomllib.loads(text)
+
+
+@lru_cache(maxsize=_CACHED_FILES)
+def _build_whole(name: str, text: str) -> Profile:
+    """A profile that extends no other. Raises: ValueError."""
+    return _build_profile(name, _parse(text), {})
 
 
 _INHERITED = {

@@ -1,12 +1,13 @@
 """Run one git command so that only our arguments decide what it does.
 
 Theory. git takes orders from the environment, from system, user and repository configuration, from attributes, hooks
-and from any repository that it discovers around it. Therefore each command here gets an empty environment (`env -i`)
-plus our variables, an explicit `--git-dir`, a fixed `-c` set, `/` as working directory, a closed or file-backed stdin,
-its own session that is killed as a whole at the deadline, and bounded output and memory. GitPython starts the commands
-that use the network; its objects, configuration and clone interfaces are not used. `subprocess` starts the local ones,
-with the same arguments: importing GitPython takes as long as twenty of them (docs/adr/0080). Sources: git(1),
-git-config(1), THREATS sections A, B, G, Q.
+and from any repository that it discovers around it. Therefore each command here gets an environment of our variables
+alone, an explicit `--git-dir`, a fixed `-c` set, `/` as working directory, a closed or file-backed stdin, its own
+session that is killed as a whole at the deadline, and bounded output and memory. GitPython starts the commands that use
+the network; its objects, configuration and clone interfaces are not used. It adds to the environment of this process,
+so those go through `env -i`. `subprocess` starts the local ones: importing GitPython takes as long as twenty of them
+(docs/adr/0080), and `env` nearly as long as a short git command (docs/adr/0097). Sources: git(1), git-config(1),
+THREATS sections A, B, G, Q.
 """
 
 from __future__ import annotations
@@ -254,11 +255,11 @@ class Git:
         """
         memory = choose_memory(args, self.memory) if network is None else None
         env = {**build_object_environment(self.git_dir, self.new_objects), **(env or {})}
-        argv = build_command_line(self.git_dir, args, env, network, self.executable)
+        command = build_command_line(self.git_dir, args, env, network, self.executable)
         budget = TRANSFER_BUDGET if reads_history(args) else self.budget
         with budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
             start = _start_process if network is None else partial(_start_network_process, network)
-            popen = start(argv, stdin, self.working_directory)
+            popen = start(command, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)
             try:
                 if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
@@ -284,10 +285,22 @@ def build_object_environment(git_dir: Path, new_objects: Path | None) -> dict[st
     return {"GIT_OBJECT_DIRECTORY": str(new_objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'}
 
 
+@dataclass(frozen=True)
+class CommandLine:
+    """What a git command is started with. `environment` is all of it: nothing of this process's is added."""
+
+    environment: Mapping[str, str]
+    argv: tuple[str, ...]
+
+    def through_env(self) -> list[str]:
+        """One argv with both, for a start that would add to the environment of this process."""
+        return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in self.environment.items()), *self.argv]
+
+
 def build_command_line(
     git_dir: Path, args: Sequence[str], env: Mapping[str, str], network: NetworkAccess | None, executable: str = ""
-) -> list[str]:
-    """Build the full argv. Starts no process, so that each part of the hardening is unit-tested."""
+) -> CommandLine:
+    """Build the whole command. Starts no process, so that each part of the hardening is unit-tested."""
     variables = {**_ENVIRONMENT, **env}
     config = [*_HARDENING, *(_LOCAL if network is None else _NETWORK)]
     if network is not None:
@@ -297,10 +310,9 @@ def build_command_line(
     command = [git_executable(executable), *words, f"--git-dir={git_dir}", *args]
     if network is not None and network.limits is not None:
         command = network.limits.wrap(command)
-    argv = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command]
-    if any("\0" in part for part in argv):
+    if any("\0" in part for part in (*variables.values(), *command)):
         raise SandboxError(ErrorCode.INVALID_INPUT, "A value given to git contains a NUL byte")
-    return argv
+    return CommandLine(variables, tuple(command))
 
 
 class GitProcess:
@@ -431,23 +443,29 @@ class LineSplitter:
         return [text for text in texts if text]
 
 
-def _start_process(argv: list[str], stdin: IO[bytes] | None, directory: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - `build_command_line` made it
-        argv,
-        stdin=stdin or subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=directory,
-        start_new_session=True,
-        umask=_UMASK,
-    )
+def _start_process(command: CommandLine, stdin: IO[bytes] | None, directory: str) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - `build_command_line` made it
+            command.argv,
+            env=command.environment,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=directory,
+            start_new_session=True,
+            umask=_UMASK,
+        )
+    except OSError as error:
+        raise SandboxError(ErrorCode.INTERNAL, "git cannot be started", details=str(error)) from error
 
 
-def _start_network_process(network: NetworkAccess, argv: list[str], stdin: IO[bytes] | None, directory: str) -> Any:
+def _start_network_process(
+    network: NetworkAccess, command: CommandLine, stdin: IO[bytes] | None, directory: str
+) -> Any:
     from sandbox.git.gitpython import GitPython  # noqa: PLC0415 - loaded by the first network command: ADR 0080
 
     handle: Any = GitPython(working_dir=directory).execute(
-        argv,
+        command.through_env(),
         istream=stdin,  # type: ignore[arg-type]  # a file object; GitPython's annotation says BinaryIO
         as_process=True,
         shell=False,

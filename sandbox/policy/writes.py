@@ -11,7 +11,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -180,7 +180,7 @@ def load_path_policy(shipped: Path, operator_file: Path) -> PathPolicy:
 
 def _load(path: Path, code: ErrorCode) -> PathPolicy:
     try:
-        return PathPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SandboxError(
             code,
@@ -188,6 +188,12 @@ def _load(path: Path, code: ErrorCode) -> PathPolicy:
             details=describe_errors(error),
             hint="docs/paths.md lists every key.",
         ) from error
+
+
+@lru_cache(maxsize=8)
+def _parse(text: str) -> PathPolicy:
+    """Cached: each workbench of a process loads the same shipped file. Raises: ValueError."""
+    return PathPolicy.model_validate(tomllib.loads(text))
 
 
 def _require_within_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -> None:

@@ -117,9 +117,9 @@ def make_arena(
         arena = Arena(tmp_path_factory.mktemp("arena"), git_program=git_program, **known, **options)
         if usual and git_program not in remotes:
             copy = tmp_path_factory.mktemp("remote") / "remote.git"
-            remotes[git_program] = Path(
-                shutil.copytree(arena.remote, copy, symlinks=True, ignore=shutil.ignore_patterns("*.sample"))
-            )
+            shutil.copytree(arena.remote, copy, symlinks=True, ignore=shutil.ignore_patterns("*.sample"))
+            arena.require_git("repack", "-a", "-d", "-q", cwd=copy, git_dir=copy)  # three files instead of 20 folders
+            remotes[git_program] = copy
         made.append(arena)
         homes.append(arena.home)
         return arena

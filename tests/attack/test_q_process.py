@@ -272,11 +272,10 @@ def test_git_used_by_the_controls_is_the_products(arena: Arena, monkeypatch: pyt
     programs: set[str] = set()
     real = process.build_command_line
 
-    def recorded(*args: Any) -> list[str]:
-        argv = real(*args)
-        words = argv[2:] if "/bin/sh" not in argv else argv[argv.index("/bin/sh") + 5 :]  # `sh -c SCRIPT LIMIT LIMIT`
-        programs.add(next(word for word in words if "=" not in word))  # behind `env -i NAME=VALUE...`
-        return argv
+    def recorded(*args: Any) -> process.CommandLine:
+        command = real(*args)
+        programs.add(command.argv[5 if command.argv[0] == "/bin/sh" else 0])  # `sh -c SCRIPT LIMIT LIMIT git`
+        return command
 
     monkeypatch.setattr(process, "build_command_line", recorded)
     assert arena.run_every_operation() == []

@@ -427,7 +427,7 @@ def _asker(env: Mapping[str, str], fds: tuple[int, ...]) -> Callable[[str], byte
 
 def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Path) -> None:
     with network_access(with_secret("https://git.example.org/o/r", tmp_path)) as network:
-        argv = build_command_line(tmp_path, ["fetch"], {}, network)
+        argv = build_command_line(tmp_path, ["fetch"], {}, network).through_env()
         script = Path(network.env["GIT_ASKPASS"])
         assert SECRET not in f"{argv} {network!r} {script.read_text()}"
         assert script.stat().st_mode & 0o077 == 0

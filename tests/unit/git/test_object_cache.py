@@ -55,10 +55,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     start = process._start_process
 
-    def counted(argv: list[str], *rest: object) -> object:
-        place = next(i for i, word in enumerate(argv) if word.startswith("--git-dir="))
-        names.append(argv[place + 1])
-        return start(argv, *rest)  # type: ignore[arg-type]  # passed on as they came
+    def counted(command: process.CommandLine, *rest: object) -> object:
+        place = next(i for i, word in enumerate(command.argv) if word.startswith("--git-dir="))
+        names.append(command.argv[place + 1])
+        return start(command, *rest)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(process, "_start_process", counted)
     return names

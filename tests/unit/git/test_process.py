@@ -19,6 +19,7 @@ from sandbox.git.memory_limits import SMALL
 from sandbox.git.process import (
     CUT_MARK,
     SAFE_PATH,
+    CommandLine,
     Git,
     LineSplitter,
     NetworkAccess,
@@ -88,12 +89,11 @@ BELT = (
 GIT_DIR = Path("/srv/clone")
 
 
-def parsed(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+def parsed(command: CommandLine) -> tuple[dict[str, str], list[str], list[str]]:
     """Variables, configuration and the rest of a command line."""
-    assert argv[:2] == ["/usr/bin/env", "-i"]
-    start = argv.index(git_executable())
-    variables = dict(item.split("=", 1) for item in argv[2:start])
-    rest, config = argv[start + 1 :], []
+    start = command.argv.index(git_executable())
+    variables = dict(command.environment)
+    rest, config = list(command.argv[start + 1 :]), []
     while rest[0] == "-c":
         config.append(rest[1])
         rest = rest[2:]
@@ -241,6 +241,23 @@ def test_nothing_of_our_environment_reaches_a_child(
     added_by_git_and_sh |= {"PWD", "OLDPWD", "SHLVL"}
     assert "PATH" in names
     assert names - added_by_git_and_sh <= {*ENVIRONMENT, "GIT_SSH_COMMAND", "GIT_SSH_VARIANT"}
+
+
+def test_nothing_of_our_environment_reaches_a_local_command(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAKED_SECRET", "leak")
+    shown = ("-c", "alias.variables=!env", "variables")
+    assert b"LEAKED_SECRET=leak" in upstream.git(*shown), "the positive control did not fire: this test proves nothing"
+    names = {line.split("=", 1)[0] for line in Git(upstream.git_dir).run(*shown).decode().splitlines()}
+    added_by_git_and_sh = {"GIT_DIR", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS", "GIT_EXEC_PATH", "_", "PWD", "SHLVL"}
+    assert "PATH" in names
+    assert names - added_by_git_and_sh <= set(ENVIRONMENT)
+
+
+def test_a_git_that_cannot_be_started_is_typed(upstream: Upstream, tmp_path: Path) -> None:
+    with refused(ErrorCode.INTERNAL):
+        Git(upstream.git_dir, working_directory=str(tmp_path / "missing")).run("version")
 
 
 def test_q04_a_child_inherits_the_standard_streams_and_granted_descriptors_only(
