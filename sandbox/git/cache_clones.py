@@ -18,7 +18,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
-from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref, tree_of
+from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref_to_commit, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
@@ -356,8 +356,7 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
         name = require_ref_name(ref)
         candidates = [f"refs/remotes/origin/{name}", f"refs/tags/{name}"]
     for candidate in candidates:
-        oid = candidate if is_object_id(candidate) else resolve_ref(git, candidate)
-        commit = peel(git, oid, "commit") if oid else None
+        commit = peel(git, candidate, "commit") if is_object_id(candidate) else resolve_ref_to_commit(git, candidate)
         if commit:
             return commit
     if _SHORT_ID.fullmatch(ref) and (commit := _find_by_short_id(git, ref)):

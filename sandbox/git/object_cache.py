@@ -20,6 +20,9 @@ MAX_DIFFERENCES = 64
 MAX_CHANGES = 1024
 """How many differences are cached, and how many leaves one may have."""
 
+MAX_LISTED = 256
+"""How many leaves a tree may have whose whole listing is cached."""
+
 
 class BoundedCache(Generic[_KeyT, _ValueT]):
     """At most `limit` entries. Thread-safe: two threads that store the same key store equal values."""
@@ -49,7 +52,7 @@ class BoundedCache(Generic[_KeyT, _ValueT]):
 class ObjectCache:
     """`trees`: the tree of a commit. `leaves`: leaves of a tree, at and below a path. `sizes`: of blobs.
     `differences`: leaves in which two trees differ. `commit_counts`: number of commits on the second commit that the
-    first does not have.
+    first does not have. `listings`: all leaves of small trees, with sizes.
     """
 
     trees: BoundedCache[str, str] = field(default_factory=lambda: BoundedCache(4096))
@@ -59,6 +62,7 @@ class ObjectCache:
         default_factory=lambda: BoundedCache(MAX_DIFFERENCES)
     )
     commit_counts: BoundedCache[tuple[str, str], int] = field(default_factory=lambda: BoundedCache(1024))
+    listings: BoundedCache[str, tuple[TreeEntry, ...]] = field(default_factory=lambda: BoundedCache(64))
 
     def store_difference(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
         """Store the difference of two trees. Also extend the cached differences that end at `before` to `after`."""

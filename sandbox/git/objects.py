@@ -20,6 +20,7 @@ from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, REGULAR, RawChange, TreeChange, TreeEntry
 from sandbox.git.failures import OutOfMemory, classify
 from sandbox.git.memory_limits import LARGE
+from sandbox.git.object_cache import MAX_LISTED
 from sandbox.git.process import Git, GitResult
 from sandbox.lazy_dataclass import dataclass
 
@@ -33,6 +34,7 @@ EMPTY_TREES = {
 }
 """The id of the tree without entries, by the length of ids."""
 
+_REF_FORMAT = "%(refname) %(objecttype) %(objectname) %(tree)"
 _STREAMING = {"core.bigFileThreshold": "1m"}  # larger files are compressed in pieces, not in memory
 _LOOSE_OBJECTS = 100
 """With more objects fast-import keeps a pack. git's own default."""
@@ -109,6 +111,25 @@ def resolve_ref(git: Git, full_name: str) -> str | None:
     return _parse_object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
 
 
+def resolve_ref_to_commit(git: Git, full_name: str) -> str | None:
+    """The commit behind a full ref name, or None. One process where the ref names a commit, whose tree it also finds.
+
+    `full_name` has no characters of patterns: `require_ref_name`.
+    """
+    listed = git.attempt("for-each-ref", f"--format={_REF_FORMAT}", full_name)
+    if listed.code != 0:  # a missing object, of this ref or of one below it
+        oid = resolve_ref(git, full_name)
+        return peel(git, oid, "commit") if oid else None
+    for line in listed.stdout.decode().splitlines():
+        name, kind, oid, tree = line.split(" ")
+        if name == full_name and kind == "commit":
+            git.cache.trees.store({oid: tree})
+            return oid
+        if name == full_name:
+            return peel(git, oid, "commit")
+    return None
+
+
 def peel(git: Git, oid: str, kind: str) -> str | None:
     """The commit or tree behind a full object id, or None if it is missing or of another kind."""
     if not is_object_id(oid):
@@ -143,22 +164,28 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
     Sizes need the blobs. With `sizes=False` a tree with missing blobs can be listed.
     """
     budget = budget or TreeBudget()
-    entries: list[TreeEntry] = []
-    total = 0
+    if sizes and (known := git.cache.listings.get(tree)) is not None:
+        return list(_require_within(budget, known))
     with git.stream("ls-tree", "-r", *(["-l"] if sizes else []), "-z", "--full-tree", tree) as process:
-        for record in read_records(process.stdout):
-            entry = _parse_tree_entry(record)
-            total += entry.size or 0
-            if len(entries) >= budget.files or total > budget.total_bytes:
-                raise too_large_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
-            if (entry.size or 0) > budget.blob_bytes:
-                raise too_large_error(f"a file of {entry.size} bytes")
-            if entry.path.count(b"/") >= budget.depth:
-                raise too_large_error(f"directories deeper than {budget.depth}")
-            entries.append(entry)
+        entries = list(_require_within(budget, map(_parse_tree_entry, read_records(process.stdout))))
     if process.code != 0:
         raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
+    if sizes and len(entries) <= MAX_LISTED:
+        git.cache.listings.store({tree: tuple(entries)})
     return entries
+
+
+def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
+    total = 0
+    for number, entry in enumerate(entries):
+        total += entry.size or 0
+        if number >= budget.files or total > budget.total_bytes:
+            raise too_large_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
+        if (entry.size or 0) > budget.blob_bytes:
+            raise too_large_error(f"a file of {entry.size} bytes")
+        if entry.path.count(b"/") >= budget.depth:
+            raise too_large_error(f"directories deeper than {budget.depth}")
+        yield entry
 
 
 def read_records(stream: IO[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +22,7 @@ def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path, id
     """
     if setting == "plain":
         return PlainLayout()
-    reason = find_overlay_obstacle(folder, ids)
+    reason = _find_obstacle_once(folder, ids)
     if not reason:
         return OverlayLayout()
     if setting == "overlay":
@@ -32,6 +34,22 @@ def choose_layout(setting: Literal["auto", "overlay", "plain"], folder: Path, id
             "workspaces.worktree to 'auto'.",
         )
     return PlainLayout()
+
+
+_working: set[tuple[object, ...]] = set()
+"""File systems where overlays worked, with the user of this process and the owners that were replaced."""
+
+
+def _find_obstacle_once(folder: Path, ids: IdMapping | None) -> str:
+    """As `find_overlay_obstacle`. What worked once in a process works: a test takes as long as three git commands."""
+    replaced = replace(ids, shown=(0, 0)) if ids else None  # each worktree has an owner of its own
+    where = (folder.stat().st_dev, os.statvfs(folder).f_fsid, os.geteuid(), replaced)
+    if where in _working:
+        return ""
+    reason = find_overlay_obstacle(folder, ids)
+    if not reason:
+        _working.add(where)
+    return reason
 
 
 def layout_of(site: WorktreePaths) -> Layout:
