@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 from sandbox.characters import EMOJI_SELECTORS, INVISIBLE, LOOK_ALIKES, char_class
+from sandbox.lazy_pattern import lazy_pattern
 
 # CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
 # bounded, so that a stream shown in chunks has a bound on how much may belong to an unfinished sequence.
@@ -14,14 +15,13 @@ _CSI = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _OSC = r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*"
 _STRING = r"(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*"
 _TWO = r"\x1b[ -/]{0,8}"
-_SEQUENCES = re.compile(rf"{_CSI}[@-~]|{_OSC}(?:\x07|\x1b\\|\x9c)?|{_STRING}(?:\x1b\\|\x9c)?|{_TWO}[0-~]?")
+_WHOLE = rf"{_CSI}[@-~]|{_OSC}(?:\x07|\x1b\\|\x9c)?|{_STRING}(?:\x1b\\|\x9c)?|{_TWO}[0-~]?"
+_SEQUENCES = lazy_pattern(_WHOLE)
 # The same, for a chunk that ends before a sequence does.
-_PIECE = re.compile(
-    rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?P<string>{_STRING}\Z)|{_SEQUENCES.pattern}"
-)
-_ENDS = {"osc": re.compile("[\x07\x1b\x9c]"), "string": re.compile("[\x1b\x9c]")}
-_INVISIBLE = re.compile(char_class(INVISIBLE))
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
+_PIECE = lazy_pattern(rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?P<string>{_STRING}\Z)|{_WHOLE}")
+_ENDS = {"osc": lazy_pattern("[\x07\x1b\x9c]"), "string": lazy_pattern("[\x1b\x9c]")}
+_INVISIBLE = lazy_pattern(char_class(INVISIBLE))
+_UNPRINTABLE = lazy_pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
 
 
 def decode_for_display(raw: bytes) -> str:

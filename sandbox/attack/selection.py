@@ -13,6 +13,7 @@ from sandbox.attack.suites import (
     metadata,
     misleading_text,
     nested,
+    package_contents,
     package_fetches,
     patches,
     pointer,
@@ -40,6 +41,7 @@ _FOUND: tuple[AttackEntry, ...] = (
     *start.ENTRIES,
     *misleading_text.ENTRIES,
     *package_fetches.ENTRIES,
+    *package_contents.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -7,12 +7,12 @@ report, then the output (symptoms.py). Without any of these only the exit status
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sandbox.checks.crash import find_crash
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ HELPER = "sandbox-python-check"
 """The helper of the image `python`, which documents its exit statuses (images/python)."""
 _NOTHING_TO_BUILD, _NOT_IN_WHEELHOUSE, _NO_BACKEND = 65, 69, 72
 _NOT_EXECUTABLE = 126
-_LACKS = re.compile(rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the ")
+_LACKS = lazy_pattern(
+    rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the "
+)
 _COLLECTING = "collection failure"  # pytest's message for a module that it could not import; the output has details
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (

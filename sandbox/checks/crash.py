@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import signal
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import CheckRun, Verdict
 
 _SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
 _OWN_FAULT = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV"})
-_MAKE = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* \[[^\]]{1,200}\] (?:Error (\d{3})|(Segmentation fault|Aborted)\b.*)$")
+_MAKE = lazy_pattern(
+    r"^g?make(?:\[\d+\])?: \*\*\* \[[^\]]{1,200}\] (?:Error (\d{3})|(Segmentation fault|Aborted)\b.*)$"
+)
 _WORDS = {"Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
 
 

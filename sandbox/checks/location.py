@@ -7,9 +7,9 @@ raised at the last such place. JavaScript's traces have the opposite order.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
 
 TEXT = 4096
@@ -17,8 +17,8 @@ TEXT = 4096
 
 _GUEST_ROOT = "/workspace/"
 _LENGTH = 200
-_PLACE = re.compile(rf"(?<![\w./+@-])([\w./+@-]{{1,{_LENGTH}}}):(\d{{1,7}})(?!\d)")  # each word is tried once
-_FILE = re.compile(r"\.[A-Za-z]\w{0,7}\Z")
+_PLACE = lazy_pattern(rf"(?<![\w./+@-])([\w./+@-]{{1,{_LENGTH}}}):(\d{{1,7}})(?!\d)")  # each word is tried once
+_FILE = lazy_pattern(r"\.[A-Za-z]\w{0,7}\Z")
 _INSTALLED = ("node_modules/", "site-packages/")
 
 

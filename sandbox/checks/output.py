@@ -16,6 +16,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Self
 
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import decode_for_display
 
 TAIL_BYTES = 8 * 1024
@@ -24,7 +25,7 @@ TAIL_BYTES = 8 * 1024
 DROP_MARK = b"\n[... %d bytes dropped here ...]\n"
 """The mark between head and tail of a log."""
 
-_MARK = re.compile(re.escape(DROP_MARK).replace(b"%d", rb"(\d{1,20})"))
+_MARK = lazy_pattern(re.escape(DROP_MARK).replace(b"%d", rb"(\d{1,20})"))
 MARK_BYTES = len(DROP_MARK) + 20
 CONTINUATION = bytes(range(0x80, 0xC0))
 """Continuation bytes of a UTF-8 character: all after its first."""

@@ -5,7 +5,6 @@ The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Suc
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import deque
 from dataclasses import field
@@ -13,12 +12,13 @@ from dataclasses import field
 from sandbox.cli.invocation import note
 from sandbox.cli.terminal import StatusLine, cut_to_width
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
 
-_BEGIN = re.compile(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
-_STEP = re.compile(r"^Step (?P<number>\d+)/(?P<count>\d+) : (?P<command>.*)$")
+_BEGIN = lazy_pattern(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
+_STEP = lazy_pattern(r"^Step (?P<number>\d+)/(?P<count>\d+) : (?P<command>.*)$")
 _END = ("Successfully tagged ", "not built: ")  # the second: of the product, with an error that says why
-_LABEL = re.compile(r"^(?P<label>[a-z0-9._-]+) \| (?P<text>.*)$")
+_LABEL = lazy_pattern(r"^(?P<label>[a-z0-9._-]+) \| (?P<text>.*)$")
 _FAILED = "failed: "
 _WIDTH = 100
 _KEPT_LINES = 20_000

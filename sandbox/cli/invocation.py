@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -15,13 +14,14 @@ import click
 
 from sandbox.cli.terminal import StatusLine, count_columns, is_interactive
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from sandbox.workbench import Workbench
 
-_COMMAND = re.compile(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
+_COMMAND = lazy_pattern(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 

@@ -17,13 +17,14 @@ from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
 from sandbox.cli.terminal import StatusLine
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Check, CheckRun, TestFailure, Verdict
 from sandbox.text import DisplayDecoder, one_line
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
-_ERROR = re.compile(
+_ERROR = lazy_pattern(
     r"\b(?:error(?!s)|fatal|traceback|panicked|undefined reference|cannot find|not found|no such file|not ok)\b",
     re.IGNORECASE,
 )

@@ -13,18 +13,19 @@ from itertools import islice
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models.remarks import Remark, RemarkKind
 from sandbox.profiles import GENERIC
 
 _SHOWN = 8
-_VERSION_FROM_GIT = re.compile(
+_VERSION_FROM_GIT = lazy_pattern(
     rb"\b(?:setuptools[-_]scm|hatch-vcs|versioneer|versioningit|setuptools-git-versioning|pbr|dunamai"
     rb"|poetry[-_]dynamic[-_]versioning|uv[-_]dynamic[-_]versioning)\b|\bsource *= *[\"']scm[\"']"
 )
-_NOT_IN_NAMES = re.compile("[^a-z0-9_-]+")
-_DEAF = re.compile(rb"\b(?:versioneer|versioningit|setuptools-git-versioning|dunamai)\b")  # read no variable
-_OUR_VARIABLES = re.compile(r"\b(?:SANDBOX_COMMIT|SANDBOX_DESCRIBE|SOURCE_DATE_EPOCH)\b")
-_PLAIN = re.compile(r"\w[\w./-]{0,100}", re.ASCII)
+_NOT_IN_NAMES = lazy_pattern("[^a-z0-9_-]+")
+_DEAF = lazy_pattern(rb"\b(?:versioneer|versioningit|setuptools-git-versioning|dunamai)\b")  # read no variable
+_OUR_VARIABLES = lazy_pattern(r"\b(?:SANDBOX_COMMIT|SANDBOX_DESCRIBE|SOURCE_DATE_EPOCH)\b")
+_PLAIN = lazy_pattern(r"\w[\w./-]{0,100}", re.ASCII)
 _VERSION_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 

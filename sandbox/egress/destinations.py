@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from sandbox.lazy_pattern import lazy_pattern
+
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_NAME = lazy_pattern(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_PORT = lazy_pattern(r"[1-9][0-9]{0,4}")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-_PATH = re.compile(r"[!-~]*")  # printable ASCII without a space, which would end the target in a request line
+_PATH = lazy_pattern(r"[!-~]*")  # printable ASCII without a space, which would end the target in a request line
 
 
 @dataclass(frozen=True, order=True)

@@ -7,13 +7,13 @@ Fields: https://docs.docker.com/reference/api/engine/version/v1.41/#tag/Containe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Limits
 from sandbox.policy.container import EffectiveContainerPolicy
 
@@ -104,12 +104,12 @@ SYSCTLS = {FIRST_PORT_SYSCTL: "1024", "kernel.shm_rmid_forced": "1"}
 System V shared memory goes with the last process that uses it: it would stay, and count, while its container is kept.
 """
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{7,80}")
-_IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
-_CPUSET = re.compile(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
-_CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
-_CGROUP_PARENT = re.compile(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_NAME = lazy_pattern(r"[a-z0-9][a-z0-9-]{7,80}")
+_IMAGE = lazy_pattern(r"sha256:[0-9a-f]{64}")
+_CPUSET = lazy_pattern(r"(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?")
+_CONTAINER_ID = lazy_pattern(r"[0-9a-f]{64}")
+_CGROUP_PARENT = lazy_pattern(r"(/[a-z0-9-]{1,160}|[a-z0-9-]{1,160}\.slice)?")
+_ENV_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 SERVICE_DIRECTORY = PurePosixPath("/tmp")  # noqa: S108  # the guest's own tmpfs

@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.engine.cgroups import CgroupPaths
+from sandbox.lazy_pattern import lazy_pattern
 
-_KILLS = re.compile(r"^oom (\d+)$", re.MULTILINE)
+_KILLS = lazy_pattern(r"^oom (\d+)$", re.MULTILINE)
 
 
 class KillOrigin:

@@ -17,15 +17,16 @@ from typing import Any
 
 from sandbox.engine.cgroups import CGROUP_ROOT, find_cgroups, list_processes
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 
 INVISIBLE_FILES_HINT = (
     "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
     "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it. "
     "If it sees files but no mounts, set workspaces.worktree = 'plain'."
 )
-_GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
+_GVISOR_ROOT = lazy_pattern(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPE = lazy_pattern(r"\\([0-7]{3})")
 
 
 def parse_mount_devices(mountinfo: str) -> dict[str, str]:

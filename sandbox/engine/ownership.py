@@ -16,10 +16,11 @@ from typing import Any
 from sandbox.engine.pid1_messages import Posture
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 _SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # the kernel checks permission first; a check reports these itself
 _OWNER_MAY_WRITE = 0o300
-_LINE = re.compile(r"^(\d{1,9}) (\d{1,10}) ([0-7]{1,6}) (/.*)$", re.MULTILINE)
+_LINE = lazy_pattern(r"^(\d{1,9}) (\d{1,10}) ([0-7]{1,6}) (/.*)$", re.MULTILINE)
 
 
 def require_writable_folders(posture: Posture, options: Mapping[str, Any]) -> None:

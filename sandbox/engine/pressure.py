@@ -14,11 +14,12 @@ from typing import Literal
 
 from sandbox.engine.cgroups import CgroupPaths
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Pressure
 
 HOST_PRESSURE = Path("/proc/pressure")
 _US_PER_S = 1e6
-_SOME = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
+_SOME = lazy_pattern(r"^some .*\btotal=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,19 @@ engine with a map that cannot be used is refused before a container starts. What
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.policy.container import UserIds
 
 MAX_GUEST_ID = 65535
 """The highest id of a mapping of ordinary size. A guest with an id that is not mapped does not start."""
 _SUGGESTED_FIRST, _SUGGESTED_COUNT = 33_000, 32_000
-_ROOT_DIRECTORY = re.compile(r"/(\d{1,10})\.(\d{1,10})/?$")
+_ROOT_DIRECTORY = lazy_pattern(r"/(\d{1,10})\.(\d{1,10})/?$")
 _NEEDED_LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpu", "PidsLimit": "pids"}
 """Limits of a rootless engine, as `GET /info` names them, and the controllers that must be delegated to its user."""
 

@@ -18,8 +18,9 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from sandbox.files.disk_usage import DiskUse, disk_use_of
+from sandbox.lazy_pattern import lazy_pattern
 
-_UID = re.compile(rb"^Uid:\t(\d+)\t", re.MULTILINE)
+_UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
 _SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_re
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import TRANSFER_BUDGET
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _CORRUPTION_CODES = {
 _LOOSE_REFS = 1000
 _MAX_NAMES_SHOWN = 12
 _SHA1, _SHA256 = 40, 64  # digits of an object id
-_SHORT_ID = re.compile(r"^[0-9a-f]{7,63}$")
+_SHORT_ID = lazy_pattern(r"^[0-9a-f]{7,63}$")
 _CONFIG = """\
 [core]
 \trepositoryformatversion = %d

@@ -9,6 +9,7 @@ from sandbox.git.objects import stated_time
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 
 if TYPE_CHECKING:
     from packaging import version as versions
@@ -17,8 +18,8 @@ else:  # loaded for a check that asks for the version of its commit (docs/adr/00
     versions = LazyModule("packaging.version")
 
 _DEADLINE_S = 120.0
-_PRINTABLE = re.compile(r"[!-~]{1,300}")  # a name of a tag is text of the repository, and becomes a variable
-_TAG_VERSION = re.compile(r"(?:.*[-_/])?v?(\d.*)", re.IGNORECASE)
+_PRINTABLE = lazy_pattern(r"[!-~]{1,300}")  # a name of a tag is text of the repository, and becomes a variable
+_TAG_VERSION = lazy_pattern(r"(?:.*[-_/])?v?(\d.*)", re.IGNORECASE)
 _SHORT = 9  # digits of a commit in a version
 
 

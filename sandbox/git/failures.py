@@ -6,16 +6,17 @@ import re
 from functools import cache
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 
-_PERMANENT = re.compile(
+_PERMANENT = lazy_pattern(
     r"certificate|unexpected tls packet|wrong version number|\bredirect"
     r"|(returned error:|tunnel failed, response) (3|4(?!29))",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_QUOTED = lazy_pattern(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their words are no evidence of the failure
+_USERINFO = lazy_pattern(r"(?<=://)[^/@\s]+@")
 _NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
-_FETCH_NEEDS_MORE = re.compile(
+_FETCH_NEEDS_MORE = lazy_pattern(
     rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal|unable to create thread",
     re.IGNORECASE | re.MULTILINE,
 )

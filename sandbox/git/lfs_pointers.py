@@ -9,7 +9,6 @@ Format: git-lfs, docs/spec.md.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,12 +19,13 @@ from sandbox.git.entries import EXECUTABLE, REGULAR, TreeEntry
 from sandbox.git.process import Git
 from sandbox.git.temporary_folders import ATTRIBUTES_PREFIX, temporary_folder
 from sandbox.git.tree_lookup import find_files
+from sandbox.lazy_pattern import lazy_pattern
 
 ATTRIBUTES = b".gitattributes"
 _POINTER_BYTES = range(100, 1024)  # the smallest that is valid has 115, and git-lfs reads none of 1024 or more
 _ATTRIBUTES_BYTES = 1024**2
 _BLOBS = {REGULAR, EXECUTABLE}
-_POINTER = re.compile(
+_POINTER = lazy_pattern(
     rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
     rb"(?P<extensions>(?:ext-[0-9]-[^\n]{1,200}\n)*)"
     rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>0|[1-9][0-9]{0,17})\n?"

@@ -23,10 +23,11 @@ from sandbox.git.memory_limits import LARGE
 from sandbox.git.object_cache import MAX_LISTED
 from sandbox.git.process import Git, GitResult
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
-_OID = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
-_COMMITTER = re.compile(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
-_REF = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
+_OID = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
+_COMMITTER = lazy_pattern(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
+_REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
 MAX_REF_LENGTH = 244
 EMPTY_TREES = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",

@@ -33,6 +33,7 @@ from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import PROCESS_BUDGET, TRANSFER_BUDGET, MemoryBudget
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -49,7 +50,7 @@ _LIMITS_SCRIPT = (
     'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" != unlimited ]; }; '
     'ulimit -c 0 && lower -f "$0" && lower -d "$1" && shift && exec "$@"'
 )
-_REPLACED_PROGRESS = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that a later line replaces; linear time
+_REPLACED_PROGRESS = lazy_pattern(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # progress that a later line replaces; linear time
 
 _ENVIRONMENT = {
     "PATH": SAFE_PATH,

@@ -7,7 +7,6 @@ with different recipes of one name do not replace each other's images (docs/adr/
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.engine.build_context import is_executable, list_context_files
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.shipped_files import find_resources
 from sandbox.store.home import Home
 
@@ -28,7 +28,7 @@ TAG_PREFIX = "space-sandbox/"
 TAG_DIGITS = 12
 """How many digits of a recipe's digest are in a tag; a label has the whole digest."""
 LATEST_TAG = "latest"
-IMAGE_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+IMAGE_NAME = lazy_pattern(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)

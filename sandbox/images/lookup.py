@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
@@ -18,6 +17,7 @@ from sandbox.engine.protocol import ContainerEngine, ImageStore
 from sandbox.errors import SandboxError
 from sandbox.images.catalogue import Recipe, fingerprint_recipe, read_lineage, recipe_digests, tag_of
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.store.home import Home
 
 RECIPE_LABEL = "space.sandbox.recipe"
@@ -29,7 +29,7 @@ PARENT_LAYERS_LABEL = "space.sandbox.parent-layers"
 WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
 PACKAGES_LABEL = "space.sandbox.packages"
 _log = logging.getLogger(__name__)
-_USED = re.compile(r"-used-(\d{8})$")
+_USED = lazy_pattern(r"-used-(\d{8})$")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ used or built in the last days, a kept image was built on it, or it has a tag th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 
@@ -25,8 +24,9 @@ from sandbox.images.lookup import (
     find_lineage_images,
 )
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
-_OUR_VERSION = re.compile(rf"({LATEST_TAG}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
+_OUR_VERSION = lazy_pattern(rf"({LATEST_TAG}|[0-9a-f]{{{TAG_DIGITS}}})(-used-\d{{8}})?")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ such a key is a `policy_violation`. A repository cannot change either file.
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Limits
 
 FIXED_KEYS = {
@@ -43,7 +43,7 @@ FORBIDDEN_KEYS = {
 
 RuntimeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 GroupName = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9]{0,31}(-[a-z0-9]{1,32}){0,3})?$")]
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
 _MIN_RESERVE_BYTES = 1024**3
 _HINT = "docs/configuration.md lists the keys of an operator's container policy."
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 _STEPS = 64  # this product of characters costs as much as one comparison
 _CLASSES = {
@@ -20,9 +21,9 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
 _LENGTH = 4096  # the maximum length of a path
-_SPECIAL = re.compile(r"[*?\[\\]")
-_BRACKET = re.compile(r"\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]", re.DOTALL)
-_IN_BRACKET = re.compile(r"\[:([a-z]+):\]|\\?(.)", re.DOTALL)
+_SPECIAL = lazy_pattern(r"[*?\[\\]")
+_BRACKET = lazy_pattern(r"\[([!^]?)(\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]", re.DOTALL)
+_IN_BRACKET = lazy_pattern(r"\[:([a-z]+):\]|\\?(.)", re.DOTALL)
 
 
 @dataclass(frozen=True)

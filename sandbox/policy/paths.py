@@ -14,6 +14,7 @@ from typing import NewType
 
 from sandbox.characters import IGNORABLE, INVISIBLE, LOOK_ALIKES
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 
 RepoPath = NewType("RepoPath", str)
 """A path relative to a worktree root, in the text form above, already checked against the grammar."""
@@ -23,9 +24,9 @@ RESERVED_PREFIX = b".sandbox-write-"
 
 MAX_PATH_BYTES = 4095
 MAX_COMPONENT_BYTES = 255
-_PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-_SHORT_DOTGIT = re.compile(r"^git~[0-9]+$")
+_PERCENT = lazy_pattern(r"%(?=[0-9A-Fa-f]{2})")
+_ESCAPE = lazy_pattern(r"%([0-9A-Fa-f]{2})")
+_SHORT_DOTGIT = lazy_pattern(r"^git~[0-9]+$")
 _IGNORED = dict.fromkeys(IGNORABLE)
 _LOOKS = {**dict.fromkeys(INVISIBLE), **LOOK_ALIKES}
 

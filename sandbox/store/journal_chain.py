@@ -12,17 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import models
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 if TYPE_CHECKING:
     from sandbox.models import BrokenEntry
 
-_PLACE = re.compile(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')
+_PLACE = lazy_pattern(rb'\{"schema_version":1,"seq":([1-9][0-9]{0,14}),"prev":"(sha256:[0-9a-f]{64})",')
 _WINDOW = 8192
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.store.home import Home
 from sandbox.store.journal_chain import ChainHead
 
-_LINE = re.compile(r"([0-9]{15}) (sha256:[0-9a-f]{64})\n")
+_LINE = lazy_pattern(r"([0-9]{15}) (sha256:[0-9a-f]{64})\n")
 
 
 def save_head(home: Home, head: ChainHead) -> None:

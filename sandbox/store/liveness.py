@@ -8,17 +8,17 @@ while that file is locked. The pid is only for people: another process may get i
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 NONCE_HEX = 12
-_FILE = re.compile(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})$")
-_OWNED = re.compile(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?$")
+_FILE = lazy_pattern(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})$")
+_OWNED = lazy_pattern(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?$")
 _USED_ENGINE = b"engine\n"
 _FAILED = b"left\n"
 

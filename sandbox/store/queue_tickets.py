@@ -9,13 +9,13 @@ while the head waits for memory and a smaller check could run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 MIB = 1024**2
-_NAME = re.compile(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-(?:m(\d{1,9})-)?([a-z0-9][a-z0-9._-]{0,199})")
+_NAME = lazy_pattern(r"([wr])-(\d{8})-(\d{12})-([0-9a-f]{16})-(?:m(\d{1,9})-)?([a-z0-9][a-z0-9._-]{0,199})")
 
 
 @dataclass(frozen=True)

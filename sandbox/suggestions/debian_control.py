@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.suggestions.draft import SuggestionDraft
 
 _FIELDS = frozenset({"build-depends", "build-depends-arch", "build-depends-indep"})
-_RELATION = re.compile(
+_RELATION = lazy_pattern(
     r"(?P<name>[^\s(\[<:]+)(?::\w+)?\s*(?:\([^)]*\))?\s*(?:\[(?P<arch>[^\]]*)\])?\s*(?P<profiles>.*)", re.DOTALL
 )
 _OUR_ARCHITECTURES = frozenset({"amd64", "any", "any-amd64", "linux-any"})
-_PACKAGING = re.compile(r"(cdbs|debhelper|debhelper-compat|devscripts|dpkg-dev|dh-.+|debconf|po-debconf|lintian)")
+_PACKAGING = lazy_pattern(r"(cdbs|debhelper|debhelper-compat|devscripts|dpkg-dev|dh-.+|debconf|po-debconf|lintian)")
 MAX_RELATIONS = 500
 
 

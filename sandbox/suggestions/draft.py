@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from pydantic import TypeAdapter, ValidationError
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Check, PackageName
 from sandbox.models.suggestions import SuggestedPart, SuggestionKind, SuggestionNote
 from sandbox.suggestions.shell_lines import (
@@ -31,7 +32,7 @@ MAX_SHOWN_LINES = 60
 TIMEOUT_S = 900.0
 """Of a suggested check: a CI gives its jobs hours; the operator's settings can give more."""
 _SHOWN_CHARS = 160
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _VALUE_CHARS = 2_000
 _PACKAGE: TypeAdapter[str] = TypeAdapter(PackageName)
 

@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 
+from sandbox.lazy_pattern import lazy_pattern
+
 MAX_CHARS = 64 * 1024
 # What is not closed ends the reading: else each quote in it would be tried up to the end of the text.
-_PIECE = re.compile(
+_PIECE = lazy_pattern(
     r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<open>"|/\*)|(?P<other>[^"/]+|/)', re.DOTALL
 )
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+_TRAILING_COMMA = lazy_pattern(r",(\s*[}\]])")
 
 
 def loads(text: str) -> object:

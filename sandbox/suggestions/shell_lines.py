@@ -6,11 +6,11 @@ the same without a shell, as the `argv` of a check.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.suggestions.command_words import (
     APT,
     APT_VALUES,
@@ -23,12 +23,12 @@ from sandbox.suggestions.command_words import (
 )
 
 _LINE_CHARS = 4_000  # in a longer line no comment is looked for, which takes time
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_ASSIGNMENT = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATORS = frozenset(";&|<>()")
 _SEPARATORS = frozenset({"&&", ";"})
-_EXPANDED = re.compile(r"[$`*?\[\]{}~]")
-_COMMENT = re.compile(r"(?:^|\s)#[^'\"]*$")
-_SHELL_OPTION = re.compile(r"set [+-][A-Za-z]+( pipefail)?$")
+_EXPANDED = lazy_pattern(r"[$`*?\[\]{}~]")
+_COMMENT = lazy_pattern(r"(?:^|\s)#[^'\"]*$")
+_SHELL_OPTION = lazy_pattern(r"set [+-][A-Za-z]+( pipefail)?$")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from sandbox.lazy_pattern import lazy_pattern
+
 SUGGESTING_FILES = frozenset(
     {
         "debian/control",
@@ -21,7 +23,7 @@ WORKFLOWS = ".github/workflows/"
 """Where workflows are. As a name among the markers of a commit: they were looked for."""
 
 MAX_WORKFLOWS = 20
-_WORKFLOW = re.compile(re.escape(WORKFLOWS) + r"[^/]+\.ya?ml")
+_WORKFLOW = lazy_pattern(re.escape(WORKFLOWS) + r"[^/]+\.ya?ml")
 
 
 def is_workflow(path: str) -> bool:

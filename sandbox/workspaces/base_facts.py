@@ -10,6 +10,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.process import Git
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Model, ObjectId
 from sandbox.policy.paths import path_bytes, show_path
 from sandbox.workspaces.build_files import FOLDER_LEVELS, find_build_files
@@ -18,7 +19,7 @@ from sandbox.workspaces.ignore import IGNORE_BYTES, IgnoreRules
 ReadMarker = Callable[[str], bytes | None]
 """Reads a marker file; None if there is none."""
 
-_LFS = re.compile(rb"^[^#\n]*\bfilter=lfs\b", re.MULTILINE)
+_LFS = lazy_pattern(rb"^[^#\n]*\bfilter=lfs\b", re.MULTILINE)
 _ATTRIBUTES_BYTES = 64 * 1024
 _ATTRIBUTES_FILES = 20
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from sandbox.git.objects import EMPTY_TREES, is_object_id, list_tree
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.added_trees import list_files, name_checkout
@@ -54,7 +54,7 @@ from sandbox.workspaces.pristine import ensure_pristine
 
 _log = logging.getLogger(__name__)
 _BASE, _CHECKOUT = "base", "checkout"
-_WITH_ADDED = re.compile(r"-with-[0-9a-f]{16}")
+_WITH_ADDED = lazy_pattern(r"-with-[0-9a-f]{16}")
 
 
 class OverlayLayout:

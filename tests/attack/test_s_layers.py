@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
-from sandbox.attack.suites.package_fetches import PROFILE, PROJECT, REACH
+from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Permission, Verdict

@@ -24,6 +24,7 @@ from sandbox.attack.selection import needs_engine
 from sandbox.attack.suites import package_fetches
 from sandbox.checks import executors
 from sandbox.config import Settings
+from sandbox.dependencies import python_steps
 from sandbox.egress.destinations import AllowList
 from sandbox.egress.proxy import Outside
 from sandbox.engine import container, supervised
@@ -163,6 +164,16 @@ def test_shipped_suite_sees_a_careless_proxy(tmp_path: Path, monkeypatch: pytest
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(names)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
+
+
+def test_shipped_suite_sees_a_fetch_that_compares_no_hashes(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever came under the right name and version is installed: the entry about it has to get through."""
+    monkeypatch.setattr(python_steps, "find_mismatches", lambda *_: ())
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        (entry,) = select(["S87"])
+        assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
 
 
 def test_shipped_suite_sees_the_operators_own_rules(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from devtools.guests import remove_guests_of
 from devtools.requirement import unavailable
 from sandbox.config import RegistrySettings
-from sandbox.egress.registries import PUBLIC, find_registries
+from sandbox.egress.client_settings import PUBLIC
+from sandbox.egress.registries import find_registries
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import build

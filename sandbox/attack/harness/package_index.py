@@ -7,7 +7,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
@@ -32,7 +32,8 @@ def make_wheel(name: str, version: str, files: Mapping[str, str], requires: tupl
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as stream:
         for path, text in content.items():
-            stream.writestr(zipfile.ZipInfo(path), text)  # without the time, so that equal content gives equal bytes
+            entry = zipfile.ZipInfo(path)  # without the time, so that equal content gives equal bytes
+            stream.writestr(entry, text, compress_type=zipfile.ZIP_DEFLATED)
     return f"{name}-{version}-py3-none-any.whl", archive.getvalue()
 
 
@@ -70,8 +71,14 @@ class PackageIndex:
         self.wheels[file] = content
         return hashlib.sha256(content).hexdigest()
 
-    def add_source(self, name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = ()) -> str:
-        """Publish a source distribution, built by the `backend.py` among its files; returns its sha256."""
+    def add_source(
+        self, name: str, version: str, files: Mapping[str, str], requires: tuple[str, ...] = (),
+        members: Iterable[tarfile.TarInfo] = (),
+    ) -> str:  # fmt: skip
+        """Publish a source distribution, built by the `backend.py` among its files; returns its sha256.
+
+        `members`: further entries of its archive, such as links.
+        """
         metadata = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
         metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
         build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
@@ -81,6 +88,8 @@ class PackageIndex:
                 member = tarfile.TarInfo(f"{name}-{version}/{path}")
                 member.size = len(text.encode())
                 stream.addfile(member, io.BytesIO(text.encode()))
+            for member in members:
+                stream.addfile(member)
         self.wheels[f"{name}-{version}.tar.gz"] = archive.getvalue()
         return hashlib.sha256(archive.getvalue()).hexdigest()
 

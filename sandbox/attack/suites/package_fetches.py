@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
@@ -31,15 +30,19 @@ from sandbox.attack.harness.egress_peers import (
 )
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
-from sandbox.attack.harness.package_index import PackageIndex, serve_packages
+from sandbox.attack.harness.package_index import serve_packages
+from sandbox.attack.harness.package_runs import (
+    PROJECT,
+    REACH,
+    needs_layers,
+    open_controller,
+    run_files,
+)
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.egress.destinations import AllowList
 from sandbox.egress.proxy import EgressProxy
-from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
-from sandbox.errors import SandboxError
 from sandbox.git.unhardened import run_unhardened
-from sandbox.models import RunSummary, Verdict
-from sandbox.workbench import Workbench
+from sandbox.models import Verdict
 
 OTHER = "other.example"
 INTERNAL = ("127.0.0.1", "10.0.0.7", "172.17.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.7", "fd00::1")
@@ -216,38 +219,6 @@ def _require_open(scene: Scene) -> None:
 
 # --- packages, through the whole product
 
-PROFILE = """
-label = "packages"
-image = "python"
-priority = 9999
-[[detect.any]]
-file = "pyproject.toml"
-[[layer]]
-ecosystem = "python"
-[[check]]
-id = "use"
-label = "Use the package"
-argv = ["python", "use.py"]
-limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
-"""
-PROJECT = '[project]\nname = "p"\nversion = "1"\ndependencies = ["evil"]\n'
-REACH = """
-import os, socket
-def reach(places):
-    found = []
-    for place in places:
-        try:
-            kind = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
-            with socket.socket(kind) as s:
-                s.settimeout(2)
-                s.connect(place)
-            found.append("reached")
-        except OSError:
-            pass
-    return found
-"""
-"""A module that tries to reach sockets and addresses."""
-
 _AT_INSTALL = (
     "import evil, os; p = os.path.join(os.path.dirname(evil.__file__), 'proof'); "
     "os.path.exists(p) or open(p, 'w').write('ran ' + ' '.join(evil.reach(evil.PLACES)))\n"
@@ -268,40 +239,6 @@ for change in (lambda: open(d + '/evil.py', 'a'), lambda: os.chmod(d, 0o777), la
 """
 
 
-def needs_layers(site: AttackHost) -> str:
-    """A need: packages can be fetched and installed here."""
-    if site.runtime in OWN_KERNEL_RUNTIMES:
-        return f"a fetch cannot run under {site.runtime}"
-    try:
-        site.image("python")
-    except SandboxError as error:
-        return f"{error.brief}: `sandbox images build python`"
-    return ""
-
-
-@contextmanager
-def _controller(scene: Scene, index: PackageIndex) -> Iterator[Workbench]:
-    """The user's settings, with `index` as the only registry. Layers are removed at the end."""
-    profiles = scene.home / "profiles"
-    profiles.mkdir(exist_ok=True)
-    (profiles / "packages.toml").write_text(PROFILE)
-    settings = {**scene.settings, "registries": {"python": [index.url]}, "layers": {"fetch": "auto"}}
-    with Workbench(scene.home, environ=scene.build_environment(), settings=settings, allow_file=True) as workbench:
-        try:
-            yield workbench
-        finally:
-            for layer in workbench.layers():
-                workbench.remove_layer(layer.key)
-
-
-def _run(scene: Scene, workbench: Workbench, name: str, files: Mapping[str, str]) -> RunSummary:
-    """Run a repository of these files, as a person does."""
-    remote = scene.root / f"{name}.git"
-    scene.require_git("init", "-q", "--bare", "-b", "main", str(remote), cwd=scene.root)
-    scene.seed(remote, {path: text.encode() for path, text in files.items()})
-    return workbench.run(str(remote))
-
-
 def _package(port: int) -> str:
     return f"{REACH}\nPLACES = [('127.0.0.1', {port}), ('127.0.0.1', 3128), '/sandbox-egress']\n"
 
@@ -315,9 +252,9 @@ def _reaches_from_host(scene: Scene) -> str:
 
 
 def _reaches_nothing(scene: Scene) -> str:
-    with serve_packages() as index, _controller(scene, index) as workbench:
+    with serve_packages() as index, open_controller(scene, index) as workbench:
         index.add("evil", "1", {"evil.py": _package(index.port), "evil.pth": _AT_INSTALL})
-        (run,) = _run(scene, workbench, "network", {"pyproject.toml": PROJECT, "use.py": _AT_CHECK}).runs
+        (run,) = run_files(scene, workbench, "network", {"pyproject.toml": PROJECT, "use.py": _AT_CHECK}).runs
         proofs = list(scene.home.glob("repositories/dependencies/trees/*/lib/*/site-packages/proof"))
         require_hit(len(proofs) == 1, "the package's code did not run while it was installed")
         require_equal(proofs[0].read_text().strip(), "ran", "while it was installed")
@@ -335,16 +272,17 @@ def _same_name_other_bytes(_scene: Scene) -> str:
 
 def _own_bytes(scene: Scene) -> str:
     uses = {"pyproject.toml": PROJECT, "use.py": "import evil\nassert evil.value == 1\n"}
-    with serve_packages() as index, _controller(scene, index) as workbench:
+    with serve_packages() as index, open_controller(scene, index) as workbench:
         index.add("evil", "1", {"evil.py": "value = 1\n"})
-        first = _run(scene, workbench, "victim", uses)
+        first = run_files(scene, workbench, "victim", uses)
         require_equal(first.verified, True, "the victim's check")
         index.add("evil", "1", {"evil.py": "value = 2\n"})
-        attacker = _run(scene, workbench, "attacker", uses | {"pyproject.toml": PROJECT.replace("evil", "evil>=1")})
+        other = PROJECT.replace("evil", "evil>=1")
+        attacker = run_files(scene, workbench, "attacker", uses | {"pyproject.toml": other})
         require_hit(attacker.runs[0].layers, "the attacker's repository got no layer")
         if attacker.runs[0].layers == first.runs[0].layers:
             raise GotThrough("other archives gave the same layer")
-        again = _run(scene, workbench, "victim-2", uses | {"more": "x"})
+        again = run_files(scene, workbench, "victim-2", uses | {"more": "x"})
         require_equal((again.verified, again.runs[0].layers), (True, first.runs[0].layers), "the victim's next commit")
     return "other bytes are another layer; the victim kept its own"
 

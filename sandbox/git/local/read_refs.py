@@ -5,25 +5,25 @@ What git would ignore as a broken ref is ignored here too. A text that is not a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import damaged_remote_error
 from sandbox.git.local.folders import Folder
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 MAX_DEPTH = 64
 _PACKED_BYTES = 256 * 1024**2
 _LOOSE_BYTES = 4096
 _MAX_HOPS = 5  # git's own limit for symbolic refs
 BRANCHES_AND_TAGS = ("refs/heads", "refs/tags")
-_PACKED = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
-_PEELED = re.compile(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
-_LOOSE = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
-_SYMBOLIC = re.compile(r"^ref:\s*(refs/\S+)\s*$")
+_PACKED = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
+_PEELED = lazy_pattern(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
+_LOOSE = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
+_SYMBOLIC = lazy_pattern(r"^ref:\s*(refs/\S+)\s*$")
 # git-check-ref-format(1), and no bytes that are not text.
-_BAD_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\udc80-\udcff]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
+_BAD_NAME = lazy_pattern(r"[\x00-\x20\x7f~^:?*\[\\\udc80-\udcff]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
 
 
 @dataclass(frozen=True)

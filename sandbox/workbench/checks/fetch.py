@@ -16,10 +16,11 @@ from pathlib import Path
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.executors import PROXY_URL, FetchContainer
+from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy, Outside
-from sandbox.egress.registries import Ecosystem, Registries, find_registries
+from sandbox.egress.registries import Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models.words import SLUG_PATTERN
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
 
@@ -19,7 +20,7 @@ else:  # loaded when a name is no id (docs/adr/0003)
     repository_names = LazyModule("sandbox.workbench.controller.repository_names")
 
 _ClassT = TypeVar("_ClassT", bound=type)
-_TASK_OR_RUN = re.compile(r"(task|run)-[0-9a-f-]+$")
+_TASK_OR_RUN = lazy_pattern(r"(task|run)-[0-9a-f-]+$")
 
 
 def _complete_repository(services: Services, name: str) -> str:

@@ -8,12 +8,12 @@ the journal on disk, but never newer.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, JournalEntry
 from sandbox.store import journal
 from sandbox.store.home import Home
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sandbox.workbench.controller.services import Surface
 
 OPERATION = "anchor"
-_TASK_ID = re.compile(TASK_ID_PATTERN)
+_TASK_ID = lazy_pattern(TASK_ID_PATTERN)
 _MARK = f'"operation":"{OPERATION}"'.encode()
-_SEQ = re.compile(r"[0-9]{1,15}")
+_SEQ = lazy_pattern(r"[0-9]{1,15}")
 
 
 def append_anchor(home: Home, surface: Surface, name: str, head: ChainHead) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.destinations import AllowedHost
 from sandbox.egress.reachability import ask_registries
-from sandbox.egress.registries import Ecosystem, find_registries
+from sandbox.egress.registries import find_registries
 from sandbox.errors import SandboxError
 from sandbox.models import Probe, ProbeLevel
 from sandbox.workbench.controller.services import Services

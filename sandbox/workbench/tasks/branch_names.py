@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox.git.process import Git
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN
 from sandbox.store.home import Home
 from sandbox.store.short_ids import SHOWN_CHARACTERS
 
 PREFIX = "refs/heads/space-agent/"
 _ID_LENGTH = len("task-") + 36
-_SHORT = re.compile(r"[0-9a-f]{8}(?=-)")
+_SHORT = lazy_pattern(r"[0-9a-f]{8}(?=-)")
 _SLUG_LENGTH = 40
 
 

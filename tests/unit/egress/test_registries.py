@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.registries import PUBLIC, Registries, find_registries
+from sandbox.egress.client_settings import PUBLIC
+from sandbox.egress.registries import Registries, find_registries
 from sandbox.errors import ErrorCode, SandboxError
 
 
@@ -96,6 +97,64 @@ def test_mirror_of_npm_replaces_the_public_registry(host: Path) -> None:
     registries = found(host, "node")
     assert (hosts(registries), registries.ca_file) == ({"npm.example:443": True}, "/npm.pem")
     assert hosts(found(host, "node", npm_config_registry="https://v.example")) == {"v.example:443": True}
+
+
+def test_mirror_of_cargo_replaces_the_public_registry(host: Path) -> None:
+    config = host / "home/.cargo/config.toml"
+    config.parent.mkdir()
+    config.write_text(
+        '[source.crates-io]\nreplace-with = "near"\n[source.near]\nreplace-with = "mirror"\n'
+        '[source.mirror]\nregistry = "sparse+https://crates.example/index/"\n[http]\ncainfo = "/crates.pem"\n'
+    )
+    registries = found(host, "rust")
+    assert registries.indexes == ("https://crates.example/index/",)
+    assert (hosts(registries), registries.ca_file) == ({"crates.example:443": True}, "/crates.pem")
+    assert registries.source == str(config)
+    assert found(host, "rust", RegistrySettings(rust=("https://own.example",))).source == "registries.rust"
+    assert found(host, "rust", CARGO_HOME="/nonexistent").source == "the public registry"
+
+
+VENDORED = '[source.crates-io]\nreplace-with = "vendor"\n[source.vendor]\ndirectory = "vendor"\n'
+CIRCLE = '[source.crates-io]\nreplace-with = "crates-io"\n'
+
+
+@pytest.mark.parametrize(
+    "text", [VENDORED, CIRCLE, "[", "source = 1\n"], ids=["folder", "circle", "broken", "no table"]
+)
+def test_folders_and_broken_files_of_cargo_say_nothing(host: Path, text: str) -> None:
+    (host / "home/.cargo").mkdir()
+    (host / "home/.cargo/config.toml").write_text(text)
+    assert found(host, "rust").source == "the public registry"
+
+
+def test_git_index_of_cargo_is_refused_by_name(host: Path) -> None:
+    (host / "home/.cargo").mkdir()
+    (host / "home/.cargo/config.toml").write_text(
+        '[source.crates-io]\nreplace-with = "m"\n[registries.m]\nindex = "https://git.example/index"\n'
+    )
+    with pytest.raises(SandboxError) as raised:
+        found(host, "rust")
+    assert "git.example" in raised.value.brief
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("https://go.example,direct", {"go.example:443": True}),
+        ("off", None),
+        ("direct", None),
+        ("file:///var/cache/go|https://second.example", None),
+        ("https://proxy.golang.org,direct", {"proxy.golang.org:443": False, "sum.golang.org:443": False}),
+    ],
+)
+def test_first_proxy_of_go_replaces_the_public_one(host: Path, value: str, expected: dict[str, bool] | None) -> None:
+    """From the variable, and from the file that `go env -w` writes."""
+    (host / "home/.config/go").mkdir()
+    (host / "home/.config/go/env").write_text(f"GOFLAGS=-mod=mod\nGOPROXY={value}\n")
+    public = {"proxy.golang.org:443": False, "sum.golang.org:443": False}
+    assert hosts(found(host, "go")) == hosts(found(host, "go", GOENV="/nonexistent", GOPROXY=value))
+    assert hosts(found(host, "go")) == (expected or public)
+    assert hosts(found(host, "go", GOPROXY="https://v.example")) == {"v.example:443": True}
 
 
 @pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])

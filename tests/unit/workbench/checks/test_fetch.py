@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.registries import PUBLIC, find_registries
+from sandbox.egress.client_settings import PUBLIC
+from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, is_protected_variable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, EgressAccess, EgressRefusal, Verdict

@@ -1,0 +1,157 @@
+"""What the settings of this host's package managers say of registries: pip's, npm's, cargo's and Go's.
+
+Only addresses of an index and the CA file are read. What leads to a folder of this host is left out: no guest sees it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from sandbox.lazy_dataclass import dataclass
+
+Ecosystem = Literal["python", "node", "rust", "go"]
+
+PUBLIC: Mapping[Ecosystem, tuple[str, ...]] = {
+    "python": ("https://pypi.org/simple", "https://files.pythonhosted.org"),
+    "node": ("https://registry.npmjs.org",),
+    "rust": ("https://index.crates.io", "https://static.crates.io"),
+    "go": ("https://proxy.golang.org", "https://sum.golang.org"),
+}
+_PIP_SECTIONS = ("global", "install", "download")
+_MAX_REPLACEMENTS = 8  # of a source by another: more is a circle
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What the settings of a package manager on this host say. `indexes`: URLs, the first replaces the public one."""
+
+    indexes: tuple[str, ...] = ()
+    ca_file: str = ""
+    source: str = ""
+
+
+def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """pip's own order: the host's file, the user's, then variables. https://pip.pypa.io/en/stable/topics/configuration/"""
+    found: dict[str, tuple[str, str]] = {}
+    for path in _list_pip_files(environ, etc):
+        for name, value in _read_ini(path):
+            found[name] = value, str(path)
+    for name in ("index-url", "extra-index-url", "cert"):
+        variable = f"PIP_{name.upper().replace('-', '_')}"
+        if environ.get(variable):
+            found[name] = environ[variable], variable
+    index, source = found.get("index-url", ("", ""))
+    extra, extra_source = found.get("extra-index-url", ("", ""))
+    more = tuple(url for url in extra.split() if not url.startswith("file:"))  # a folder of this host: no guest sees it
+    indexes = (index or PUBLIC["python"][0], *more) if index or more else ()
+    return ClientSettings(indexes, found.get("cert", ("", ""))[0], source or extra_source)
+
+
+def _list_pip_files(environ: Mapping[str, str], etc: Path) -> list[Path]:
+    if own := environ.get("PIP_CONFIG_FILE"):
+        return [] if own == "/dev/null" else [etc / "pip.conf", Path(own)]
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+    return [etc / "pip.conf", user / "pip/pip.conf"]
+
+
+def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
+    """Keys and values of the sections that concern a download. A file that cannot be read has none."""
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        return
+    for section in _PIP_SECTIONS:
+        if parser.has_section(section):
+            yield from ((name.replace("_", "-"), value) for name, value in parser.items(section))
+
+
+def _read_npm(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """npm's files have lines `key = value`. https://docs.npmjs.com/cli/configuring-npm/npmrc"""
+    user = Path(environ.get("NPM_CONFIG_USERCONFIG") or Path(environ.get("HOME", "/nonexistent")) / ".npmrc")
+    found: dict[str, tuple[str, str]] = {}
+    for path in (etc / "npmrc", user):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in lines:
+            name, _, value = line.partition("=")
+            found[name.strip()] = value.strip().strip("\"'"), str(path)
+    for name in ("registry", "cafile"):
+        for variable in (f"npm_config_{name}", f"NPM_CONFIG_{name.upper()}"):
+            if environ.get(variable):
+                found[name] = environ[variable], variable
+    registry, source = found.get("registry", ("", ""))
+    return ClientSettings((registry,) if registry else (), found.get("cafile", ("", ""))[0], source)
+
+
+def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """What replaces crates.io in the user's `config.toml`. https://doc.rust-lang.org/cargo/reference/source-replacement.html
+
+    An index without `sparse+` is a git repository: it is named as one, and so refused.
+    """
+    del etc  # cargo has no file of the whole host
+    home = environ.get("CARGO_HOME") or str(Path(environ.get("HOME", "/nonexistent")) / ".cargo")
+    found, path = _read_first_toml(Path(home) / "config.toml", Path(home) / "config")
+    ca_file = environ.get("CARGO_HTTP_CAINFO") or _text(_table(found, "http"), "cainfo")
+    sources, name = _table(found, "source"), "crates-io"
+    for _ in range(_MAX_REPLACEMENTS):
+        source = _table(sources, name)
+        if "replace-with" not in source:
+            break
+        name = _text(source, "replace-with")
+    url = _text(_table(sources, name) or _table(_table(found, "registries"), name), "registry", "index")
+    index = url.removeprefix("sparse+") if url.startswith("sparse+") else f"git+{url}"
+    return ClientSettings((index,), ca_file, str(path)) if url else ClientSettings((), ca_file)
+
+
+def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
+    for path in paths:
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8")), path
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            continue
+    return {}, paths[0]
+
+
+def _table(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(table: Mapping[str, Any], *names: str) -> str:
+    return next((value for name in names if isinstance(value := table.get(name), str)), "")
+
+
+def _read_go(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """The first proxy of `GOPROXY`: a variable, else a line of the file of `go env -w`. https://go.dev/ref/mod#environment-variables"""
+    del etc
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+    path = Path(environ.get("GOENV") or user / "go/env")
+    value, source = environ.get("GOPROXY", ""), "GOPROXY"
+    if not value:
+        value, source = _read_go_file(path).get("GOPROXY", ""), str(path)
+    url = next((url for url in re.split("[,|]", value) if url.strip() not in {"", "direct", "off"}), "").strip()
+    return ClientSettings() if not url or url.startswith("file:") else ClientSettings((url,), "", source)
+
+
+def _read_go_file(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+
+
+READERS: Mapping[Ecosystem, Callable[[Mapping[str, str], Path], ClientSettings]] = {
+    "python": _read_pip,
+    "node": _read_npm,
+    "rust": _read_cargo,
+    "go": _read_go,
+}
