@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.products import Product
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -43,6 +44,7 @@ class DockerApi:
     endpoint: Endpoint
     version: str
     quarantine: QuarantineStore | None = None
+    product: Product = Product.DOCKER
 
     @property
     def is_local(self) -> bool:

@@ -23,9 +23,21 @@ INVISIBLE_FILES_HINT = (
     "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it. "
     "If it sees files but no mounts, set workspaces.worktree = 'plain'."
 )
+
+
 _GVISOR_ROOT = re.compile(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def invisible_files_error(details: str) -> SandboxError:
+    """The engine does not find the source of a mount."""
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        "The engine does not see the files of this host",
+        details=details,
+        hint=INVISIBLE_FILES_HINT,
+    )
 
 
 def parse_mount_devices(mountinfo: str) -> dict[str, str]:
