@@ -84,6 +84,7 @@ def _command_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "httpproxy": False,
         "labels": options["Labels"],
         "user": options["User"],
+        "manage_password": False,  # no /etc/passwd of its own
         "work_dir": options["WorkingDir"],
         "terminal": False,
         "stdin": options["OpenStdin"],
