@@ -30,7 +30,8 @@ class Dialect:
     `create`: create a container from options, compare it, return `inspect`. `compare`: list what differs in one that
     exists. `can_create`: whether the sources of its mounts are found. `own_files`: files that it mounts into guests by
     itself. `own_variables`: environment variables that it adds, which checks do not get. `tag_prefixes`: in front of
-    names of images that have no registry.
+    names of images that have no registry. `keeps_stdin`: whether a guest's stdin stays open when its controller
+    disconnects; a guest without it can be asked nothing later, and is not kept for the next check.
     """
 
     create: Callable[[DockerApi, str, Options], dict[str, Any]]
@@ -39,6 +40,7 @@ class Dialect:
     own_files: frozenset[str] = frozenset()
     own_variables: frozenset[str] = frozenset()
     tag_prefixes: tuple[str, ...] = ()
+    keeps_stdin: bool = True
 
     def remove_own_variables(self, env: list[str]) -> list[str]:
         """The environment of a container without what the engine added."""
@@ -63,6 +65,7 @@ _DIALECTS = {
         own_files=frozenset({"/run/.containerenv"}),
         own_variables=frozenset({"container", "TERM", "HOSTNAME"}),
         tag_prefixes=("localhost/", "docker.io/library/", "docker.io/"),
+        keeps_stdin=False,  # its monitor closes it (seen: conmon 2.1.6)
     ),
 }
 

@@ -6,13 +6,16 @@ Podman serves Docker's API, and its own beside it. It names itself in `GET /vers
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 _PODMAN = "Podman Engine"
 _FIRST_PODMAN = (4, 3)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_RUNC = re.compile(r"OCI Runtime \((.*/)?runc\)")
+_DEBIAN_PACKAGE = re.compile(r"runc_([^_]+)_[a-z0-9]+")
+_RUNC_VERSION = re.compile(r"runc version (\S+)")
 
 UNSUPPORTED_HINT = (
     "Podman is supported from version 4.3 on, as root, at a unix socket of this host (docs/hardening.md). Or use "
@@ -46,6 +49,30 @@ def find_unsupported_product(version: Mapping[str, Any], *, is_local: bool) -> s
 def is_podman(info: Mapping[str, Any]) -> bool:
     """Whether `GET /info` is Podman's: it names the builder that it has inside."""
     return "BuildahVersion" in info
+
+
+def complete_podman_info(
+    info: Mapping[str, Any], version: Mapping[str, Any], has_file: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Add to Podman's `GET /info` what Docker's says: the version of runc, from `GET /version`, and only the runtimes
+    that are there. Podman lists all that it knows. `has_file`: whether a path is that of a file of its host.
+    """
+    runtimes = {
+        name: runtime
+        for name, runtime in (info.get("Runtimes") or {}).items()
+        if isinstance(runtime, dict) and has_file(str(runtime.get("path")))
+    }
+    return {**info, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
+
+
+def _find_runc(version: Mapping[str, Any]) -> str:
+    """The version of Debian's package where there is one, else the program's own."""
+    for component in version.get("Components") or ():
+        if isinstance(component, dict) and _RUNC.fullmatch(str(component.get("Name"))):
+            package = str((component.get("Details") or {}).get("Package") or "")
+            found = _DEBIAN_PACKAGE.fullmatch(package) or _RUNC_VERSION.match(str(component.get("Version") or ""))
+            return found[1] if found else ""
+    return ""
 
 
 def _find_podman(version: Mapping[str, Any]) -> str | None:
