@@ -17,6 +17,7 @@ from typing import Any
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
+from sandbox.engine.products import is_podman
 from sandbox.engine.protocol import EngineInformation
 from sandbox.engine.user_maps import find_first_ids, is_rootless
 from sandbox.errors import SandboxError
@@ -249,6 +250,8 @@ def userns_probe(info: Facts, users: UserIds) -> Probe:
 def init_probe(info: Facts) -> Probe:
     """docker-init is PID 1 of guests that run one tool and no checks. Guests of checks use our supervisor."""
     binary = str(info.get("InitBinary") or "")
+    if is_podman(info):
+        return _ok("init", "not used: with Podman the tool itself is PID 1")
     if binary:
         return _ok("init", binary)
     return _fail(

@@ -81,7 +81,7 @@ def find_cgroups(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path
         return None
     groups = dict(_parse_groups(text))
     if (root / "cgroup.controllers").is_file():
-        one = _find_directory(root, groups.get("", ""))
+        one = _find_directory(root, _limited_group(groups.get("", "")))
         return CgroupPaths(2, one, one, one, one, one, one) if one else None
     return CgroupPaths(
         1,
@@ -208,6 +208,14 @@ def _parse_groups(text: str) -> Iterable[tuple[str, str]]:
         if separator:
             for controller in controllers.split(","):
                 yield controller, path
+
+
+def _limited_group(path: str) -> str:
+    """The group of a container that has its limits: Podman's crun puts the processes one group below it (crun(1),
+    `run.oci.systemd.subgroup`; `libpod-ID.scope/container`).
+    """
+    above, _, last = path.rpartition("/")
+    return above if last == "container" and above.rpartition("/")[2].startswith("libpod-") else path
 
 
 def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:

@@ -21,7 +21,7 @@ from sandbox.engine.container_types import (
 from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_answer_timeout
 from sandbox.engine.endpoint import Endpoint, candidate_endpoints
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
-from sandbox.engine.products import UNSUPPORTED_HINT, find_unsupported_product
+from sandbox.engine.products import UNSUPPORTED_HINT, Product, find_product, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
@@ -231,14 +231,16 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEn
         api = docker.APIClient(base_url=endpoint.url, tls=tls or False, timeout=patience)
     try:
         found = api.version(api_version=False)
-        if product := find_unsupported_product(found):
-            raise _UnsupportedProductError(product)
+        if unsupported := find_unsupported_product(found, is_local=endpoint.url.startswith(UNIX)):
+            raise _UnsupportedProductError(unsupported)
+        product = find_product(found)
         version = str(found["Version"])
     except BaseException:
         api.close()
         raise
     api.timeout = timeout_s  # type: ignore[assignment]
-    return DockerEngine(api, endpoint, version)
+    name = version if product is Product.DOCKER else f"{product} {version}"
+    return DockerEngine(api, endpoint, name, product=product)
 
 
 def _short_reason(error: Exception) -> str:

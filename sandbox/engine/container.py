@@ -22,10 +22,10 @@ from sandbox.engine.container_types import (
     Streams,
     never_stop,
 )
+from sandbox.engine.dialects import find_dialect
 from sandbox.engine.docker_api import DockerApi, translate_errors
-from sandbox.engine.mounts import INVISIBLE_FILES_HINT, require_mounts
+from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
-from sandbox.engine.verify_created import require_same_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Verdict
@@ -40,7 +40,6 @@ else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
     tenacity = LazyModule("tenacity")
 
 REMOVE_ATTEMPTS = 3
-_MISSING_SOURCE_MESSAGE = "bind source path does not exist"
 _DRAIN_S = 10.0
 _LATE_S = 2.0
 
@@ -99,39 +98,7 @@ def create_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -
 
     Raises: `policy_violation`, `image_missing`, `engine_unavailable` when it does not see our files, `internal`.
     """
-
-    def missing(details: str) -> SandboxError:
-        return SandboxError(
-            ErrorCode.IMAGE_MISSING, f"The engine has no image {options['Image'][:19]}", details=details
-        )
-
-    with translate_errors("create the container", on_missing=missing):
-        try:
-            created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
-        except docker.errors.APIError as error:
-            if is_missing_mount_source(error):
-                raise _invisible_files_error(error) from error
-            raise
-    with translate_errors("inspect the new container"):
-        inspected: dict[str, Any] = engine.api.inspect_container(str(created["Id"]))
-    require_same_options(options, inspected)
-    return inspected
-
-
-def is_missing_mount_source(error: docker.errors.APIError) -> bool:
-    """Whether a container was refused because the engine does not find a mount's source. Decided by the message: the
-    engine has no code for it.
-    """
-    return error.status_code == requests.codes.bad_request and _MISSING_SOURCE_MESSAGE in str(error.explanation)
-
-
-def _invisible_files_error(error: docker.errors.APIError) -> SandboxError:
-    return SandboxError(
-        ErrorCode.ENGINE_UNAVAILABLE,
-        "The engine does not see the files of this host",
-        details=str(error.explanation),
-        hint=INVISIBLE_FILES_HINT,
-    )
+    return find_dialect(engine).create(engine, name, options)
 
 
 def remove_container(engine: DockerApi, name: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.products import Product, complete_podman_info
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -43,6 +45,7 @@ class DockerApi:
     endpoint: Endpoint
     version: str
     quarantine: QuarantineStore | None = None
+    product: Product = Product.DOCKER
 
     @property
     def is_local(self) -> bool:
@@ -53,6 +56,8 @@ class DockerApi:
         """Read `GET /info`, for capability probes."""
         with translate_errors("read the engine's information"):
             info: dict[str, Any] = self.api.info()
+            if self.product is Product.PODMAN:
+                info = complete_podman_info(info, self.api.version(), os.path.isfile)
         return info
 
     def close(self) -> None:

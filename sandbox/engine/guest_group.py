@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
+from sandbox.engine.products import is_podman
 from sandbox.engine.user_maps import is_rootless
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -34,6 +35,7 @@ _SYSTEMCTL_S = 20.0
 _JOINT = {name: (name, "cpu,cpuacct", "cpuacct,cpu") for name in ("cpu", "cpuacct")}
 _MAX_SHARES = 262_144
 _DEFAULT_PARENTS = {"cgroupfs": "docker", "systemd": "system.slice"}
+_PODMAN_PARENTS = {"cgroupfs": "libpod_parent", "systemd": "machine.slice"}
 
 RunSystemctl = Callable[[Sequence[str]], None]
 """Runs systemctl with these arguments. Raises: OSError."""
@@ -68,9 +70,15 @@ class GuestGroup:
         """Memory that one guest holds; 0 if it cannot be read."""
         if self.memory is None or self.memory.memory is None:
             return 0
-        names = (container_id, f"docker-{container_id}.scope")
+        names = group_names(container_id)
         found = (CgroupPaths(self.memory.version, memory=self.memory.memory / name) for name in names)
         return next((held for paths in found if (held := read_held_memory(paths)) is not None), 0)
+
+
+def group_names(container_id: str) -> tuple[str, ...]:
+    """What engines call the group of a container: Docker and Podman, with each driver."""
+    plain = (container_id, f"libpod-{container_id}")
+    return *plain, *(f"{engine}-{container_id}.scope" for engine in ("docker", "libpod"))
 
 
 def run_systemctl(arguments: Sequence[str]) -> None:
@@ -137,7 +145,8 @@ def read_group_host(info: Mapping[str, Any]) -> GroupHost | None:
     if driver not in _DEFAULT_PARENTS or version not in {"1", "2"}:
         return None
     if not is_rootless(info):
-        return GroupHost(driver, int(version), default_parent=_DEFAULT_PARENTS[driver])
+        parents = _PODMAN_PARENTS if is_podman(info) else _DEFAULT_PARENTS
+        return GroupHost(driver, int(version), default_parent=parents[driver])
     uid = os.geteuid()
     delegated = CGROUP_ROOT / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
     return GroupHost(driver, int(version), delegated, run_user_systemctl, "user.slice") if driver == "systemd" else None

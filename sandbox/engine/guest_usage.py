@@ -14,7 +14,7 @@ from sandbox.engine.cgroups import (
     read_limit,
     read_memory_limit,
 )
-from sandbox.engine.guest_group import GroupHost
+from sandbox.engine.guest_group import GroupHost, group_names
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ def find_guest_cgroups(host: GroupHost, container_id: str, group: str) -> Cgroup
 
     None if it does not run, or if the engine uses another parent.
     """
-    name = container_id if host.driver == "cgroupfs" else f"docker-{container_id}.scope"
     parents = [host.find_directory(group, "memory")] if group else []
     parents.append(host.find_hierarchy("memory") / host.default_parent)
-    memory = next((parent / name for parent in parents if (parent / name).is_dir()), None)
+    places = (parent / name for parent in parents for name in group_names(container_id))
+    memory = next((place for place in places if place.is_dir()), None)
     if memory is None:
         return None
     below = memory.relative_to(host.find_hierarchy("memory"))

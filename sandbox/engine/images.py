@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine.build_context import write_build_context
 from sandbox.engine.build_output import build_error, plain_lines
+from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
@@ -80,16 +81,16 @@ def inspect(engine: DockerApi, reference: str) -> Image | None:
             if error.status_code == HTTPStatus.BAD_REQUEST:
                 raise unusable from error
             raise
-    return None if answer is None else parse_image(answer)
+    return None if answer is None else parse_image(answer, find_dialect(engine).plain_tag)
 
 
-def parse_image(answer: Mapping[str, Any]) -> Image:
-    """Parse the engine's `GET /images/NAME/json` to an `Image`."""
+def parse_image(answer: Mapping[str, Any], plain_tag: Callable[[str], str] = str) -> Image:
+    """Parse the engine's `GET /images/NAME/json` to an `Image`. `plain_tag`: the name that we know a tag by."""
     seen = _InspectedImage.model_validate(answer)
     config = seen.config or _ImageConfig.model_validate({})
     return Image(
         digest=seen.id,
-        tags=tuple(seen.tags or ()),
+        tags=tuple(dict.fromkeys(plain_tag(tag) for tag in seen.tags or ())),
         size_bytes=seen.size,
         created_at=seen.created,
         labels=dict(config.labels or {}),
@@ -112,9 +113,8 @@ def list_tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]
     filters = {"label": label} if label else {}
     with translate_errors("list the images"):
         answers = engine.api.images(filters=filters)
-    return tuple(
-        sorted({tag for a in answers for tag in _ListedImage.model_validate(a).tags or () if "<none>" not in tag})
-    )
+    tags = {tag for a in answers for tag in _ListedImage.model_validate(a).tags or () if "<none>" not in tag}
+    return tuple(sorted({find_dialect(engine).plain_tag(tag) for tag in tags}))
 
 
 def list_with_label(engine: DockerApi, label: str) -> tuple[Image, ...]:

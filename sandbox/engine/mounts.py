@@ -29,6 +29,16 @@ _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = lazy_pattern(r"\\([0-7]{3})")
 
 
+def invisible_files_error(details: str) -> SandboxError:
+    """The engine does not find the source of a mount."""
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        "The engine does not see the files of this host",
+        details=details,
+        hint=INVISIBLE_FILES_HINT,
+    )
+
+
 def parse_mount_devices(mountinfo: str) -> dict[str, str]:
     """Map each mount point to its device ('major:minor'); pure. Of several mounts at one point the last counts."""
     lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes space and newline in paths

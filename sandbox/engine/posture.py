@@ -6,7 +6,7 @@ check inherits, its mount table, and its network interfaces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sandbox.engine.create_options import FIRST_PORT_SYSCTL
@@ -37,20 +37,21 @@ class _Mount:
     kind: str
 
 
-def find_posture_faults(posture: Posture, options: Mapping[str, Any]) -> list[str]:
-    """List the differences from `options`, in words; empty when there is none."""
+def find_posture_faults(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> list[str]:
+    """List the differences from `options`, in words; empty when there is none. `own_files`: mounts of the engine."""
     own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNEL_RUNTIMES
+    engine_files = None if own_kernel else _ENGINE_FILES.union(own_files)
     return [
         *_status_faults(posture.status, options["User"], own_kernel),
         *_interface_faults(posture.interfaces),
-        *_mount_faults(posture.mountinfo, options["HostConfig"], own_kernel),
+        *_mount_faults(posture.mountinfo, options["HostConfig"], engine_files),
         *([] if own_kernel else _port_faults(posture.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
 
-def require_posture(posture: Posture, options: Mapping[str, Any]) -> None:
+def require_posture(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> None:
     """Raises: `policy_violation`, with every difference from `options`."""
-    if faults := find_posture_faults(posture, options):
+    if faults := find_posture_faults(posture, options, own_files):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest differs from its request and was stopped: {'; '.join(faults)}",
@@ -84,19 +85,22 @@ def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
         yield f"it may listen on ports from {text.strip() or 'unknown'} on"
 
 
-def _mount_faults(text: str, host: Mapping[str, Any], own_kernel: bool) -> Iterator[str]:
+def _mount_faults(text: str, host: Mapping[str, Any], engine_files: frozenset[str] | None) -> Iterator[str]:
+    """`engine_files`: mounts of the engine; None for a kernel that does not show all of its mounts."""
     table = _parse_mount_table(text)
     for target in find_missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
         yield f"no mount at {target}"
     for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
         if target in table and "ro" not in table[target].options:
             yield f"{target} is writable"
-    if not own_kernel:
-        yield from _foreign_faults(table, host)
+    if engine_files is not None:
+        yield from _foreign_faults(table, host, engine_files)
 
 
-def _foreign_faults(table: Mapping[str, _Mount], host: Mapping[str, Any]) -> Iterator[str]:
-    known = _ENGINE_FILES | {mount["Target"] for mount in host["Mounts"]} | host["Tmpfs"].keys()
+def _foreign_faults(
+    table: Mapping[str, _Mount], host: Mapping[str, Any], engine_files: frozenset[str]
+) -> Iterator[str]:
+    known = engine_files | {mount["Target"] for mount in host["Mounts"]} | host["Tmpfs"].keys()
     for target, mount in table.items():
         if target not in known and not f"{target}/".startswith(_KERNEL_PATHS):
             yield f"something is mounted at {target}"

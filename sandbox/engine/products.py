@@ -1,26 +1,84 @@
-"""Which product answers at an engine's address. Pure.
+"""Which product answers at an engine's address, and whether it can be used. Pure.
 
-Podman serves Docker's API, but its answers to `inspect` and its checks of options differ, so that a container would be
-refused late and in Podman's own words. It names itself in `GET /version` (seen: 4.3.1), which is read to connect.
+Podman serves Docker's API, and its own beside it. It names itself in `GET /version`, which is read to connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
+_PODMAN = "Podman Engine"
+_FIRST_PODMAN = (4, 3)
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_RUNC = re.compile(r"OCI Runtime \((.*/)?runc\)")
+_DEBIAN_PACKAGE = re.compile(r"runc_([^_]+)_[a-z0-9]+")
+_RUNC_VERSION = re.compile(r"runc version (\S+)")
+
 UNSUPPORTED_HINT = (
-    "Podman's Docker-compatible socket is not supported yet (the package podman-docker puts it at Docker's own place). "
-    "Use Docker Engine 20.10 or newer: point engine.host or DOCKER_HOST at its socket."
+    "Podman is supported from version 4.3 on, as root, at a unix socket of this host (docs/hardening.md). Or use "
+    "Docker Engine 20.10 or newer: point engine.host or DOCKER_HOST at its socket."
 )
-_UNSUPPORTED = {"Podman Engine": "Podman"}
 
 
-def find_unsupported_product(version: Mapping[str, Any]) -> str:
-    """Name and version of a product that is known not to work here, from `GET /version`; '' for any other."""
+class Product(StrEnum):
+    """A product with an API that this package speaks; `dialects.py` has what differs."""
+
+    DOCKER = "Docker"
+    PODMAN = "Podman"
+
+
+def find_product(version: Mapping[str, Any]) -> Product:
+    """From `GET /version`. What does not name itself is an engine of Docker's kind."""
+    return Product.PODMAN if _find_podman(version) is not None else Product.DOCKER
+
+
+def find_unsupported_product(version: Mapping[str, Any], *, is_local: bool) -> str:
+    """Name and version of a product that is known not to work here; '' for any other. `is_local`: at a unix socket."""
+    podman = _find_podman(version)
+    if podman is None:
+        return ""
+    found = _VERSION.match(podman)
+    is_old = found is None or (int(found[1]), int(found[2])) < _FIRST_PODMAN
+    name = f"Podman {podman}".rstrip()
+    return name if is_old or not is_local else ""
+
+
+def is_podman(info: Mapping[str, Any]) -> bool:
+    """Whether `GET /info` is Podman's: it names the builder that it has inside."""
+    return "BuildahVersion" in info
+
+
+def complete_podman_info(
+    info: Mapping[str, Any], version: Mapping[str, Any], has_file: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Add to Podman's `GET /info` what Docker's says: the version of runc, from `GET /version`, and only the runtimes
+    that are there. Podman lists all that it knows. `has_file`: whether a path is that of a file of its host.
+    """
+    runtimes = {
+        name: runtime
+        for name, runtime in (info.get("Runtimes") or {}).items()
+        if isinstance(runtime, dict) and has_file(str(runtime.get("path")))
+    }
+    return {**info, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
+
+
+def _find_runc(version: Mapping[str, Any]) -> str:
+    """The version of Debian's package where there is one, else the program's own."""
+    for component in version.get("Components") or ():
+        if isinstance(component, dict) and _RUNC.fullmatch(str(component.get("Name"))):
+            package = str((component.get("Details") or {}).get("Package") or "")
+            found = _DEBIAN_PACKAGE.fullmatch(package) or _RUNC_VERSION.match(str(component.get("Version") or ""))
+            return found[1] if found else ""
+    return ""
+
+
+def _find_podman(version: Mapping[str, Any]) -> str | None:
+    """The version of Podman; None for another product."""
     components = version.get("Components")
     for component in components if isinstance(components, list) else ():
-        product = _UNSUPPORTED.get(str(component.get("Name"))) if isinstance(component, dict) else None
-        if product:
-            return f"{product} {component.get('Version') or ''}".rstrip()
-    return ""
+        if isinstance(component, dict) and component.get("Name") == _PODMAN:
+            return str(component.get("Version") or "")
+    return None

@@ -99,7 +99,7 @@ class SocketApi:
     def find(self, kind: str, name: str) -> dict[str, Any] | None:
         """Inspect one of the `containers` or `images`; None if there is none. Not a method of the SDK."""
         answer = self.request("GET", f"/{kind}/{quote(name, safe='/:@' if kind == 'images' else '')}/json")
-        return None if answer.status_code == HTTPStatus.NOT_FOUND else _document(self._require_success(answer))
+        return None if answer.status_code == HTTPStatus.NOT_FOUND else _document(self.require_success(answer))
 
     def create_container_from_config(self, config: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
         target = "/containers/create" + (f"?{urlencode({'name': name})}" if name else "")
@@ -113,7 +113,7 @@ class SocketApi:
 
     def wait(self, container: str, timeout: float | None = None) -> dict[str, Any]:
         answer = self.request("POST", f"/containers/{quote(container, safe='')}/wait", timeout_s=timeout)
-        return _document(self._require_success(answer))
+        return _document(self.require_success(answer))
 
     def delete(self, url: str, params: Mapping[str, str], timeout: float) -> Answer:
         """As the SDK's, which is that of a `requests.Session`: the address has `base_url` and the version."""
@@ -121,10 +121,10 @@ class SocketApi:
         return self.request("DELETE", f"{target}?{urlencode(params)}", timeout_s=timeout)
 
     def _get(self, target: str, *, versioned: bool = True) -> dict[str, Any]:
-        return _document(self._require_success(self.request("GET", target, versioned=versioned)))
+        return _document(self.require_success(self.request("GET", target, versioned=versioned)))
 
     def _send(self, method: str, target: str, body: bytes = b"") -> Answer:
-        return self._require_success(self.request(method, target, body))
+        return self.require_success(self.request(method, target, body))
 
     def request(
         self, method: str, target: str, body: bytes = b"", *, timeout_s: float | None = None, versioned: bool = True
@@ -144,7 +144,7 @@ class SocketApi:
             except TimeoutError as error:
                 raise requests.ReadTimeout(f"{target.partition('?')[0]}: {error}") from error
 
-    def _require_success(self, answer: Answer) -> Answer:
+    def require_success(self, answer: Answer) -> Answer:
         """Raises: the SDK's `APIError`, or `NotFound`, with the engine's message."""
         if answer.status_code < HTTPStatus.MULTIPLE_CHOICES or answer.status_code == HTTPStatus.NOT_MODIFIED:
             return answer

@@ -23,6 +23,7 @@ from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
+from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.guest_group import require_in_group
@@ -34,7 +35,6 @@ from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
 from sandbox.engine.user_maps import require_no_host_root
-from sandbox.engine.verify_created import find_differences
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 
@@ -62,11 +62,12 @@ def run_supervised(
 ) -> ContainerExit:
     """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
-    `keep`: a clean container is kept for the next check; the caller ensures that it has no other user. Otherwise it is
-    removed. Raises: `policy_violation` when the created container differs from the request, `image_missing`,
+    `keep`: a clean container is kept for the next check, if the engine can (dialects.py); the caller ensures that it
+    has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the request, `image_missing`,
     `internal` when the guest could not be started. Interrupts pass through after removal.
     """
     clean = False
+    keep = keep and find_dialect(engine).keeps_stdin
     try:
         with ExitStack() as stack:
             guest = (_reuse_guest(engine, name, options, stack) if keep else None) or _create_guest(
@@ -86,8 +87,9 @@ def _reuse_guest(engine: DockerApi, name: str, options: Mapping[str, Any], stack
     inspected = _inspect(engine, name)
     if inspected is None:
         return None
-    wrong = find_differences(options, inspected) if inspected["State"]["Running"] else ("it has ended",)
     try:
+        running = inspected["State"]["Running"]
+        wrong = find_dialect(engine).compare(engine, options, inspected) if running else ("it has ended",)
         if not wrong:
             session = stack.enter_context(_open_session(engine, inspected["Id"]))
             return _verify_guest(engine, inspected, session, options)
@@ -123,7 +125,8 @@ def _verify_guest(
     posture = session.query_posture()
     if posture is None:
         raise _no_answer_error(engine, inspected)
-    require_posture(posture, options)
+    dialect = find_dialect(engine)
+    require_posture(posture, options, dialect.own_files)
     require_writable_folders(posture, options)
     pid = int(inspected["State"]["Pid"])
     groups = None
@@ -132,7 +135,8 @@ def _verify_guest(
         require_no_host_root(pid, options)
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
-    return _VerifiedGuest(inspected["Id"], groups, inspected["Config"]["Env"], session)
+    env = dialect.remove_own_variables(inspected["Config"]["Env"])
+    return _VerifiedGuest(inspected["Id"], groups, env, session)
 
 
 def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:

@@ -7,7 +7,7 @@ started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sandbox.engine.create_options import INHERITED_PREFIXES
@@ -37,13 +37,18 @@ def require_same_options(requested: Mapping[str, Any], inspected: Mapping[str, A
     """Raises: `policy_violation`, with every field that is not as requested."""
     wrong = find_differences(requested, inspected)
     if wrong:
-        raise SandboxError(
-            ErrorCode.POLICY_VIOLATION,
-            f"The engine did not create the container as requested: {', '.join(wrong)}",
-            details="\n".join(_evidence(name, inspected) for name in wrong),
-            hint="Config.*: the image sets an option that no guest may have. HostConfig.*: the engine or its "
-            "host lacks a feature; `sandbox doctor` names it.",
-        )
+        raise difference_error(wrong, "\n".join(_evidence(name, inspected) for name in wrong))
+
+
+def difference_error(wrong: Iterable[str], details: str) -> SandboxError:
+    """A container that is not as requested. `wrong`: the fields."""
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION,
+        f"The engine did not create the container as requested: {', '.join(wrong)}",
+        details=details,
+        hint="Config.*: the image sets an option that no guest may have. HostConfig.*: the engine or its "
+        "host lacks a feature; `sandbox doctor` names it.",
+    )
 
 
 def _differing_fields(wanted: Mapping[str, Any], found: Mapping[str, Any], rules: Mapping[str, _Same]) -> list[str]:

@@ -7,17 +7,11 @@ It is enough to create a container and never start it: the engine then looks for
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sandbox.engine.container import is_missing_mount_source, remove_container
+from sandbox.engine.container import remove_container
 from sandbox.engine.container_types import ProbeContainer
-from sandbox.engine.docker_api import DockerApi, translate_errors
-from sandbox.lazy_module import LazyModule
-
-if TYPE_CHECKING:
-    import docker.errors
-else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
-    docker = LazyModule("docker")
+from sandbox.engine.dialects import find_dialect
+from sandbox.engine.docker_api import DockerApi
 
 _TARGET = "/mnt"
 
@@ -33,13 +27,6 @@ def can_mount(engine: DockerApi, folder: Path, probe: ProbeContainer) -> bool:
         "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
     }
     try:
-        with translate_errors("try a mount"):
-            try:
-                engine.api.create_container_from_config(options, name=probe.name)  # type: ignore[no-untyped-call]  # stub
-            except docker.errors.APIError as error:
-                if is_missing_mount_source(error):
-                    return False
-                raise
+        return find_dialect(engine).can_create(engine, probe.name, options)
     finally:
         remove_container(engine, probe.name)
-    return True

@@ -1,0 +1,215 @@
+"""Podman behind the same adapter: a task's checks, clean rooms, limits with their verdicts, the walls as the guest's
+kernel shows them, and what happens when Podman makes another container than the one that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from devtools.mounts import unmount_below
+from devtools.privatepodman import PrivatePodman
+from devtools.requirement import unavailable
+from sandbox import Workbench
+from sandbox.engine import podman_containers
+from sandbox.engine.podman_request import build_request
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
+from sandbox.models import Guest, ProbeLevel, Verdict
+from sandbox.store.home import Home
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("podman"), pytest.mark.usefixtures("engine")]
+
+IMAGES = ("init", "base")
+WALLS = """
+grep -E "^(Cap|NoNewPrivs|Seccomp:|Uid|Gid|Groups)" /proc/self/status
+grep -c . /proc/net/dev
+for path in /etc/no /run/no /var/tmp/no /proc/sys/kernel/hostname /dev/no; do
+  ! (echo no > $path) 2> /dev/null || echo "wrote $path"
+done
+cat /proc/interrupts /proc/keys /proc/timer_list | wc -c
+cat /proc/sys/net/ipv4/ip_unprivileged_port_start
+env | grep -E "^(container|TERM|HOSTNAME)=" || echo no more variables
+stat -c %U $HOME
+"""
+SEEN = """Uid:\t{uid}\t{uid}\t{uid}\t{uid}
+Gid:\t{uid}\t{uid}\t{uid}\t{uid}
+Groups:\t{uid}
+CapInh:\t0000000000000000
+CapPrm:\t0000000000000000
+CapEff:\t0000000000000000
+CapBnd:\t0000000000000000
+CapAmb:\t0000000000000000
+NoNewPrivs:\t1
+Seccomp:\t2
+3
+0
+1024
+no more variables
+sandbox
+"""
+CHECKS = {
+    "work": "echo more >> README; touch new /report/x ~/x /tmp/x; id -u",
+    "memory": "head -c 200000000 /dev/zero | tail; exit 0",
+    "processes": "i=0; while [ $i -lt 100 ]; do sleep 600 & i=$((i+1)); done",
+    "endless": "sleep 600",
+    "time": "trap '' TERM; echo begun; sleep 600",
+    "walls": WALLS.replace("\n", "\\n").replace('"', '\\"'),
+    "refused": "perl -e 'exit(syscall(272, 0x10000000) == 0)'",  # unshare(CLONE_NEWUSER)
+}
+PROFILE = 'label = "T"\nimage = "base"\n' + "".join(
+    f'[[check]]\nid = "{name}"\nlabel = "{name}"\nargv = ["sh", "-c", "{script}"]\n'
+    f"timeout_s = {2 if name == 'time' else 60}\n"
+    "limits = { memory_bytes = 67108864, cpus = 1.0, pids = 32 }\n"
+    for name, script in CHECKS.items()
+)
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivatePodman]:
+    home = Home(tmp_path_factory.mktemp("recipes"))
+    if reason := PrivatePodman.why_not():
+        unavailable(reason)
+    with PrivatePodman() as engine:
+        engine.load(*(tag_of(name, recipe_digests(read_lineage(home, name), "")[-1]) for name in IMAGES))
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def workbench(podman: PrivatePodman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    home = tmp_path_factory.mktemp("podman") / "home"
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "generic.toml").write_text(PROFILE)
+    settings = {"engine": {"host": podman.url}}
+    with Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True) as found:
+        yield found
+    unmount_below(home)
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("remote")
+    (folder / "README").write_text("text\n")
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def task(workbench: Workbench, remote: str) -> Iterator[str]:
+    made = workbench.create_task(workbench.clone(remote).repository.id)
+    yield made.id
+    workbench.close_task(made.id, discard=True)
+
+
+def test_doctor_names_podman_and_finds_nothing_that_fails(workbench: Workbench) -> None:
+    probes = {probe.name: probe for probe in workbench.doctor()}
+    assert probes["engine"].value.startswith("Podman ")
+    engine = ("engine", "limits", "storage", "runtime", "runc", "seccomp", "userns", "init", "files", "guest memory")
+    assert [name for name in engine if probes[name].level is ProbeLevel.FAIL] == []
+
+
+def test_a_check_works_in_a_task_and_in_a_clean_room(workbench: Workbench, task: str, remote: str) -> None:
+    (first,) = workbench.run_checks(task, ["work"])
+    (second,) = workbench.run_checks(task, ["work"])
+    assert (first.verdict, second.verdict) == (Verdict.PASSED, Verdict.PASSED)
+    assert first.stdout_tail == second.stdout_tail  # the task's own uid
+    assert {change.path for change in workbench.status(task).changes} == {"README", "new"}
+    assert workbench.guests().guests == ()  # none can be kept
+    assert [run.verdict for run in workbench.run(remote, check_ids=["work"]).runs] == [Verdict.PASSED]
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict"),
+    [("memory", Verdict.OOM_KILLED), ("processes", Verdict.FAILED), ("time", Verdict.TIMED_OUT)],
+)
+def test_a_limit_has_its_verdict(workbench: Workbench, task: str, check: str, verdict: Verdict) -> None:
+    (run,) = workbench.run_checks(task, [check])
+    assert run.verdict is verdict, run
+    assert (run.usage.pids_peak or 0) <= 32
+    assert (run.usage.memory_peak_bytes or 0) <= 64 * 1024**2
+
+
+def test_s130_the_walls_are_those_of_docker(workbench: Workbench, task: str) -> None:
+    (run,) = workbench.run_checks(task, ["walls"])
+    uid = run.stdout_tail.split()[1]
+    assert int(uid) >= 66_000
+    assert "".join(line.rstrip() + "\n" for line in run.stdout_tail.splitlines()) == SEEN.format(uid=uid)
+    (run,) = workbench.run_checks(task, ["refused"])
+    assert run.verdict is Verdict.PASSED
+
+
+Change = Callable[[dict[str, Any]], object]
+CHANGES: dict[str, Change] = {
+    "linux.seccomp": lambda request: request.pop("seccomp_profile_path"),  # Podman's own is weaker
+    "process.capabilities": lambda request: request.update(cap_drop=[]),
+    "process.noNewPrivileges": lambda request: request.update(no_new_privileges=False),
+    "linux.maskedPaths": lambda request: request.update(mask=[]),
+    "root.readonly": lambda request: request.update(read_only_filesystem=False),
+    "linux.resources.pids.limit": lambda request: request["resource_limits"]["pids"].update(limit=0),
+    "mounts: /mnt": lambda request: request["mounts"].append(
+        {"destination": "/mnt", "type": "bind", "source": "/etc", "options": ["bind", "ro"]}
+    ),
+    "linux.namespaces": lambda request: request.update(pidns={"nsmode": "host"}),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_s131_another_container_than_the_requested_one_is_not_started(
+    workbench: Workbench, task: str, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    def ask_for_another(*given: Any) -> dict[str, Any]:
+        request = build_request(*given)
+        CHANGES[field](request)
+        return request
+
+    monkeypatch.setattr(podman_containers, "build_request", ask_for_another)
+    with pytest.raises(SandboxError) as caught:
+        workbench.run_checks(task, ["work"])
+    assert (caught.value.code, field in caught.value.brief) == (ErrorCode.POLICY_VIOLATION, True), caught.value
+
+
+def test_s131_control_without_the_comparison_it_runs_and_the_filter_is_another(
+    workbench: Workbench, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask_for_another(*given: Any) -> dict[str, Any]:
+        request = build_request(*given)
+        request.pop("seccomp_profile_path")
+        request["seccomp_policy"] = "default"
+        return request
+
+    monkeypatch.setattr(podman_containers, "build_request", ask_for_another)
+    monkeypatch.setattr(podman_containers, "compare", lambda *_: ())
+    (run,) = workbench.run_checks(task, ["work"])
+    assert run.verdict is Verdict.PASSED
+
+
+def test_a_running_guest_is_listed_with_its_limits_and_stopped_from_outside(
+    workbench: Workbench, task: str, podman: PrivatePodman
+) -> None:
+    with closing(podman.connect()) as engine, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(workbench.run_checks, task, ["endless"])
+        guest = _wait_for_guest(workbench)
+        assert (guest.memory_limit_bytes, guest.pids_limit) == (64 * 1024**2, 32)
+        engine.api.kill(engine.list_containers({})[0].id, signal="SIGKILL")
+        (run,) = running.result(timeout=60)
+        assert run.verdict is Verdict.KILLED
+        assert engine.list_containers({}) == []
+
+
+def _wait_for_guest(workbench: Workbench) -> Guest:
+    ends_at = time.monotonic() + 60
+    while time.monotonic() < ends_at:
+        for guest in workbench.guests().guests:
+            if guest.pids_limit and (guest.pids or 0) > 1:
+                return guest
+        time.sleep(0.1)
+    raise AssertionError("no guest was seen")
