@@ -188,6 +188,19 @@ class TestResultsInput(Input):
     cursor: int = Field(0, ge=0, description="next_cursor of the page before.")
 
 
+class ExploreInput(Input):
+    task_id: TaskId
+    patches: dict[Line, Text] = Field(
+        default_factory=dict, max_length=32, description="By a name of yours: unified diffs with a/ and b/ prefixes."
+    )
+    expected_hashes: dict[Path, Sha256 | None] = Field(
+        default_factory=dict, description="By path: the sha256 you read of each file that a patch changes."
+    )
+    task_ids: tuple[TaskId, ...] = Field((), max_length=32, strict=False, description="Forks to try instead, or too.")
+    restore: bool = Field(True, description="Give the task the files of the best way.")
+    wait_s: WaitS = 45.0
+
+
 class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]

@@ -18,7 +18,7 @@ from sandbox.agent import inputs, outputs
 from sandbox.agent.check_list import list_shared
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk, SearchQuery
-from sandbox.workbench import Watch, Workbench
+from sandbox.workbench import ExploreOptions, Watch, Workbench
 
 REQUEST_APPROVAL = "space_agent_request_tool_approval"
 WAIT_RUN, STOP_RUN = "space_repo_wait_run", "space_repo_stop_run"
@@ -153,6 +153,14 @@ def _run_check(request: ToolCall) -> BaseModel:
 
 def _verify(request: ToolCall) -> BaseModel:
     return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
+
+
+def _explore(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    patches = {name: text.encode("utf-8", "surrogatepass") for name, text in wanted.patches.items()}
+    options = ExploreOptions(restore=wanted.restore, expected_hashes=wanted.expected_hashes)
+    started = request.workbench.start_exploration(wanted.task_id, patches, wanted.task_ids, request.watch, options)
+    return _wait(request, started.run_id)
 
 
 def _prepare(request: ToolCall) -> BaseModel:
@@ -367,6 +375,12 @@ _ROWS = (
         "Run all checks on exactly the task's last commit in a clean room. Only this verifies it.",
         cut_fields=_VERIFY_FIELDS, cut_hint=_WHOLE_LOG,
         journal="verify", command="verify", waits=True, starts_run=True,
+    ),
+    Tool(
+        "space_repo_explore", Preset.CHECK, _SHELL, inputs.ExploreInput, outputs.ExploreResult, _explore,
+        "Verify several patches or forks of a task side by side, rank them by the tests they break, and take the best.",
+        cut_fields=("ways.newly_failing_tests", "ways"),
+        journal="explore", command="explore", waits=True, starts_run=True,
     ),
     Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,
