@@ -158,7 +158,7 @@ def _verify(request: ToolCall) -> BaseModel:
 def _explore(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     patches = {name: text.encode("utf-8", "surrogatepass") for name, text in wanted.patches.items()}
-    options = ExploreOptions(restore=wanted.restore, expected_hashes=wanted.expected_hashes)
+    options = ExploreOptions(expected_hashes=wanted.expected_hashes)
     started = request.workbench.start_exploration(wanted.task_id, patches, wanted.task_ids, request.watch, options)
     return _wait(request, started.run_id)
 
@@ -378,7 +378,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_explore", Preset.CHECK, _SHELL, inputs.ExploreInput, outputs.ExploreResult, _explore,
-        "Verify several patches or forks of a task side by side, rank them by the tests they break, and take the best.",
+        "Verify patches of a task side by side, rank them by tests they break, take the best.",
         cut_fields=("ways.newly_failing_tests", "ways"),
         journal="explore", command="explore", waits=True, starts_run=True,
     ),
@@ -444,7 +444,7 @@ _ROWS = (
     Tool(
         "space_repo_clean", Preset.EDIT, _WRITE, inputs.CleanInput, models.CleanResult,
         lambda r: r.workbench.clean_task(r.arguments.task_id, r.arguments.without, expected_commit=r.state),
-        "Delete what checks left and no commit would contain, e.g. for a task over its disk limit. Uncommitted changes "
+        "Delete what checks left and no commit would contain. Uncommitted changes "
         "are kept.",
         cut_fields=("changes", "rejected"),
         journal="clean", command="task clean", destructive=True,

@@ -20,8 +20,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.explore_options import ExploreOptions
-from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.services import Services, Surface, build_services

@@ -28,7 +28,6 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
-from sandbox.workbench.checks.explore_options import ExploreOptions
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.ranking import (
     CheckOutcome,
@@ -37,7 +36,7 @@ from sandbox.workbench.checks.ranking import (
     compare_outcomes,
     rank_ways,
 )
-from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
@@ -80,7 +79,7 @@ def describe_request(request: ExploreRequest) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Exploring:
     """What all ways have in common. `base`: the task's own state. `profile`: with its checks in order."""
 
     services: Services
@@ -116,17 +115,17 @@ def explore(services: Services, task_id: str, request: ExploreRequest, watch: Wa
     return _finish(question, result, request, is_cancelled=watch.cancelled())
 
 
-def _ask(services: Services, task_id: str) -> _Question:
+def _ask(services: Services, task_id: str) -> _Exploring:
     base = take_snapshot(services, task_id, "before an exploration")
     task = find_task(services.home, task_id)
     repository, git = services.repositories.open(task.repo_id)
     profile = add_git_facts(load_task_profile(services, task), git, base.commit)
     policy = services.policies.container.container
     checks = order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
-    return _Question(services, task, repository, git, base, profile, checks)
+    return _Exploring(services, task, repository, git, base, profile, checks)
 
 
-def _require_sibling(question: _Question, task_id: str) -> Task:
+def _require_sibling(question: _Exploring, task_id: str) -> Task:
     other, task = find_task(question.services.home, task_id), question.task
     if (other.repo_id, other.base_commit) != (task.repo_id, task.base_commit) or other.id == task.id:
         raise SandboxError(
@@ -138,13 +137,13 @@ def _require_sibling(question: _Question, task_id: str) -> Task:
     return other
 
 
-def _keep_patched(question: _Question, name: str, text: bytes, request: ExploreRequest) -> Snapshot:
+def _keep_patched(question: _Exploring, name: str, text: bytes, request: ExploreRequest) -> Snapshot:
     wanted = PatchOfTree(question.task, question.repository, question.git, question.base.commit)
     tree = patch_tree(question.services, wanted, text, request.options.expected_hashes)
     return keep_tree(question.services, question.git, question.task, tree, f"explored: {name}")
 
 
-def _keep_other(question: _Question, other: Task) -> Snapshot:
+def _keep_other(question: _Exploring, other: Task) -> Snapshot:
     tree = take_snapshot(question.services, other.id, f"explored for {question.task.id}").tree
     return keep_tree(question.services, question.git, question.task, tree, f"explored: {other.id}")
 
@@ -159,7 +158,7 @@ def _keep(name: str, make: Callable[[], Snapshot]) -> ExploredWay:
 
 
 def _verify_all(
-    question: _Question, ways: Sequence[ExploredWay], jobs: int, watch: Watch
+    question: _Exploring, ways: Sequence[ExploredWay], jobs: int, watch: Watch
 ) -> tuple[dict[str, CheckOutcome], list[tuple[CheckRun, ...] | SandboxError]]:
     """The outcomes of the task's own state, and the runs or the error of each way."""
     cancellation = Cancellation()
@@ -182,7 +181,7 @@ def _verify_all(
     return before, found
 
 
-def _verify(question: _Question, name: str, tree: str, watch: Watch) -> tuple[CheckRun, ...]:
+def _verify(question: _Exploring, name: str, tree: str, watch: Watch) -> tuple[CheckRun, ...]:
     if watch.cancelled():
         return ()
     task = question.task
@@ -200,7 +199,7 @@ def _name_checks(watch: Watch, name: str) -> Watch:
     return replace(watch, announce=announce, follow=None)
 
 
-def _read_outcomes(question: _Question, runs: Sequence[CheckRun]) -> dict[str, CheckOutcome]:
+def _read_outcomes(question: _Exploring, runs: Sequence[CheckRun]) -> dict[str, CheckOutcome]:
     """By check. A check without a run has no verdict."""
     by_check = {run.check_id: run for run in runs}
     return {
@@ -210,7 +209,7 @@ def _read_outcomes(question: _Question, runs: Sequence[CheckRun]) -> dict[str, C
     }  # fmt: skip
 
 
-def _read_tests(question: _Question, run: CheckRun) -> dict[str, TestOutcome] | None:
+def _read_tests(question: _Exploring, run: CheckRun) -> dict[str, TestOutcome] | None:
     home = question.services.home
     try:
         owner = stored_runs.find_owner(home, run.run_id)  # a cached verdict may be of another task
@@ -224,7 +223,7 @@ def _read_tests(question: _Question, run: CheckRun) -> dict[str, TestOutcome] | 
 
 
 def _describe(
-    question: _Question, way: ExploredWay, before: Mapping[str, CheckOutcome],
+    question: _Exploring, way: ExploredWay, before: Mapping[str, CheckOutcome],
     runs: tuple[CheckRun, ...] | SandboxError,
 ) -> ExploredWay:  # fmt: skip
     if way.tree is None:
@@ -251,7 +250,7 @@ def _describe(
     )
 
 
-def _measure_difference(question: _Question, tree: str) -> dict[str, int]:
+def _measure_difference(question: _Exploring, tree: str) -> dict[str, int]:
     found = compare_trees(question.git, question.base.tree, tree)
     counts = found.counts.values()
     return {
@@ -261,7 +260,7 @@ def _measure_difference(question: _Question, tree: str) -> dict[str, int]:
     }
 
 
-def _finish(question: _Question, result: Exploration, request: ExploreRequest, *, is_cancelled: bool) -> Exploration:
+def _finish(question: _Exploring, result: Exploration, request: ExploreRequest, *, is_cancelled: bool) -> Exploration:
     """The result, after the winner's state was restored into the task."""
     best = choose_winner(result.ways)
     if best is None or best.snapshot is None or is_cancelled:

@@ -42,11 +42,18 @@ def patch_tree(
     gate = HashGate(files, partial(parse_writable_path, policy=services.policies.paths, repo_id=wanted.task.repo_id))
     with value.store.session():
         touched = _find_touched(gate, text)
-        known = {path: sha256 for path, sha256 in touched.items() if expected is None or path in expected}
-        hashes = known if expected is None else {path: expected[path] for path in known}
-        publish_edit(files, apply_patch(gate, text, hashes), None)
+        publish_edit(files, apply_patch(gate, text, _choose_hashes(touched, expected)), None)
     files.value.snapshot()
     return files.value.tree
+
+
+def _choose_hashes(
+    touched: Mapping[str, str | None], expected: Mapping[str, str | None] | None
+) -> dict[str, str | None]:
+    """The hash of each file that a patch changes, as the caller gave it; a path without a file needs none."""
+    if expected is None:
+        return dict(touched)
+    return {path: expected.get(path) for path, now in touched.items() if path in expected or now is None}
 
 
 def _open(services: Services, wanted: PatchOfTree) -> TreeValue:
