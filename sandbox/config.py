@@ -155,11 +155,14 @@ class ProfileSettings(_SettingsSection):
 
     `packages`: Debian packages for its checks, beside those of the profile.
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
+    `timeout_factor`: multiplies the deadline of each of its checks, for a host that is slower or busier than most. A
+    deadline set for one repository is taken as it is.
     """
 
     image: str = ""
     packages: tuple[PackageName, ...] = ()
     runtime: str = ""
+    timeout_factor: PositiveFloat = Field(default=1.0, le=100.0)
 
 
 class ContainerSettings(_SettingsSection):
@@ -451,7 +454,8 @@ def _find_key(name: str) -> tuple[str, ...] | None:
         return None
     if section != "profiles":
         return section, "_".join(rest)
-    return ("profiles", "-".join(rest[:-1]), rest[-1]) if len(rest) > 1 else None
+    words = 2 if rest[-2:] == ["timeout", "factor"] else 1
+    return ("profiles", "-".join(rest[:-words]), "_".join(rest[-words:])) if len(rest) > words else None
 
 
 def _reject_typo(name: str) -> None:

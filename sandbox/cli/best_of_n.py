@@ -21,7 +21,7 @@ _SUFFIXES = {".patch", ".diff"}
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("--patches", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-              help="Try each *.patch and *.diff of DIR: unified diffs with a/ and b/ for the files of TASK.")  # fmt: skip
+              help="Try each *.patch and *.diff of DIR: unified diffs with a/ and b/.")  # fmt: skip
 @click.option("--tasks", "task_ids", multiple=True, metavar="ID", help="Try the files of this task. Repeatable.")
 @click.argument("more_ids", metavar="[ID]...", nargs=-1)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=2, show_default=True,
