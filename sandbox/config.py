@@ -173,6 +173,8 @@ class ContainerSettings(_SettingsSection):
     `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
+    `compiler_cache`: `auto`: clean rooms of the default branch's commits fill a cache of compiled files, which other
+    rooms of the repository read; `never`: every room compiles from scratch.
     `tenant`: for whom this controller works: a label of containers, runs and journal entries. Empty: no label.
     """
 
@@ -183,6 +185,7 @@ class ContainerSettings(_SettingsSection):
     parallel: NonNegativeInt = 0
     users_folder: Path = Path("/var/lib/space-sandbox/users")
     tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
+    compiler_cache: Literal["auto", "never"] = "auto"
 
 
 class WorkspaceSettings(_SettingsSection):

@@ -1,4 +1,4 @@
-"""Apply the operator's settings to a profile: the factor of its deadlines; for one repository, packages and overrides of
+"""Apply the operator's settings to a profile: a factor of its deadlines; for one repository, packages and overrides of
 checks. Pure.
 """
 
