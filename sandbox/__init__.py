@@ -8,11 +8,12 @@ from sandbox.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from sandbox.checks.cancellation import Cancellation
-    from sandbox.workbench import VerifyOptions, Watch, Workbench
+    from sandbox.workbench import ExploreOptions, VerifyOptions, Watch, Workbench
     from sandbox.workspaces.current_workspace import bind_workspace, current_workspace, in_current_workspace
 
 __all__ = [
     "Cancellation",
+    "ExploreOptions",
     "VerifyOptions",
     "Watch",
     "Workbench",
@@ -25,7 +26,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load the workbench on first use, so that importing `sandbox` stays fast."""
-    if name in {"VerifyOptions", "Watch", "Workbench"}:
+    if name in {"ExploreOptions", "VerifyOptions", "Watch", "Workbench"}:
         from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 
         return getattr(workbench, name)

@@ -155,11 +155,14 @@ class ProfileSettings(_SettingsSection):
 
     `packages`: Debian packages for its checks, beside those of the profile.
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
+    `timeout_factor`: multiplies the deadline of each of its checks, for a host that is slower or busier than most. A
+    deadline set for one repository is taken as it is.
     """
 
     image: str = ""
     packages: tuple[PackageName, ...] = ()
     runtime: str = ""
+    timeout_factor: PositiveFloat = Field(default=1.0, le=100.0)
 
 
 class ContainerSettings(_SettingsSection):
@@ -170,6 +173,8 @@ class ContainerSettings(_SettingsSection):
     `idle_s`: how long a task's container is kept without a check; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
+    `compiler_cache`: `auto`: clean rooms of the default branch's commits fill a cache of compiled files, which other
+    rooms of the repository read; `never`: every room compiles from scratch.
     `tenant`: for whom this controller works: a label of containers, runs and journal entries. Empty: no label.
     """
 
@@ -180,6 +185,7 @@ class ContainerSettings(_SettingsSection):
     parallel: NonNegativeInt = 0
     users_folder: Path = Path("/var/lib/space-sandbox/users")
     tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
+    compiler_cache: Literal["auto", "never"] = "auto"
 
 
 class WorkspaceSettings(_SettingsSection):
@@ -451,7 +457,8 @@ def _find_key(name: str) -> tuple[str, ...] | None:
         return None
     if section != "profiles":
         return section, "_".join(rest)
-    return ("profiles", "-".join(rest[:-1]), rest[-1]) if len(rest) > 1 else None
+    words = 2 if rest[-2:] == ["timeout", "factor"] else 1
+    return ("profiles", "-".join(rest[:-words]), "_".join(rest[-words:])) if len(rest) > words else None
 
 
 def _reject_typo(name: str) -> None:

@@ -137,6 +137,8 @@ class Profile(_ProfileModel):
 
     `git_facts`: its checks get facts of the commit as variables, and their verdicts hold for this commit only.
 
+    `compiler_cache`: its compilers find those of ccache first, where its image has them (docs/adr/0109).
+
     `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
 
     `pythons`: images to choose from by the project's `requires-python`, that of `image` first. `requires_python`: that
@@ -164,6 +166,7 @@ class Profile(_ProfileModel):
     layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     git_facts: bool = False
+    compiler_cache: bool = False
     image_help: str = Field(default="", max_length=1000)
     pythons: tuple[PythonImage, ...] = Field(default=(), alias="python", max_length=10)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
@@ -261,6 +264,10 @@ class Profile(_ProfileModel):
         needed = {project_of(check.id) for check in checks}
         return tuple(part for part in self.parts if part.project_name in needed)
 
+    def uses_compiler_cache(self, checks: Iterable[Check]) -> bool:
+        """Whether one of the parts that these checks belong to has a compiler cache."""
+        return any(part.compiler_cache for part in self.parts_of(checks))
+
     def _checks_of(self, part: Profile) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if project_of(check.id) == part.project_name)
 
@@ -343,6 +350,7 @@ _INHERITED = {
     "layer": "layers",
     "service": "services",
     "git_facts": "git_facts",
+    "compiler_cache": "compiler_cache",
     "definition": "definitions",
     "class": "classes",
     "python": "pythons",

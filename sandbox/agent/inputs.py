@@ -54,10 +54,8 @@ class CreateTaskInput(Input):
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
     workspace_kind: Literal["worktree"] = "worktree"
-    from_snapshot: Line | None = Field(
-        None, description="Instead of base_branch: a snapshot of any task of the repository."
-    )
-    offline: bool = Field(False, description="Do not fetch first.")
+    from_snapshot: Line | None = Field(None, description="Instead of base_branch: a snapshot of any task.")
+    offline: bool = Field(False, description="Do not fetch.")
 
 
 class ListTasksInput(Input):
@@ -92,7 +90,7 @@ class SearchInput(Input):
     task_id: TaskId | None = None
     repo_id: RepoId | None = Field(None, description="Or this: a fetched commit.")
     ref: Line = "HEAD"
-    pattern: Line | None = Field(None, description="Text in one line.")
+    pattern: Line | None = Field(None, description="In one line.")
     glob: Line | None = Field(None, description="Only these paths; alone: list them.")
     regex: bool = False
     max_results: int = Field(200, ge=1, le=2000)
@@ -147,9 +145,7 @@ RunId = Line
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
-    arguments: tuple[Line, ...] = Field(
-        (), max_length=100, description="To run a part, as the check's parameters allow."
-    )
+    arguments: tuple[Line, ...] = Field((), max_length=100, description="For a part, by the check's parameters.")
     wait_s: WaitS = 45.0
 
 
@@ -188,6 +184,14 @@ class TestResultsInput(Input):
     cursor: int = Field(0, ge=0, description="next_cursor of the page before.")
 
 
+class ExploreInput(Input):
+    task_id: TaskId
+    patches: dict[Line, Text] = Field(default_factory=dict, description="Unified diffs by name.")
+    expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files that they change.")
+    task_ids: tuple[TaskId, ...] = Field((), strict=False, description="Forks to try.")
+    wait_s: WaitS = 45.0
+
+
 class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]
@@ -220,7 +224,7 @@ class RestoreInput(Input):
     snapshot: Line = Field(description="Its id, 'head' or 'base'.")
 
 
-ConflictBlob = Annotated[ObjectId | None, Field(description="Its blob in the conflict, or null.")]
+ConflictBlob = Annotated[ObjectId | None, Field(description="Its blob there, or null.")]
 
 
 class ResolutionInput(Input):
@@ -233,17 +237,17 @@ class ResolutionInput(Input):
 
 class SyncInput(Input):
     task_id: TaskId
-    onto: Line | None = Field(None, description="A branch, or a commit of the base branch. Default: the base branch.")
+    onto: Line | None = Field(None, description="A branch, or a commit of the base branch.")
     resolutions: tuple[ResolutionInput, ...] = Field(
-        (), max_length=1000, strict=False, description="An answer to each conflict of the call before."
+        (), max_length=1000, strict=False, description="One for each conflict."
     )
-    offline: bool = Field(False, description="Use the last fetch.")
+    offline: bool = Field(False, description="Do not fetch.")
 
 
 class CheckoutInput(Input):
     task_id: TaskId
     ref: Line = Field(description="Branch, tag, commit id or pr/NUMBER.")
-    offline: bool = Field(False, description="Use the last fetch.")
+    offline: bool = Field(False, description="Do not fetch.")
 
 
 class ForkInput(Input):

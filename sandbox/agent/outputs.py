@@ -10,6 +10,7 @@ from pydantic import Field
 from sandbox.models import (
     ApprovalState,
     Cause,
+    ExploredWay,
     FailedTest,
     FileContent,
     Model,
@@ -194,8 +195,37 @@ class PrepareResult(SparseModel):
     last_lines: tuple[str, ...] | None = None
 
 
+class ExploreResult(SparseModel):
+    """The ways that were tried, the best first, and whether the task has the state of the best now.
+
+    While `state` is `running`: its progress, as in a `RunResult`.
+    """
+
+    ways: tuple[ExploredWay, ...] | None = None
+    winner: str | None = None
+    restored: bool | None = None
+    note: str | None = None
+    base_tree: str | None = None
+    base_failing: int | None = None
+    run_id: str
+    task_id: str | None = None
+    state: RunState
+    check_id: str | None = None
+    elapsed_s: float | None = None
+    deadline_s: float | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] | None = None
+
+
 class WaitRunResult(RunResult):
-    """A `RunResult`, or the fields of a `VerifyResult` or `PrepareResult`, depending on which tool started the run."""
+    """A `RunResult`, or the fields of a `VerifyResult`, `PrepareResult` or `ExploreResult`, depending on which tool
+    started the run.
+    """
+
+    ways: tuple[ExploredWay, ...] | None = None
+    winner: str | None = None
+    restored: bool | None = None
+    note: str | None = None
 
     verified: bool | None = None
     runs: tuple[RunResult, ...] | None = None

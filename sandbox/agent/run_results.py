@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from sandbox.agent.outputs import RunResult, RunUsage, TestCounts
-from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Report, Usage, Verdict, Verification
+from sandbox.models import BackgroundRun, CheckRun, Exploration, PreparedLayers, Report, Usage, Verdict, Verification
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -40,6 +40,8 @@ def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:
         return model(**common, **{name: getattr(run, name) for name in fields}, last_lines=run.last_lines or None)
     if run.operation == "layers-build":
         return model(**common, **_preparation_fields(run.prepared))
+    if run.operation == "explore":
+        return model(**common, **_exploration_fields(run.exploration, set(model.model_fields)))
     if run.verification is not None:
         return model(**common, **_verification_fields(run.verification))
     return model(**{**dict(run_result(run.runs[-1])), **common})
@@ -49,6 +51,13 @@ def _preparation_fields(found: PreparedLayers | None) -> dict[str, Any]:
     if found is None:
         return {"verdict": Verdict.KILLED}
     return {"layers": found.layers, "refused": found.refused or None, "commit": found.commit}
+
+
+def _exploration_fields(found: Exploration | None, names: set[str]) -> dict[str, Any]:
+    """The fields of the model that an exploration has."""
+    if found is None:
+        return {}
+    return {name: value for name, value in dict(found).items() if name in names - {"task_id"} and value != ""}
 
 
 def _verification_fields(found: Verification) -> dict[str, Any]:

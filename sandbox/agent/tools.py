@@ -18,7 +18,7 @@ from sandbox.agent import inputs, outputs
 from sandbox.agent.check_list import list_shared
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk, SearchQuery
-from sandbox.workbench import Watch, Workbench
+from sandbox.workbench import ExploreOptions, Watch, Workbench
 
 REQUEST_APPROVAL = "space_agent_request_tool_approval"
 WAIT_RUN, STOP_RUN = "space_repo_wait_run", "space_repo_stop_run"
@@ -153,6 +153,14 @@ def _run_check(request: ToolCall) -> BaseModel:
 
 def _verify(request: ToolCall) -> BaseModel:
     return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
+
+
+def _explore(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    patches = {name: text.encode("utf-8", "surrogatepass") for name, text in wanted.patches.items()}
+    options = ExploreOptions(expected_hashes=wanted.expected_hashes)
+    started = request.workbench.start_exploration(wanted.task_id, patches, wanted.task_ids, request.watch, options)
+    return _wait(request, started.run_id)
 
 
 def _prepare(request: ToolCall) -> BaseModel:
@@ -369,6 +377,12 @@ _ROWS = (
         journal="verify", command="verify", waits=True, starts_run=True,
     ),
     Tool(
+        "space_repo_explore", Preset.CHECK, _SHELL, inputs.ExploreInput, outputs.ExploreResult, _explore,
+        "Verify patches of a task side by side, rank them by tests they break, take the best.",
+        cut_fields=("ways.newly_failing_tests", "ways"),
+        journal="explore", command="explore", waits=True, starts_run=True,
+    ),
+    Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,
         lambda r: _wait(r, r.arguments.run_id),
         "Wait for a run of this or an earlier session.",
@@ -430,7 +444,7 @@ _ROWS = (
     Tool(
         "space_repo_clean", Preset.EDIT, _WRITE, inputs.CleanInput, models.CleanResult,
         lambda r: r.workbench.clean_task(r.arguments.task_id, r.arguments.without, expected_commit=r.state),
-        "Delete what checks left and no commit would contain, e.g. for a task over its disk limit. Uncommitted changes "
+        "Delete what checks left and no commit would contain. Uncommitted changes "
         "are kept.",
         cut_fields=("changes", "rejected"),
         journal="clean", command="task clean", destructive=True,

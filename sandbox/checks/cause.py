@@ -63,7 +63,8 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
 def _cause_from_end(run: CheckRun) -> Cause:
     if run.verdict is Verdict.TIMED_OUT:
         return Cause(
-            kind=_UNKNOWN, sentence="it did not end before its deadline: it hangs, or needs longer (timeout_s)"
+            kind=_UNKNOWN,
+            sentence=f"it did not end before its deadline: it hangs, or needs longer (timeout_s){describe_cpu(run)}",
         )
     if run.verdict in _LIMIT_SENTENCES:
         return Cause(kind=_GUEST, sentence=_LIMIT_SENTENCES[run.verdict])
@@ -72,6 +73,21 @@ def _cause_from_end(run: CheckRun) -> Cause:
     if run.exit_code is None and run.wall_time_s:
         return Cause(kind=_GUEST, sentence="its guest ended without a report")
     return Cause(kind=_UNKNOWN, sentence="it was stopped on request")
+
+
+def describe_cpu(run: CheckRun) -> str:
+    """How much CPU a run got and how long it waited for one, as a clause after a semicolon; '' if it is not known.
+
+    A run that hangs used little and waited little; one on a busy host used little and waited long.
+    """
+    usage, pressure = run.usage, run.usage.pressure
+    if usage.cpu_time_s is None:
+        return ""
+    text = f"; it got {usage.cpu_time_s:.1f} s of CPU in {run.wall_time_s:.1f} s, of {usage.limits.cpus:g} CPU(s)"
+    if pressure is None or pressure.cpu_s is None:
+        return text
+    who = "its tasks" if pressure.of == "guest" else "tasks of the host"
+    return f"{text}, and {who} waited {pressure.cpu_s:.1f} s for one"
 
 
 def _cause_from_facts(check: Check, run: CheckRun, without: str) -> Cause | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.checks.cancellation import any_of
+from sandbox.checks.compiler_cache import NO_COMPILER_CACHE, CompilerCacheUse
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
@@ -93,6 +94,7 @@ class GuestSettings:
     cgroup_parent: str = ""  # of all guests of the host
     without_layers: str = ""
     tenant: str = ""  # "": none
+    compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
     @property
     def labels(self) -> dict[str, str]:
@@ -239,6 +241,7 @@ class Recorder:
             image_digest=self.guest.image_digest,
             runtime=self.guest.runtime,
             layers=tuple(layer.key for layer in self.guest.layers),
+            compiler_cache=self.guest.compiler_cache.word,
             services=directories.companions.runs if directories.companions else (),
             tenant=self.guest.tenant or None,
             report=report,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.detach import Starter, fork
+from sandbox.cli.exploration_table import show_exploration
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
@@ -45,7 +46,7 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
 
 def _wait_for_start(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
     """Wait, so that the starting command reports an unknown check or a busy task as its own error."""
-    while found.state == "running" and found.check_id is None and found.operation != "layers-build":
+    while found.state == "running" and found.check_id is None and found.operation not in {"layers-build", "explore"}:
         found = workbench.wait_run(found.run_id, _START_POLL_S)
     return found
 
@@ -89,6 +90,8 @@ def exit_code(found: BackgroundRun) -> int:
         return STILL_RUNNING
     if found.operation == "layers-build":
         return 0 if found.prepared is not None else 1
+    if found.operation == "explore":
+        return 0 if found.exploration is not None and found.exploration.winner else 1
     runs = found.verification.runs if found.verification else found.runs
     passed = found.verification.verified if found.verification else all(r.verdict is Verdict.PASSED for r in runs)
     return 0 if passed else 1
@@ -104,6 +107,9 @@ def show_background_run(found: BackgroundRun) -> None:
         return
     if found.operation == "layers-build":
         _show_prepared(found)
+        return
+    if found.exploration is not None:
+        show_exploration(found.exploration)
         return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
     if found.verification:

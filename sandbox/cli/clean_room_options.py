@@ -25,6 +25,7 @@ _OPTIONS = (
         help="Run up to N independent check chains in parallel. Default: 1.",
     ),
     click.option("--keep-going", is_flag=True, help="After a failure, still run the checks that do not depend on it."),
+    click.option("--from-scratch", is_flag=True, help="Read no compiler cache, and no verdict that used one."),
     click.option("--refresh", is_flag=True, help="Choose the project's packages anew, instead of those chosen before."),
     click.option("--follow", is_flag=True, help="Show the output of the checks while they run."),
 )
@@ -43,7 +44,7 @@ def add_clean_room_options(command: _CommandT) -> _CommandT:
 
     @functools.wraps(command)
     def with_rooms(*arguments: Any, no_cache: bool, jobs: int, follow: bool, **others: Any) -> Any:
-        chosen = {name: others.pop(name) for name in ("keep_going", "refresh")}
+        chosen = {name: others.pop(name) for name in ("keep_going", "refresh", "from_scratch")}
         runtime = click.get_current_context().ensure_object(Invocation).runtime
         options = VerifyOptions(cache=not no_cache, jobs=jobs, runtime=runtime, **chosen)
         return command(*arguments, rooms=CleanRoomArguments(options, _watch(jobs, follow=follow)), **others)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from sandbox.checks.cause import EXIT_STATUS_ONLY
+from sandbox.checks.cause import EXIT_STATUS_ONLY, describe_cpu
 from sandbox.models import CauseKind, CheckRun, Verdict
 from sandbox.text import one_line
 
@@ -77,6 +77,8 @@ def _explain_failed(run: CheckRun) -> Iterator[str]:
 
 def _explain_timed_out(run: CheckRun) -> Iterator[str]:
     yield f"stopped at its deadline after {run.wall_time_s:.1f} s: timeout_s of the check (profile or config.toml)"
+    if said := describe_cpu(run).removeprefix("; "):
+        yield said
 
 
 def _explain_oom_killed(run: CheckRun) -> Iterator[str]:

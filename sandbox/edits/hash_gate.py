@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, WorktreeFiles, sha256_of
+from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, sha256_of
 from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import RepoPath, parse_repo_path
 
 GATED_BYTES = 64 * 1024**2
 """Maximum total size of the files that one edit names: they are in memory at the same time."""
+
+
+class EditableFiles(Protocol):
+    """The files that an edit reads and writes: those of a worktree, or those of a tree value, which is not on disk."""
+
+    def read_with_mode(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, bool]:
+        """Content, and whether it is executable. Raises: `not_found`, `unsafe_path` for no regular file,
+        `quota_exceeded` past `cap` bytes.
+        """
+        ...
+
+    def exists(self, path: RepoPath) -> bool:
+        """Whether an entry of any kind has this name."""
+        ...
+
+    def write(
+        self, path: RepoPath, content: bytes | Iterable[bytes], *, executable: bool, owner: tuple[int, int] | None
+    ) -> None:
+        """Create or replace a file; missing directories are created."""
+        ...
+
+    def remove(self, path: RepoPath) -> None:
+        """Delete a file, and directories above it that are empty then."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +87,7 @@ class HashGate:
     with this hash (None: no file); empty if there is none. `find_absence`: facts about a path expected to be a file.
     """
 
-    files: WorktreeFiles
+    files: EditableFiles
     writable: Callable[[str], RepoPath] = parse_repo_path
     find_last_edit: Callable[[RepoPath, str | None], str] = lambda _path, _sha256: ""
     find_absence: Callable[[RepoPath], Absence] = lambda _path: Absence()
@@ -131,7 +155,7 @@ def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxEr
     )
 
 
-def current_state(files: WorktreeFiles, path: RepoPath, left: int = GATED_BYTES) -> FileState:
+def current_state(files: EditableFiles, path: RepoPath, left: int = GATED_BYTES) -> FileState:
     """A regular file or its absence. Raises: `unsafe_path` for anything else, `quota_exceeded` past `left` bytes."""
     try:
         return FileState(*files.read_with_mode(path, min(left, READ_CAP)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sandbox.edits.hash_gate import Edit, EditOutcome, FileState, current_state
+from sandbox.edits.hash_gate import Edit, EditableFiles, EditOutcome, FileState, current_state
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ChangeKind, PatchedFile, PatchResult
 from sandbox.policy.paths import RepoPath
 
 
-def publish_edit(files: WorktreeFiles, outcome: EditOutcome, owner: tuple[int, int] | None) -> PatchResult:
+def publish_edit(files: EditableFiles, outcome: EditOutcome, owner: tuple[int, int] | None) -> PatchResult:
     """Write all edits or none: if one fails, the earlier ones are reverted.
 
     The caller holds the task's lock, and no check runs in the task. Raises: the file's error; `stale_hash` if a file
@@ -41,7 +40,7 @@ def _deletions_first(edit: Edit) -> bool:
     return edit.after.content is not None
 
 
-def _write_state(files: WorktreeFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
+def _write_state(files: EditableFiles, path: RepoPath, state: FileState, owner: tuple[int, int] | None) -> None:
     if state.content is not None:
         files.write(path, state.content, executable=state.executable, owner=owner)
     elif files.exists(path):

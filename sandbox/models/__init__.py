@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RequirementRole,
     )
     from sandbox.models.egress import EgressAccess, EgressRefusal
+    from sandbox.models.explorations import Exploration, ExploredWay
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
@@ -156,6 +157,8 @@ __all__ = [
     "EgressRefusal",
     "EntryType",
     "Entrypoint",
+    "Exploration",
+    "ExploredWay",
     "FailedTest",
     "FetchResult",
     "FileClass",
@@ -284,6 +287,7 @@ _MODULES = {
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
+    "explorations": "Exploration ExploredWay",
     "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
     "guest_table": "Guest GuestKind GuestTable",

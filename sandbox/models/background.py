@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from sandbox.models.explorations import Exploration
 from sandbox.models.ids import CheckId, TaskId
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun, Verification
 
-BackgroundOperation = Literal["check", "verify", "layers-build"]
+BackgroundOperation = Literal["check", "verify", "layers-build", "explore"]
 
 
 class BackgroundRun(Model):
@@ -20,8 +21,9 @@ class BackgroundRun(Model):
     While `state` is `running`: `check_id` is the current check and `check_run_id` its run; its log can be read.
     `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
     `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
-    When `state` is `finished`: `runs` has the runs of a `check`, required ones first, and `verification` the result of
-    a `verify`, and `prepared` that of a `layers-build`, unless it was stopped. `last_lines` is guest text.
+    When `state` is `finished`: `runs` has the runs of a `check`, required ones first, `verification` the result of a
+    `verify`, `exploration` that of an `explore`, and `prepared` that of a `layers-build`, unless it was stopped.
+    `last_lines` is guest text.
     """
 
     run_id: str
@@ -39,3 +41,4 @@ class BackgroundRun(Model):
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
     prepared: PreparedLayers | None = None
+    exploration: Exploration | None = None

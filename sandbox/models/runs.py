@@ -121,6 +121,8 @@ class CheckRun(Model):
     `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
     `arguments`: what the caller added: then only a part of the check ran.
     `session`: that of the agent that asked for it, as in the journal; empty for a person.
+    `compiler_cache`: `read` if its compilers could take results of the default branch's rooms, `filled` if theirs are
+    kept for other rooms. Only with `read` was it not compiled from scratch.
     `notes`: what the caller should know, such as a check that the changed files need before this one; not recorded.
     """
 
@@ -149,6 +151,7 @@ class CheckRun(Model):
     image_digest: str
     runtime: str
     layers: tuple[str, ...] = ()
+    compiler_cache: Literal["read", "filled"] | None = None
     services: tuple[ServiceRun, ...] = ()
     tenant: str | None = None
     session: str = ""

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
+from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
@@ -60,6 +61,7 @@ class BackgroundRunRecord(Model):
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
     prepared: PreparedLayers | None = None
+    exploration: Exploration | None = None
     failure: RunFailure | None = None
 
 

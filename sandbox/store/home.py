@@ -28,7 +28,7 @@ else:  # loaded at first use (docs/adr/0080)
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
-REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs")
+REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers")
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
@@ -139,6 +139,10 @@ class Home:
     def lfs_objects(self, repo_id: str) -> Path:
         """Objects of Git LFS that the repository's remote gave out. They can be fetched again."""
         return self.repositories / f"lfs/{repo_id}"
+
+    def compiler_caches(self, repo_id: str) -> Path:
+        """What clean rooms of the repository's default branch compiled, by image. It can be compiled again."""
+        return self.repositories / f"compilers/{repo_id}"
 
     def clean_room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, deleted after the run."""

@@ -35,7 +35,8 @@ class Binding(Model):
     of its user ids. `layers`: keys of the dependency layers. `services`: what ran beside the check. `submodules`,
     `lfs`: their files were laid out; which ones, the tree says. `user`: uid and gid that the guest shared with others,
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
-    before it; '' for the first. Their output is the input of this check.
+    before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
+    results of the default branch's rooms, so it was not compiled from scratch.
     """
 
     version: int = KEY_VERSION
@@ -51,11 +52,14 @@ class Binding(Model):
     lfs: bool = False
     user: tuple[int, int] | None
     after: str = ""
+    compiler_cache: bool = False
 
     @property
     def key(self) -> str:
         """sha256 of the canonical JSON, in hex."""
         document = self.model_dump(mode="json")
+        if not self.compiler_cache:  # as before there was one: those verdicts are from scratch, too
+            del document["compiler_cache"]
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -145,4 +149,5 @@ def _has_binding(run: CheckRun, binding: Binding) -> bool:
     actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.layers, run.clean_room, run.cached)
     expected = (binding.tree, binding.image_digest, binding.check.id, binding.runtime, binding.layers, True, False)
     ran = [(service.name, service.image_digest) for service in run.services]
-    return actual == expected and ran == [(s.rule.name, s.image_digest) for s in binding.services]
+    cached = (run.compiler_cache == "read") == binding.compiler_cache
+    return cached and actual == expected and ran == [(s.rule.name, s.image_digest) for s in binding.services]

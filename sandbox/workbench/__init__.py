@@ -20,7 +20,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.services import Services, Surface, build_services
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ConflictResolution,
         CredentialInfo,
         Diff,
+        Exploration,
         FetchResult,
         FileContent,
         GuestTable,
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
+    from sandbox.workbench.checks.explore import ExploreRequest
     from sandbox.workspaces import registry as workspace_registry
     from sandbox.workspaces.workspace import Workspace
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
@@ -106,7 +108,7 @@ else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     home_operations = LazyModule("sandbox.workbench.home_operations")
     workspace_registry = LazyModule("sandbox.workspaces.registry")
 
-__all__ = ["VerifyOptions", "Watch", "Workbench"]
+__all__ = ["ExploreOptions", "VerifyOptions", "Watch", "Workbench"]
 
 
 @complete_ids
@@ -665,6 +667,54 @@ class Workbench:
         """
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
             return self._verify(task_id, heard, options or VerifyOptions())
+
+    def explore(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> Exploration:
+        """Try several ways to change a task, verify each in clean rooms, rank them, and give the task the state of the
+        best one that breaks no test. Every way is kept as a snapshot of the task.
+
+        `patches`: unified diffs by name, for the working state. `task_ids`: tasks of the same repository and base.
+        Raises: as `snapshot` and `verify`; `not_found` for a task; `invalid_input` for no way, too many ways, or a task
+        of another repository or base.
+        """
+        asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
+        with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
+            return self._explore(task_id, heard, asked)
+
+    def start_exploration(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> BackgroundRun:
+        """As `explore`, without waiting; otherwise as `start_checks`.
+
+        Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `explore`.
+        """
+        asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
+        question = use.background.Question("explore", task_id, (), use.explore.describe_request(asked))
+        return use.background.start(
+            self._services, question, watch or Watch(), lambda heard, _run_id: self._explore(task_id, heard, asked)
+        )
+
+    def _ask_to_explore(
+        self, patches: Mapping[str, bytes], task_ids: Sequence[str], options: ExploreOptions
+    ) -> ExploreRequest:
+        return use.explore.ExploreRequest(dict(patches), tuple(self.task(name).id for name in task_ids), options)
+
+    def _explore(self, task_id: str, watch: Watch, asked: ExploreRequest) -> Exploration:
+        arguments = use.explore.describe_request(asked)
+        names = [*asked.patches, *asked.task_ids]
+        with use.journaling.record_operation(self._services, task_id, "explore", arguments, names=names) as done:
+            return done(use.explore.explore(self._services, task_id, asked, watch))
 
     def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:

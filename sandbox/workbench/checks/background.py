@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, TaskStatus, Verification
+from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.store.background_runs import (
     BackgroundRunRecord,
@@ -50,7 +51,7 @@ _LOOK_S = 0.25
 _START_WAIT_S = 60.0
 _log = logging.getLogger(__name__)
 
-Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers"
+Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers | Exploration"
 
 Work = Callable[[Watch, str], Result]
 """Runs the checks, or builds the layers, with this watch. The last check gets this run id."""
@@ -165,6 +166,8 @@ class _Tracker:
             self._end(state="finished", verification=result)
         elif isinstance(result, PreparedLayers):
             self._end(state="finished", prepared=result)
+        elif isinstance(result, Exploration):
+            self._end(state="finished", exploration=result)
         else:
             self._end(state="finished", runs=result)
 
@@ -308,6 +311,7 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
         runs=record.runs,
         verification=record.verification,
         prepared=record.prepared,
+        exploration=record.exploration,
     )
 
 

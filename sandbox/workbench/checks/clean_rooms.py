@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import Cancellation, defer_interrupts
@@ -17,7 +16,7 @@ from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, CheckRun
+from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, find_verdict, save_verdict
@@ -25,7 +24,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
-from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
@@ -35,12 +34,14 @@ if TYPE_CHECKING:
 
     from sandbox.checks import execute
     from sandbox.checks.execute import Recorder
+    from sandbox.workbench.checks import compiler_caching
     from sandbox.workbench.checks import run as running
     from sandbox.workbench.tasks import worktrees
     from sandbox.workspaces.layout import WorktreePaths
 else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0089)
     futures = LazyModule("concurrent.futures")
     execute = LazyModule("sandbox.checks.execute")
+    compiler_caching = LazyModule("sandbox.workbench.checks.compiler_caching")
     running = LazyModule("sandbox.workbench.checks.run")
     worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
 
@@ -155,10 +156,15 @@ class _ChainRunner:
     setup: GuestSetup
     options: VerifyOptions
 
-    @cached_property
-    def recorder(self) -> Recorder:
+    def _build_recorder(self, setup: GuestSetup) -> Recorder:
         """Built only when a check runs: cached verdicts need no guest."""
-        return running.build_room_recorder(self.services, self.setup, self.request.owner)
+        return running.build_room_recorder(self.services, setup, self.request.owner)
+
+    def _may_read_cache(self, chain: Chain) -> bool:
+        """Whether compilers of this chain may take what other rooms compiled."""
+        return not self.options.from_scratch and uses_compiler_cache(
+            self.services.settings, self.request.profile, chain
+        )
 
     def run_chain(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """The cached verdicts of a chain if each of its checks has one, else the runs of the whole chain.
@@ -166,23 +172,35 @@ class _ChainRunner:
         A check needs the output of those before it, so a chain is never run in part. A check that failed once has no
         verdict yet.
         """
-        bound = build_bindings(self.services.policies, self.setup, self.source.tree, chain)
-        known = self._find_cached_runs(chain, bound) if self.options.cache else None
+        known = self._find_cached_runs(chain) if self.options.cache else None
         if known is None:
-            return self._run_in_room(chain, bound, watch)
+            return self._run_in_room(chain, watch)
+        checks = {check.id: check for check in chain}
         for run in known:
-            check = bound[run.check_id].check
+            check = checks[run.check_id]
             watch.announce(check, None)
             watch.announce(check, run)
         return known
 
-    def _find_cached_runs(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
+    def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
+        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some."""
+        for setup in possible_setups(self.setup, allowed=self._may_read_cache(chain)):
+            bound = build_bindings(self.services.policies, setup, self.source.tree, chain)
+            known = self._answer(chain, bound)
+            if known is not None:
+                return known
+        return None
+
+    def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
         return answer_chain(
             chain, lambda check: find_verdict(self.services.home, bound[check.id]), keep_going=self.options.keep_going
         )
 
-    def _run_in_room(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
+    def _run_in_room(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         source, runs = self.source, list[CheckRun]()
+        setup = self._choose_setup(chain)
+        recorder = self._build_recorder(setup)
+        bound = build_bindings(self.services.policies, setup, source.tree, chain)
         trees = (source.tree, source.similar_tree)
         checks = [bound[check.id].check for check in chain]
         lfs = self.request.profile.lfs
@@ -192,7 +210,7 @@ class _ChainRunner:
                 if runs and watch.cancelled():
                     return None
                 as_before = all_passed(runs)
-                runs.append(self._run_one(check, room, watch))
+                runs.append(self._run_one(check, room, watch, recorder))
                 if as_before:  # the verdict's key does not cover what a failed check left in the room
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                 return runs[-1]
@@ -200,13 +218,23 @@ class _ChainRunner:
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
 
-    def _run_one(self, check: Check, room: WorktreePaths, watch: Watch) -> CheckRun:
+    def _choose_setup(self, chain: Chain) -> GuestSetup:
+        """The setup of one room, with what it does about the compiler cache."""
+        if not self._may_read_cache(chain):
+            return self.setup
+        built = (self.source.repo_id, self.source.commit, self.source.tree)
+        use = compiler_caching.choose_use(self.services, self.source.git, built, self.setup.image_digest)
+        return replace(self.setup, compiler_cache=use)
+
+    def _run_one(self, check: Check, room: WorktreePaths, watch: Watch, recorder: Recorder) -> CheckRun:
         require_mask(room.root, GIT_MASK)
         with running.new_report_folder(self.services, room) as (run_id, report):
             account = find_account(self.services, room.owner)
             place = execute.CheckDirectories(
                 room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id
             )
-            return running.run_one(
-                self.services, self.recorder, (run_id, check, place), watch, owner=self.request.owner
-            )
+            run = running.run_one(self.services, recorder, (run_id, check, place), watch, owner=self.request.owner)
+            if run.compiler_cache == "filled" and run.verdict is Verdict.PASSED:
+                cache = (self.source.repo_id, self.setup.image_digest)
+                compiler_caching.keep_filled(self.services, cache, self.source.tree, report)
+            return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -14,13 +14,13 @@ from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
-from sandbox.store.verdicts import find_last_run
+from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
-from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
@@ -149,6 +149,18 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     }
     policy = services.policies.container.container
     chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
-    bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
-    asked = {name: binding for bindings in bound for name, binding in bindings.items()}
-    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)
+    found: dict[str, CheckRun | None] = {}
+    for chain in chains:
+        possible = possible_setups(
+            setups[project_of(chain[0].id)], allowed=uses_compiler_cache(services.settings, profile, chain)
+        )
+        bound = [build_bindings(services.policies, setup, source.tree, chain) for setup in possible]
+        found |= _find_best_runs(services, bound)
+    return TreeVerdicts(found, setups=setups)
+
+
+def _find_best_runs(services: Services, bound: Sequence[Mapping[str, Binding]]) -> dict[str, CheckRun | None]:
+    """The last runs of a chain by check, of the first way to run it of which each check passed, else of the first."""
+    ways = [{name: find_last_run(services.home, one) for name, one in bindings.items()} for bindings in bound]
+    passed = (way for way in ways if all(run is not None and run.verdict is Verdict.PASSED for run in way.values()))
+    return next(passed, None) or next((way for way in ways if any(way.values())), ways[0])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from sandbox import images
+from sandbox.checks.compiler_cache import NO_COMPILER_CACHE, CompilerCacheUse
 from sandbox.checks.execute import GuestLayer
 from sandbox.context.advice import describe_pythons
 from sandbox.engine.image_types import Image
@@ -33,6 +34,7 @@ class GuestSetup:
     `submodules`, `lfs`: checkouts hold their files.
     `first_ids`: uid and gid on this host of the guests' 0, if guests have the controller's user.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
+    `compiler_cache`: how one room uses it.
     `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
     """
 
@@ -45,6 +47,7 @@ class GuestSetup:
     without_layers: str = ""
     supervisor_digest: str = ""
     first_ids: tuple[int, int] = (0, 0)
+    compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
 
 Building = Callable[[str], None]

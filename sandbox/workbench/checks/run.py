@@ -182,6 +182,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         layers=setup.layers,
         services=setup.services,
         without_layers=setup.without_layers,
+        compiler_cache=setup.compiler_cache,
     )
 
 

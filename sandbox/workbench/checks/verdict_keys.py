@@ -7,16 +7,22 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox.checks.compiler_cache import CompilerCacheUse
 from sandbox.models import Check
 from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.controller.policies_in_force import Policies
 
 if TYPE_CHECKING:
+    from sandbox.config import Settings
     from sandbox.policy.container import EffectiveContainerPolicy
+    from sandbox.profiles import Profile
 
+_SOME_CACHE = CompilerCacheUse(reads=Path("/"))  # a key says that a cache was read, not which one
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
@@ -38,6 +44,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             lfs=setup.lfs,
             user=None if policies.pristine_owner else _shared_user(setup),
             after=after,
+            compiler_cache=setup.compiler_cache.reads is not None,
         )
         after = found[check.id].key
     return found
@@ -51,3 +58,15 @@ def _shared_user(setup: GuestSetup) -> tuple[int, int]:
 def _policy_digest(policy: EffectiveContainerPolicy) -> str:
     text = json.dumps(policy.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def uses_compiler_cache(settings: Settings, profile: Profile, checks: Sequence[Check]) -> bool:
+    """Whether rooms for these checks may fill or read a compiler cache: the profile wants it, the settings allow it."""
+    return settings.container.compiler_cache == "auto" and profile.uses_compiler_cache(checks)
+
+
+def possible_setups(setup: GuestSetup, *, allowed: bool) -> list[GuestSetup]:
+    """The setups whose verdicts answer a request: from scratch, and if that is allowed with a compiler cache."""
+    if not allowed:
+        return [setup]
+    return [setup, replace(setup, compiler_cache=_SOME_CACHE)]

@@ -1,4 +1,4 @@
-"""Options of a request for clean rooms."""
+"""Options of requests for clean rooms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class VerifyOptions:
     project's packages anew. `lfs`: of `run`: whether checkouts hold the files of Git LFS; None: as the repository's
     settings say. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name, the fields of
     `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller is in; a
-    project that holds it is run unless something else says what runs. Raises: `invalid_input`.
+    project that holds it is run unless something else says what runs. `from_scratch`: no compiler cache is read, and no
+    verdict of a room that read one is an answer. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -31,6 +32,24 @@ class VerifyOptions:
     projects: Mapping[str, Mapping[str, object]] | None = None
     subpath: str | None = None
     named_folder: str = ""
+    from_scratch: bool = False
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"jobs must be at least 1, not {self.jobs}")
+
+
+@dataclass(frozen=True)
+class ExploreOptions:
+    """`jobs`: how many ways are verified at once. `restore`: give the task the state of the best way.
+
+    `expected_hashes`: of the files that patches change, as the caller read them; None: as they are now. Raises:
+    `invalid_input`.
+    """
+
+    jobs: int = 2
+    restore: bool = True
+    expected_hashes: Mapping[str, str | None] | None = None
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

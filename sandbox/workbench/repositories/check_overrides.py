@@ -1,4 +1,6 @@
-"""Apply the operator's settings for one repository to its profile: packages, and overrides of checks. Pure."""
+"""Apply the operator's settings to a profile: a factor of its deadlines; for one repository, packages and overrides of
+checks. Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, Limits
-from sandbox.profiles import Profile
+from sandbox.profiles import Profile, project_of
 
 if TYPE_CHECKING:
     from sandbox.config import CheckSettings, Settings
@@ -19,6 +21,7 @@ def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, stric
     Raises: `invalid_input`, which names the checks of the profile.
     """
     repository = settings.repositories.get(repo_id)
+    profile = _extend_deadlines(settings, profile)
     if repository is None:
         return profile
     profile = _add_packages(profile, repository.packages)
@@ -32,6 +35,22 @@ def apply_overrides(settings: Settings, repo_id: str, profile: Profile, *, stric
         )
     changed = tuple(_apply_override(check, repository.checks.get(check.id)) for check in profile.checks)
     return profile.model_copy(update={"checks": changed})
+
+
+def _extend_deadlines(settings: Settings, profile: Profile) -> Profile:
+    """Multiply the deadlines of each part by the factor of its profile."""
+    names = {part.project_name: part.name for part in (profile, *profile.project_parts)}
+    factors = {
+        project: settings.profiles[name].timeout_factor for project, name in names.items() if name in settings.profiles
+    }
+    if set(factors.values()) <= {1.0}:
+        return profile
+    checks = tuple(_multiply_deadline(check, factors.get(project_of(check.id), 1.0)) for check in profile.checks)
+    return profile.model_copy(update={"checks": checks})
+
+
+def _multiply_deadline(check: Check, factor: float) -> Check:
+    return check if factor == 1.0 else check.model_copy(update={"timeout_s": check.timeout_s * factor})
 
 
 def _add_packages(profile: Profile, packages: Sequence[str]) -> Profile:

@@ -65,11 +65,14 @@ def delete_files(services: Services, task_id: str, select: SelectPaths) -> Patch
 
     def decide(gate: HashGate) -> EditOutcome:
         edits, left = list[Edit](), GATED_BYTES
-        for path in [gate.writable(path) for path in select(gate.files)]:
+        for path in [gate.writable(path) for path in _select(gate)]:
             before = current_state(gate.files, path, left)
             left -= len(before.content or b"")
             edits.append(Edit(path, before, ABSENT))
         return EditOutcome(tuple(edits))
+
+    def _select(gate: HashGate) -> Sequence[str]:
+        return select(gate.files) if isinstance(gate.files, WorktreeFiles) else ()
 
     return _edit(services, task_id, decide)
 

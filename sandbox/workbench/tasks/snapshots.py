@@ -20,7 +20,7 @@ from sandbox.models import RestoreResult, Snapshot, Task
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
-from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference, demand_of_objects
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -90,14 +90,23 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
     tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+    return _store_tree(git, task, tree, label, opened.changes.rejected)
+
+
+def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:
+    """A snapshot of a task with a stored tree, which need not be its working state. Raises: `quota_exceeded`."""
+    clean = _clean_label(label[:LABEL_LENGTH])
+    with services.disk.admit(Writer.SNAPSHOT, RECORD_DEMAND), store_objects(git):
+        return _store_tree(git, task, tree, clean)
+
+
+def _store_tree(git: Git, task: Task, tree: str, label: str, rejected: tuple[str, ...] = ()) -> Snapshot:
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n"
     commit = objects.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
     objects.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
-    return Snapshot(
-        id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=opened.changes.rejected
-    )
+    return Snapshot(id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=rejected)
 
 
 def _find_same_state(opened: TaskComparison, label: str) -> Snapshot | None:

@@ -39,7 +39,7 @@ AGREED = BOOTSTRAP | {
         "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
         "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "sync", "checkout", "open_pr",
         "pr_status", "list_snapshots", "delete_file", "rename_file", "impact",
-        "test_results",
+        "test_results", "explore",
     )
 }  # fmt: skip
 """Section 9 of the design, and the way out of a disk limit."""

@@ -448,3 +448,19 @@ def test_a_project_is_read_once_for_all_its_failures(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").unlink()
     assert declared("yaml")
     assert not declared("numpy")
+
+
+@pytest.mark.parametrize(
+    ("usage", "said"),
+    [
+        ({"cpu_time_s": 0.5}, "it got 0.5 s of CPU in 12.3 s, of 2 CPU(s)"),
+        ({"cpu_time_s": 3.0, "pressure": {"of": "guest", "cpu_s": 9.5}}, "and its tasks waited 9.5 s for one"),
+        ({"cpu_time_s": 3.0, "pressure": {"of": "host", "cpu_s": 9.5}}, "and tasks of the host waited 9.5 s for one"),
+        ({}, "(timeout_s)"),
+    ],
+    ids=["hangs", "starved", "busy host", "not measured"],
+)
+def test_a_deadline_says_how_much_cpu_it_got_and_how_busy_the_host_was(usage: dict[str, Any], said: str) -> None:
+    found = why(run(Verdict.TIMED_OUT, None, usage=usage))
+    assert found is not None
+    assert found.sentence.endswith(said)

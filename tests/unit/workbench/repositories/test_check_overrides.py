@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -172,3 +172,28 @@ def test_limits_above_what_the_host_can_give_are_lowered() -> None:
     fitted = check_order.fit_to_host(wide, 4, 2 * GIB)
     assert (fitted.limits.cpus, fitted.limits.memory_bytes, fitted.env["MAKEFLAGS"]) == (4, 2 * GIB, "-j4")
     assert check_order.fit_to_host(wide, 16, 9 * GIB).limits == wide.limits
+
+
+def test_a_factor_extends_the_deadlines_of_its_profile_only(desk: Desk) -> None:
+    with configured(desk, "[profiles.make]\ntimeout_factor = 2.5\n" + TEST) as workbench:
+        checks = by_id(workbench.checks(desk.repo_id))
+    with configured(desk, "[profiles.cmake]\ntimeout_factor = 2.5\n") as workbench:
+        plain = by_id(workbench.checks(desk.repo_id))
+    assert checks["build"].timeout_s == plain["build"].timeout_s * 2.5
+    assert (plain["test"].timeout_s, checks["test"].timeout_s) == (1800.0, 1800.0)  # the second is of the repository
+    environ = {"SANDBOX_PROFILES_MAKE_TIMEOUT_FACTOR": "3"}
+    assert load_settings(desk.home, environ).profiles["make"].timeout_factor == 3.0
+    for wrong in ("0", "-1", "101", "nan"):
+        with refused(ErrorCode.INVALID_INPUT):
+            load_settings(desk.home, environ | {"SANDBOX_PROFILES_MAKE_TIMEOUT_FACTOR": wrong})
+
+
+def test_a_factor_is_that_of_each_project(desk: Desk) -> None:
+    shipped = load_profiles([find_resources("policies") / "profiles"], PurePosixPath("/workspace"))
+    check = shipped["make"].checks[0]
+    part = shipped["cmake"].model_copy(update={"project_name": "api"})
+    both = (check, check.model_copy(update={"id": "api.build"}))
+    profile = shipped["make"].model_copy(update={"checks": both, "project_parts": (part,)})
+    settings = load_settings(desk.home, {"SANDBOX_PROFILES_CMAKE_TIMEOUT_FACTOR": "2"})
+    found = by_id(apply_overrides(settings, "any", profile).checks)
+    assert {name: one.timeout_s / check.timeout_s for name, one in found.items()} == {"build": 1.0, "api.build": 2.0}

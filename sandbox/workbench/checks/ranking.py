@@ -1,0 +1,98 @@
+"""Compare the tests of two states of a task, and order several states by what they break. Pure (docs/adr/0108)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models import ExploredWay, TestOutcome, TestResult, Verdict
+
+BAD_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """What a check said on one state. `tests`: by name; None if it reports none. `verdict`: None if it did not run."""
+
+    verdict: Verdict | None
+    tests: Mapping[str, TestOutcome] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the whole check passed."""
+        return self.verdict is Verdict.PASSED
+
+    def failing(self, check_id: str) -> set[str]:
+        """The names of what fails; the check itself, if it does not pass and names no failing test."""
+        bad = {f"{check_id}: {name}" for name, outcome in (self.tests or {}).items() if outcome in BAD_OUTCOMES}
+        return bad if bad or self.passed else {check_id}
+
+    def passing(self, check_id: str) -> set[str]:
+        """The names of the tests that passed."""
+        return {f"{check_id}: {name}" for name, outcome in (self.tests or {}).items() if outcome is TestOutcome.PASSED}
+
+
+Outcomes = Mapping[str, CheckOutcome]
+"""By check. A check that did not run because one that it requires did not pass has no verdict."""
+
+
+def combine_results(results: Iterable[TestResult]) -> dict[str, TestOutcome]:
+    """The outcome of each name. Several tests of one name fail if one of them does."""
+    found: dict[str, TestOutcome] = {}
+    for result in results:
+        if found.get(result.test) not in BAD_OUTCOMES:
+            found[result.test] = result.outcome
+    return found
+
+
+@dataclass(frozen=True)
+class OutcomeDifference:
+    """`newly_failing`: fail now and did not before. `failing`: all that fail now. `missing`: passed before, and a check
+    that passes now no longer has them.
+    """
+
+    newly_failing: tuple[str, ...]
+    failing: int
+    missing: int
+
+
+def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
+    """What a change did to the tests. A test that passed, and has no result because its check does not pass now, fails:
+    a change that breaks the build breaks every test.
+    """
+    failing, lost = set[str](), set[str]()
+    failed_before = {name for check_id, outcome in before.items() for name in outcome.failing(check_id)}
+    for check_id, outcome in after.items():
+        bad, good = outcome.failing(check_id), outcome.passing(check_id)
+        known = before[check_id].passing(check_id) if check_id in before else set()
+        gone = known - good - bad - {f"{check_id}: {name}" for name in outcome.tests or {}}
+        if outcome.passed:
+            lost |= gone
+        else:
+            bad |= gone
+        failing |= bad
+    return OutcomeDifference(tuple(sorted(failing - failed_before)), len(failing), len(lost))
+
+
+def rank_ways(ways: Sequence[ExploredWay]) -> tuple[ExploredWay, ...]:
+    """The best first, with their ranks; those with a problem last, without one.
+
+    Order: newly failing tests, missing ones, tests that still fail, size of the difference, time, memory; then as
+    given.
+    """
+    tried = sorted((way for way in ways if way.problem is None), key=_cost)
+    ranked = [way.model_copy(update={"rank": rank}) for rank, way in enumerate(tried, 1)]
+    return (*ranked, *(way for way in ways if way.problem is not None))
+
+
+def _cost(way: ExploredWay) -> tuple[float, ...]:
+    size = way.additions + way.deletions
+    return (
+        way.newly_failing, way.missing, way.failing, size, way.files, way.wall_time_s, way.memory_peak_bytes or 0
+    )  # fmt: skip
+
+
+def choose_winner(ranked: Sequence[ExploredWay]) -> ExploredWay | None:
+    """The first way, if it breaks no test and loses none."""
+    best = ranked[0] if ranked else None
+    return best if best and best.problem is None and not best.newly_failing and not best.missing else None
