@@ -9,6 +9,7 @@ from typing import Literal
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
+from sandbox.models.launch_runs import PhaseRun
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
@@ -121,7 +122,8 @@ class CheckRun(Model):
     `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
     `arguments`: what the caller added: then only a part of the check ran.
     `session`: that of the agent that asked for it, as in the journal; empty for a person.
-    `notes`: what the caller should know, such as a check that the changed files need before this one; not recorded.
+    `phases`: of a launch, how each went. `notes`: what the caller should know, such as a check that the changed files
+    need before this one; not recorded.
     """
 
     run_id: str
@@ -154,6 +156,7 @@ class CheckRun(Model):
     session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
+    phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

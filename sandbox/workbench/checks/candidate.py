@@ -1,0 +1,77 @@
+"""Launch the application of a commit in a clean room and probe it: is this tree a candidate for a release?"""
+
+from __future__ import annotations
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models.candidates import CandidateResult
+from sandbox.models.words import LAUNCH
+from sandbox.profiles import Profile
+from sandbox.store.records import find_task
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.check_order import order_checks
+from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.git_facts import add_git_facts
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.profile_checks import load_task_profile
+
+
+@dataclass(frozen=True)
+class CandidateSource:
+    """The commit of a task or repository, with the profile that says how to launch it."""
+
+    owner: str
+    repo_id: str
+    git: Git
+    commit: str
+    base_commit: str
+    profile: Profile
+
+    @property
+    def tree(self) -> str:
+        return objects.tree_of(self.git, self.commit)
+
+
+def find_source(services: Services, owner_id: str) -> CandidateSource:
+    """The last commit of a task, or the head of a repository's default branch.
+
+    Raises: `not_found`, `conflict` for a closed task, `invalid_input` for a profile without `[launch]`.
+    """
+    if owner_id.startswith("task-"):
+        task = find_task(services.home, owner_id)
+        _, git = services.repositories.open(task.repo_id)
+        profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
+        source = CandidateSource(task.id, task.repo_id, git, task.head_commit, task.base_commit, profile)
+    else:
+        repository, git = services.repositories.open(owner_id)
+        commit = resolve_commit(git, "HEAD", repository.default_branch)
+        profile = add_git_facts(load_profile(services, repository.id, git, commit), git, commit)
+        source = CandidateSource(repository.id, repository.id, git, commit, commit, profile)
+    if source.profile.launch is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The profile '{profile.full_name}' does not say how to launch an application",
+            hint="Give it a table [launch]: docs/applications.md shows one.",
+        )
+    return source
+
+
+def launch_candidate(services: Services, owner_id: str, watch: Watch, options: VerifyOptions) -> CandidateResult:
+    """Build, launch and probe the application in one clean room, or answer from cached verdicts.
+
+    Raises: as `find_source`, `order_checks` and `run_in_rooms`.
+    """
+    source = find_source(services, owner_id)
+    profile, tree = source.profile.with_launch(), source.tree
+    checks = order_checks(profile, [LAUNCH], services.policies.container.container)
+    base_tree = objects.tree_of(source.git, source.base_commit)
+    rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
+    runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner), watch, options)
+    phases = tuple(phase for run in runs if run.check_id == LAUNCH for phase in run.phases)
+    return CandidateResult(tree=tree, runs=runs, phases=phases, passed=len(runs) == len(checks) and all_passed(runs))
