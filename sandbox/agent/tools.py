@@ -155,6 +155,10 @@ def _verify(request: ToolCall) -> BaseModel:
     return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
 
 
+def _candidate(request: ToolCall) -> BaseModel:
+    return _wait(request, request.workbench.start_candidate(request.arguments.task_id, request.watch).run_id)
+
+
 def _prepare(request: ToolCall) -> BaseModel:
     started = request.workbench.start_layers(request.arguments.task_id, request.watch, expected_commit=request.state)
     return _wait(request, started.run_id)
@@ -367,6 +371,13 @@ _ROWS = (
         "Run all checks on exactly the task's last commit in a clean room. Only this verifies it.",
         cut_fields=_VERIFY_FIELDS, cut_hint=_WHOLE_LOG,
         journal="verify", command="verify", waits=True, starts_run=True,
+    ),
+    Tool(
+        "space_repo_candidate", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _candidate,
+        "Build the application of the task's last commit in a clean room, launch it there and probe it. The copy that "
+        "runs elsewhere does not change.",
+        cut_fields=_VERIFY_FIELDS, cut_hint=_WHOLE_LOG,
+        journal="candidate", command="candidate", waits=True, starts_run=True,
     ),
     Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,

@@ -56,6 +56,7 @@ _COMMANDS = {
     "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
     "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
+    "candidate": ("sandbox.cli.candidate:candidate", "Launch an application in a clean room and probe it."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),

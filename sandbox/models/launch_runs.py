@@ -38,3 +38,9 @@ class PhaseRun(SparseModel):
     output: str = ""
     artifact: str | None = None
     artifact_sha256: str | None = None
+
+    def describe(self) -> str:
+        """One line, for people and agents; `why` may quote guest text."""
+        what = f"{self.phase.value} {self.name}".strip()
+        why = f": {self.why}" if self.why else ""
+        return f"{what}: {self.verdict.value.replace('_', ' ')} in {self.wall_time_s:.1f} s{why}"

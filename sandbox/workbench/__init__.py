@@ -670,6 +670,40 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
             return done(use.verify.verify(self._services.with_runtime(options.runtime), task_id, watch, options))
 
+    def candidate(
+        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> Verification:
+        """Build, launch and probe the application of a task's last commit, or of a repository's default branch, in one
+        clean room, as `[launch]` of its profile says; or answer from cached verdicts.
+
+        Raises: as `verify`; `invalid_input` for a profile without `[launch]`.
+        """
+        how = options or VerifyOptions()
+        if not owner_id.startswith("task-"):
+            return home_operations.launch_candidate(
+                self._services.with_runtime(how.runtime), owner_id, watch or Watch(), how
+            )
+        with use.stop.stoppable(self._services.home, owner_id, watch or Watch()) as heard:
+            return self._candidate(owner_id, heard, how)
+
+    def _candidate(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+        with use.journaling.record_operation(self._services, task_id, "candidate", {}) as done:
+            services = self._services.with_runtime(options.runtime)
+            return done(use.candidate.launch_candidate(services, task_id, watch, options))
+
+    def start_candidate(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `candidate` for a task, without waiting; otherwise as `start_checks`.
+
+        Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `candidate`.
+        """
+        how = options or VerifyOptions()
+        question = use.background.Question("candidate", task_id, (), asdict(how))
+        return use.background.start(
+            self._services, question, watch or Watch(), lambda heard, _run_id: self._candidate(task_id, heard, how)
+        )
+
     def run(
         self,
         url: str,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         RepositoryUpdate,
         RunSummary,
         Suggestion,
+        Verification,
     )
     from sandbox.workbench.checks.callbacks import Watch
     from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -176,6 +177,12 @@ def run(
             commit=result.commit, tree=result.tree, profile=result.profile, verified=_true_or_false(result.verified)
         )
     return result
+
+
+def launch_candidate(services: Services, repo_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    """As `candidate.launch_candidate`, for a repository."""
+    with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
+        return operation(use.candidate.launch_candidate(services, repo_id, watch, options))
 
 
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:

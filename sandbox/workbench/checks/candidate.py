@@ -7,7 +7,7 @@ from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models.candidates import CandidateResult
+from sandbox.models import Verification
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
@@ -62,8 +62,9 @@ def find_source(services: Services, owner_id: str) -> CandidateSource:
     return source
 
 
-def launch_candidate(services: Services, owner_id: str, watch: Watch, options: VerifyOptions) -> CandidateResult:
-    """Build, launch and probe the application in one clean room, or answer from cached verdicts.
+def launch_candidate(services: Services, owner_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    """Build, launch and probe the application in one clean room, or answer from cached verdicts. The last run is that
+    of the launch; `verified`: every check before it and every phase of it passed.
 
     Raises: as `find_source`, `order_checks` and `run_in_rooms`.
     """
@@ -73,5 +74,4 @@ def launch_candidate(services: Services, owner_id: str, watch: Watch, options: V
     base_tree = objects.tree_of(source.git, source.base_commit)
     rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
     runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner), watch, options)
-    phases = tuple(phase for run in runs if run.check_id == LAUNCH for phase in run.phases)
-    return CandidateResult(tree=tree, runs=runs, phases=phases, passed=len(runs) == len(checks) and all_passed(runs))
+    return Verification(runs=runs, verified=len(runs) == len(checks) and all_passed(runs), tree=tree)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -11,10 +11,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, Verdict
+from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
-from sandbox.store.verdicts import find_last_run
+from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
@@ -49,7 +50,9 @@ class TreeGate:
     @cached_property
     def verdicts(self) -> TreeVerdicts:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
-        return find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
+        required = self.services.settings.gate.require_candidate and self.profile.launch is not None
+        found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
+        return replace(found, candidate_required=required) if required else found
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -79,7 +82,7 @@ class TreeGate:
             ErrorCode.GATE_CLOSED,
             describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.full_name),
             details=f"gate.require = {state.require!r}; tree {self.tree}",
-            hint=_hint(self.task) if self.profile.checks else _NO_CHECKS,
+            hint=_hint(self.task, state.missing) if self.profile.checks else _NO_CHECKS,
         )
 
     def require_open(self, step: DeliveryStep) -> None:
@@ -111,8 +114,8 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task) -> str:
-    return f"sandbox verify {task.id}"
+def _hint(task: Task, missing: Sequence[str]) -> str:
+    return f"sandbox {'candidate' if tuple(missing) == (LAUNCH,) else 'verify'} {task.id}"
 
 
 @dataclass(frozen=True)
@@ -120,17 +123,21 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked.
+    are bound to, by project, '' for the top; empty if no engine was asked. `candidate`: the launch of its application,
+    None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
     unknown: str = ""
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
+    candidate: CheckRun | None = None
+    candidate_required: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Checks that did not pass in a clean room."""
-        return tuple(name for name, run in self.runs.items() if run is None or run.verdict is not Verdict.PASSED)
+        asked = {**self.runs, **({LAUNCH: self.candidate} if self.candidate_required else {})}
+        return tuple(name for name, run in asked.items() if run is None or run.verdict is not Verdict.PASSED)
 
     @property
     def verified(self) -> bool | None:
@@ -147,8 +154,23 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
         part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
         for part in profile.parts
     }
+    asked = _bind_checks(services, profile, setups, source.tree)
+    runs = {name: find_last_run(services.home, binding) for name, binding in asked.items()}
+    candidate = None
+    if profile.launch is not None:
+        bound = _bind_checks(services, profile.with_launch(), setups, source.tree, [LAUNCH])
+        candidate = find_last_run(services.home, bound[LAUNCH])
+    return TreeVerdicts(runs, setups=setups, candidate=candidate)
+
+
+def _bind_checks(
+    services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str, check_ids: Sequence[str] = ()
+) -> dict[str, Binding]:
+    """What the verdicts of these checks, and of those that they require, are bound to; of all checks without ids."""
     policy = services.policies.container.container
-    chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
-    bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
-    asked = {name: binding for bindings in bound for name, binding in bindings.items()}
-    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)
+    checks = order_checks(profile, check_ids or [check.id for check in profile.checks], policy)
+    bound = [
+        build_bindings(services.policies, setups[project_of(chain[0].id)], tree, chain)
+        for chain in split_into_chains(checks)
+    ]
+    return {name: binding for bindings in bound for name, binding in bindings.items()}
