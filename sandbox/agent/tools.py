@@ -205,6 +205,13 @@ def _checkout(request: ToolCall) -> BaseModel:
     )
 
 
+def _promote(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    return request.workbench.promote(
+        wanted.task_id, wanted.wait_s, expected_commit=request.state, cancelled=request.is_cancelled
+    )
+
+
 def _fail_as_internal(_request: ToolCall) -> BaseModel:
     raise SandboxError(ErrorCode.INTERNAL, "The server answers this tool itself")
 
@@ -487,6 +494,13 @@ _ROWS = (
         cut_fields=("checks",), cut_hint="The urls of the checks have their whole logs.",
         journal=NotApplicable("only a close that follows upstream is written, as `close`"), command="pr status",
         open_world=True,
+    ),
+    Tool(
+        "space_repo_promote", Preset.PR, _SHELL, inputs.PromoteInput, models.ReleaseState, _promote,
+        "Put the task's candidate that passed in use as a release of this host. A person approves each call. Without a "
+        "confirmation in time it is switched back.",
+        cut_fields=("history",),
+        journal="promote", command="promote", destructive=True, asks=True, waits=True,
     ),
     Tool(
         REQUEST_APPROVAL, Preset.BOOTSTRAP, _READ, inputs.RequestApprovalInput, outputs.ApprovalResult,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
+    from sandbox.models.launch_runs import LaunchPhase, PhaseRun, PhaseVerdict
+    from sandbox.models.launch_steps import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop
+    from sandbox.models.launches import Launch, ReleaseRule
     from sandbox.models.layers import (
         Layer,
         LayerDetails,
@@ -61,6 +64,14 @@ if TYPE_CHECKING:
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
+    from sandbox.models.releases import (
+        PendingConfirmation,
+        ReleaseEntry,
+        ReleaseEvent,
+        ReleaseFile,
+        ReleaseManifest,
+        ReleaseState,
+    )
     from sandbox.models.remarks import Remark, RemarkKind
     from sandbox.models.repositories import ChosenProject, ChosenSettings, Repository
     from sandbox.models.runs import (
@@ -171,6 +182,12 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
+    "Launch",
+    "LaunchPhase",
+    "LaunchProbe",
+    "LaunchReady",
+    "LaunchSteps",
+    "LaunchStop",
     "Layer",
     "LayerDetails",
     "LayerPackage",
@@ -192,7 +209,10 @@ __all__ = [
     "PackageName",
     "PatchResult",
     "PatchedFile",
+    "PendingConfirmation",
     "Permission",
+    "PhaseRun",
+    "PhaseVerdict",
     "PolicyRule",
     "PreparedLayers",
     "Pressure",
@@ -210,6 +230,12 @@ __all__ = [
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
+    "ReleaseEntry",
+    "ReleaseEvent",
+    "ReleaseFile",
+    "ReleaseManifest",
+    "ReleaseRule",
+    "ReleaseState",
     "Remark",
     "RemarkKind",
     "RemoveResult",

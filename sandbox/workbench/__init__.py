@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        ReleaseState,
         Remark,
         RemovedLayers,
         RemoveResult,
@@ -703,6 +704,55 @@ class Workbench:
         return use.background.start(
             self._services, question, watch or Watch(), lambda heard, _run_id: self._candidate(task_id, heard, how)
         )
+
+    def promote(
+        self,
+        owner_id: str,
+        wait_s: float | None = None,
+        *,
+        expected_commit: str | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> ReleaseState:
+        """Put the artifacts of a candidate that passed in use as a release of this host, and wait until the launcher of
+        the application confirms it, or the deadline of the profile's `[promote]` is over and it is switched back; at
+        most `wait_s` seconds. Nothing of it is started.
+
+        Raises: `not_found`; `conflict` for a closed task, and while another promotion waits; `invalid_input` for a
+        profile without `[launch]` and `[promote]`; `gate_closed` without a candidate of this tree that passed;
+        `policy_violation` for artifacts that cannot be a release, and for libraries that this host lacks;
+        `unsafe_path`, `stale_hash`, `engine_unavailable`, `image_missing`, `quota_exceeded`.
+        """
+        return home_operations.promote(self._services, owner_id, wait_s, expected_commit, cancelled or (lambda: False))
+
+    def wait_release(
+        self, owner_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
+    ) -> ReleaseState:
+        """The releases once none waits for its confirmation, or after `wait_s` seconds; None waits to its deadline.
+
+        Raises: `not_found`; `conflict` while another process changes them.
+        """
+        return use.promote.wait_release(self._services, owner_id, wait_s, cancelled or (lambda: False))
+
+    def confirm_release(self, owner_id: str) -> ReleaseState:
+        """Confirm the release that waits for it, as the launcher of the application may do with a file.
+
+        Raises: `not_found`, also when it was switched back before; `conflict`.
+        """
+        return home_operations.change_release(self._services, owner_id, "release-confirm")
+
+    def roll_back_release(self, owner_id: str) -> ReleaseState:
+        """Put the release before the one in use in use again; one that waits for its confirmation is switched back.
+
+        Raises: `not_found` without one before; `conflict`.
+        """
+        return home_operations.change_release(self._services, owner_id, "release-rollback")
+
+    def releases(self, owner_id: str) -> ReleaseState:
+        """The releases of a repository, or of a task's: in use, before, waiting, history.
+
+        Raises: `not_found`; `conflict` while another process changes them.
+        """
+        return use.promote.read_releases(self._services, owner_id)
 
     def run(
         self,

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from sandbox.checks.artifacts import collect_artifacts
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models import Verification
+from sandbox.models import CheckRun, Verdict, Verification
+from sandbox.models.releases import ReleaseManifest
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
+from sandbox.store.candidates import FILES, save_candidate, staged_candidate
 from sandbox.store.records import find_task
+from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import KeepArtifacts, TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -73,5 +84,46 @@ def launch_candidate(services: Services, owner_id: str, watch: Watch, options: V
     checks = order_checks(profile, [LAUNCH], services.policies.container.container)
     base_tree = objects.tree_of(source.git, source.base_commit)
     rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
-    runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner), watch, options)
+    take = partial(_take_artifacts, services, source) if profile.release else None
+    runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner, take), watch, options)
     return Verification(runs=runs, verified=len(runs) == len(checks) and all_passed(runs), tree=tree)
+
+
+@contextmanager
+def _take_artifacts(
+    services: Services, source: CandidateSource, room: Path, binding: Binding
+) -> Iterator[KeepArtifacts]:
+    """Copy the artifacts of a room. What a release cannot have is a problem of the release, not of the candidate.
+
+    Raises: `quota_exceeded` for a full disk.
+    """
+    rule = source.profile.release
+    if rule is None:
+        raise ValueError("the profile has no [promote]")
+    demand = Demand(rule.max_bytes, rule.max_files)
+    with services.disk.admit(Writer.CHECKOUT, demand), staged_candidate(services.home, source.repo_id) as staged:
+        found: dict[str, object] = {}
+        try:
+            collected = collect_artifacts(room, rule, staged / FILES)
+            found = {name: getattr(collected, name) for name in ("files", "libraries", "interpreters", "machines")}
+        except SandboxError as error:
+            found = {"problem": ": ".join(text for text in (error.brief, error.details) if text)}
+
+        def keep(run: CheckRun) -> None:
+            if run.verdict is not Verdict.PASSED:
+                return
+            manifest = ReleaseManifest.model_validate(
+                {
+                    "repo_id": source.repo_id,
+                    "tree": binding.tree,
+                    "commit": source.commit,
+                    "key": binding.key,
+                    "image_digest": binding.image_digest,
+                    "run_id": run.run_id,
+                    "created_at": datetime.now(UTC),
+                    **found,
+                }
+            )
+            save_candidate(services.home, staged, manifest)
+
+        yield keep

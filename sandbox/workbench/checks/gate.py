@@ -150,17 +150,28 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     profile = add_git_facts(profile, source.git, source.commit)
-    setups = {
+    setups = _resolve_setups(services, profile.with_launch(), source)
+    asked = _bind_checks(services, profile, setups, source.tree)
+    runs = {name: find_last_run(services.home, binding) for name, binding in asked.items()}
+    launched = None if profile.launch is None else _bind_candidate(services, profile, setups, source.tree)
+    candidate = None if launched is None else find_last_run(services.home, launched)
+    return TreeVerdicts(runs, setups=setups, candidate=candidate)
+
+
+def bind_candidate(services: Services, profile: Profile, source: TreeOfCommit) -> Binding:
+    """What the verdict of a candidate is bound to now. Raises: as `resolve_guest_setup`."""
+    return _bind_candidate(services, profile, _resolve_setups(services, profile.with_launch(), source), source.tree)
+
+
+def _bind_candidate(services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str) -> Binding:
+    return _bind_checks(services, profile.with_launch(), setups, tree, [LAUNCH])[LAUNCH]
+
+
+def _resolve_setups(services: Services, profile: Profile, source: TreeOfCommit) -> dict[str, GuestSetup]:
+    return {
         part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
         for part in profile.parts
     }
-    asked = _bind_checks(services, profile, setups, source.tree)
-    runs = {name: find_last_run(services.home, binding) for name, binding in asked.items()}
-    candidate = None
-    if profile.launch is not None:
-        bound = _bind_checks(services, profile.with_launch(), setups, source.tree, [LAUNCH])
-        candidate = find_last_run(services.home, bound[LAUNCH])
-    return TreeVerdicts(runs, setups=setups, candidate=candidate)
 
 
 def _bind_checks(
