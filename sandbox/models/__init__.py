@@ -316,6 +316,9 @@ _MODULES = {
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
+    "launch_runs": "LaunchPhase PhaseRun PhaseVerdict",
+    "launch_steps": "LaunchProbe LaunchReady LaunchSteps LaunchStop",
+    "launches": "Launch ReleaseRule",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
@@ -325,6 +328,7 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
+    "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
