@@ -5,9 +5,9 @@
 //   lantern --ask RUN CODE   let the lantern that serves RUN evaluate CODE, and print what it says
 //   lantern --run CODE       evaluate CODE here
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iostream>
 #include <lua.hpp>
 #include <poll.h>
 #include <string>
@@ -43,14 +43,16 @@ std::string evaluate(lua_State *lua, const std::string &code)
 // frame(path): what it shows, as a picture in a file.
 int frame(lua_State *lua)
 {
-    std::ofstream file(luaL_checkstring(lua, 1), std::ios::binary);
+    FILE *file = std::fopen(luaL_checkstring(lua, 1), "wb");
+    if (!file)
+        return luaL_error(lua, "no file");
     lua_getglobal(lua, "colour");
     lua_call(lua, 0, 3);
-    file << "P6 " << WIDTH << ' ' << HEIGHT << " 255\n";
+    std::fprintf(file, "P6 %d %d 255\n", WIDTH, HEIGHT);
     for (int i = 0; i < WIDTH * HEIGHT; i++)
         for (int part = -3; part < 0; part++)
-            file.put(static_cast<char>(lua_tointeger(lua, part)));
-    lua_pushstring(lua, file.good() ? "drawn" : "not drawn");
+            std::fputc(static_cast<int>(lua_tointeger(lua, part)), file);
+    lua_pushstring(lua, std::fclose(file) == 0 ? "drawn" : "not drawn");
     return 1;
 }
 
@@ -60,7 +62,7 @@ lua_State *open_lua()
     luaL_openlibs(lua);
     lua_register(lua, "frame", frame);
     if (luaL_dofile(lua, (assets() + "/lua/main.lua").c_str())) {
-        std::cerr << lua_tostring(lua, -1) << std::endl;
+        std::fprintf(stderr, "%s\n", lua_tostring(lua, -1));
         std::exit(3);
     }
     return lua;
@@ -92,7 +94,7 @@ int ask(const std::string &run, const std::string &code)
     if (write(fd, code.data(), code.size()) < 0)
         return 2;
     shutdown(fd, SHUT_WR);
-    std::cout << read_all(fd) << std::endl;
+    std::printf("%s\n", read_all(fd).c_str());
     return 0;
 }
 
@@ -100,16 +102,16 @@ void show()
 {
 #ifdef LANTERN_WINDOW
     if (SDL_Init(SDL_INIT_EVERYTHING) < 0) {
-        std::cerr << "SDL: " << SDL_GetError() << std::endl;
+        std::fprintf(stderr, "SDL: %s\n", SDL_GetError());
         std::exit(4);
     }
     SDL_Window *window = SDL_CreateWindow("lantern", 0, 0, WIDTH * 10, HEIGHT * 10, SDL_WINDOW_OPENGL);
     if (!window || !SDL_GL_CreateContext(window)) {
-        std::cerr << "SDL: " << SDL_GetError() << std::endl;
+        std::fprintf(stderr, "SDL: %s\n", SDL_GetError());
         std::exit(4);
     }
     SDL_GL_SwapWindow(window);
-    std::cout << "window on " << SDL_GetCurrentVideoDriver() << std::endl;
+    std::printf("window on %s\n", SDL_GetCurrentVideoDriver());
 #endif
 }
 
@@ -122,8 +124,10 @@ int serve(const std::string &run)
     sockaddr_un address = address_in(run);
     if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) < 0 || listen(listener, 8) < 0)
         return 2;
-    std::ofstream(run + "/up") << getpid();
-    std::cout << "lantern is lit" << std::endl;
+    if (FILE *up = std::fopen((run + "/up").c_str(), "w"))
+        std::fclose(up);
+    std::printf("lantern is lit\n");
+    std::fflush(stdout);
     while (!ended) {
         pollfd waiting{listener, POLLIN, 0};
         if (poll(&waiting, 1, 50) <= 0)
@@ -131,11 +135,11 @@ int serve(const std::string &run)
         int fd = accept(listener, nullptr, nullptr);
         std::string said = evaluate(lua, read_all(fd));
         if (write(fd, said.data(), said.size()) < 0)
-            std::cerr << "nobody listens" << std::endl;
+            std::fprintf(stderr, "nobody listens\n");
         close(fd);
     }
     lua_close(lua);
-    std::cout << "lantern is out" << std::endl;
+    std::printf("lantern is out\n");
     return 0;
 }
 
@@ -147,7 +151,7 @@ int main(int argc, char **argv)
     if (words.size() == 3 && words[0] == "--ask")
         return ask(words[1], words[2]);
     if (words.size() == 2 && words[0] == "--run") {
-        std::cout << evaluate(open_lua(), words[1]) << std::endl;
+        std::printf("%s\n", evaluate(open_lua(), words[1]).c_str());
         return 0;
     }
     return words.size() == 1 ? serve(words[0]) : 64;
