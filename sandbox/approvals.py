@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.policy.approvals import ALWAYS_ASKED
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
     """Whether this approval allows this call now."""
     same = approval.tool == call.tool and approval.policy == call.policy
     if not same or with_current_state(approval, now).state is not ApprovalState.APPROVED:
+        return False
+    if approval.scope is not ApprovalScope.ONCE and call.tool in ALWAYS_ASKED:
         return False
     match approval.scope:
         case ApprovalScope.ONCE:

@@ -243,9 +243,12 @@ class KeepSettings(_SettingsSection):
 
 
 class GateSettings(_SettingsSection):
-    """`require`: which steps need a verified tree before it leaves this host."""
+    """`require`: which steps need a verified tree before it leaves this host. `require_candidate`: where the profile
+    has `[launch]`, these steps also need a candidate of the tree that passed.
+    """
 
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
+    require_candidate: bool = False
 
 
 class CredentialSettings(_SettingsSection):

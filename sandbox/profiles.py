@@ -23,9 +23,11 @@ from sandbox.models import Check, ChosenProject, Limits, PackageName
 from sandbox.models.definitions import DefinitionRule
 from sandbox.models.file_classes import FileClass
 from sandbox.models.ids import SimpleName
+from sandbox.models.launches import Launch, ReleaseRule
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
+from sandbox.models.words import LAUNCH
 from sandbox.policy import untrusted_toml
 from sandbox.policy.paths import parse_repo_path
 
@@ -145,7 +147,8 @@ class Profile(_ProfileModel):
     text, if it excludes the first of them; `image` is then the first one that it allows, if any.
 
     `definitions`: patterns for the repository map, of languages that ctags does not know. `classes`: of its files, by
-    when an edit of them takes effect.
+    when an edit of them takes effect. `launch`: how an application is started and probed; `release`: what a release
+    of it has (docs/applications.md).
 
     `problem`: why its file, `source`, is not a valid profile. It keeps its place in detection, so that no other profile
     with other checks is used silently instead. `repository_image`: chosen for one repository, goes before all others.
@@ -171,6 +174,8 @@ class Profile(_ProfileModel):
     pythons: tuple[PythonImage, ...] = Field(default=(), alias="python", max_length=10)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     classes: tuple[FileClass, ...] = Field(default=(), alias="class", max_length=MAX_CLASSES)
+    launch: Launch | None = None
+    release: ReleaseRule | None = Field(default=None, alias="promote")
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
@@ -230,6 +235,25 @@ class Profile(_ProfileModel):
             if useless := [text for text in rule.paths if not class_patterns.is_class_pattern(text)]:
                 raise ValueError(f"the class '{rule.name}' has a pattern that matches no path: {useless[0]!r}")
         return self
+
+    @model_validator(mode="after")
+    def _validate_launch(self) -> Profile:
+        if named := [check.id for check in self.checks if check.launch is not None]:
+            raise ValueError(f"the check '{named[0]}' has 'launch': an application is launched by the table [launch]")
+        if self.launch is None and self.release is not None:
+            raise ValueError("[promote] needs [launch]: only a candidate that was launched is promoted")
+        if self.launch is not None:
+            if LAUNCH in {check.id for check in self.checks}:
+                raise ValueError(f"with [launch], no check can be named '{LAUNCH}'")
+            self.order_checks(self.launch.requires)
+            self.launch.as_check()
+        return self
+
+    def with_launch(self) -> Profile:
+        """The profile with one more check, which launches the application; itself if it is none."""
+        if self.launch is None:
+            return self
+        return self.model_copy(update={"checks": (*self.checks, self.launch.as_check())})
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -353,6 +377,8 @@ _INHERITED = {
     "compiler_cache": "compiler_cache",
     "definition": "definitions",
     "class": "classes",
+    "launch": "launch",
+    "promote": "release",
     "python": "pythons",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}

@@ -1,5 +1,9 @@
 /* PID 1 of a guest: starts one check at a time, bounds it, reports how it ended, and leaves nothing running.
  *
+ * While a check runs, up to BESIDE_MAX more commands may be started beside it, each with a deadline and a report of its
+ * own: the probes of a launched application (docs/adr/0111). Their process groups are killed when they end; what left
+ * its group is the check's, and ends with it. The end of the check is the end of all of them.
+ *
  * It stands between two parties. The controller, on the other side of our stdin and stdout, is trusted and may be
  * slow, silent or gone. The check runs under our own uid and is hostile. docs/adr/0019-guest-supervisor.md has the
  * frames; here is why a check cannot get between us and the controller:
@@ -23,6 +27,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -36,6 +41,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -47,6 +53,8 @@ enum {
     NONCE_BYTES = 16,
     PAYLOAD_MAX = 1 << 20,
     RUN_FIXED_BYTES = NONCE_BYTES + 8 + 4 + 4,
+    BESIDE_MAX = 4, /* commands beside the check, at once */
+    CHILDREN = 1 + BESIDE_MAX,
     CHUNK_BYTES = PIPE_BUF - HEADER_BYTES - NONCE_BYTES,
     TEXT_MAX = 128 << 10,           /* of one file of a posture report */
     FOLDERS_MAX = 4,                /* that a check has to be able to write */
@@ -63,6 +71,7 @@ enum state { IDLE, RUNNING, SWEEPING, DRAINING };
 static const uint64_t SECOND_US = 1000000;
 static const uint64_t SWEEP_US = 10 * 1000000;
 static const uint64_t SWEEP_STEP_US = 20 * 1000; /* also without SIGCHLD: what dies need not be our child yet */
+static const uint64_t LAST_OUTPUT_US = 1000000; /* of a command beside: others may hold its pipes and write on */
 static const uint64_t NEVER = UINT64_MAX;
 
 /* Whole frames on their way to the controller. Each is one write(2), and up to PIPE_BUF bytes that is atomic (pipe(7)):
@@ -79,10 +88,12 @@ struct stream {
     struct queue queue;
 };
 
-static struct {
+/* A check or a command beside it: RUNNING, SWEEPING until what it may leave is gone, DRAINING its last output, IDLE. */
+struct child {
     enum state state;
     uint8_t nonce[NONCE_BYTES];
     pid_t pid; /* 0: ended, or never started */
+    pid_t group;
     int failure_fd;
     int status; /* wait(2); -1 while unknown */
     uint32_t flags, leftovers;
@@ -90,7 +101,11 @@ static struct {
     bool alone; /* the sweep found nobody left */
     uint64_t started_us, deadline_us, ended_us, give_up_us;
     uint64_t user_us, system_us, maxrss_kib;
-} check = {.state = IDLE, .failure_fd = -1};
+    struct stream streams[2];
+};
+
+static struct child children[CHILDREN];
+static struct child *const check = &children[0];
 
 /* How we were before any check ran: a check of our uid may change all of it. */
 static struct touchable {
@@ -100,12 +115,8 @@ static struct touchable {
 } as_started;
 
 static uint8_t control_bytes[CONTROL_BYTES];
-static uint8_t chunk_bytes[2][HEADER_BYTES + NONCE_BYTES + CHUNK_BYTES];
+static uint8_t chunk_bytes[CHILDREN][2][HEADER_BYTES + NONCE_BYTES + CHUNK_BYTES];
 static struct queue control = {.data = control_bytes, .size = CONTROL_BYTES};
-static struct stream streams[2] = {
-    {.fd = -1, .type = 'O', .queue = {.data = chunk_bytes[0], .size = sizeof chunk_bytes[0]}},
-    {.fd = -1, .type = 'E', .queue = {.data = chunk_bytes[1], .size = sizeof chunk_bytes[1]}},
-};
 static struct queue *sending; /* begun and not finished: no other frame may come between its bytes */
 
 static uint8_t input[HEADER_BYTES + PAYLOAD_MAX];
@@ -195,10 +206,11 @@ static bool flushed(struct queue *queue)
 
 static struct queue *next_to_send(void)
 {
-    struct queue *waiting[] = {&control, &streams[0].queue, &streams[1].queue};
-    for (int i = 0; i < 3; i++)
-        if (waiting[i]->length)
-            return waiting[i];
+    if (control.length)
+        return &control;
+    for (int i = 0; i < 2 * CHILDREN; i++)
+        if (children[i / 2].streams[i % 2].queue.length)
+            return &children[i / 2].streams[i % 2].queue;
     return NULL;
 }
 
@@ -221,7 +233,7 @@ static void stop_reading(struct stream *stream)
 }
 
 /* One frame of what the check wrote, if the frame before it is gone. False when there is nothing to read now. */
-static bool pump(struct stream *stream)
+static bool pump(struct child *child, struct stream *stream)
 {
     struct queue *queue = &stream->queue;
     if (stream->fd < 0 || queue->length)
@@ -233,7 +245,7 @@ static bool pump(struct stream *stream)
         return n < 0 && errno == EINTR;
     put(queue, stream->type, 1);
     put(queue, NONCE_BYTES + (uint64_t)n, 4);
-    put_bytes(queue, check.nonce, NONCE_BYTES);
+    put_bytes(queue, child->nonce, NONCE_BYTES);
     queue->length += (size_t)n;
     return true;
 }
@@ -319,29 +331,30 @@ static void close_pipes(int pipes[3][2], int end)
 }
 
 /* 0, or why it could not be: then nothing is left open. */
-static int start(const char *cwd, char **argv, char **environment)
+static int start(struct child *child, const char *cwd, char **argv, char **environment)
 {
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     bool made = true;
     for (int i = 0; i < 3 && made; i++) /* only our ends: a check whose stdout does not block would be surprised */
         made = !pipe2(pipes[i], O_CLOEXEC) && !fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
-    check.pid = made ? fork_check() : -1;
-    if (check.pid == 0)
+    child->pid = made ? fork_check() : -1;
+    if (child->pid == 0)
         become(cwd, argv, environment, pipes);
     int error = errno;
     close_pipes(pipes, 1);
-    if (check.pid < 0) {
+    if (child->pid < 0) {
         close_pipes(pipes, 0);
-        check.pid = 0;
+        child->pid = 0;
         return error;
     }
-    streams[0].fd = pipes[0][0];
-    streams[1].fd = pipes[1][0];
-    check.failure_fd = pipes[2][0];
+    child->group = child->pid;
+    child->streams[0].fd = pipes[0][0];
+    child->streams[1].fd = pipes[1][0];
+    child->failure_fd = pipes[2][0];
     return 0;
 }
 
-/* --- what becomes of a check: RUNNING, SWEEPING until nothing is left, DRAINING its last output, IDLE */
+/* --- what becomes of a check and of the commands beside it */
 
 static void touchables(struct touchable *seen)
 {
@@ -360,38 +373,47 @@ static bool untouched(void)
     return !memcmp(&seen, &as_started, sizeof seen);
 }
 
-static void begin_sweep(uint64_t now)
+static void begin_sweep(struct child *child, uint64_t now)
 {
-    check.state = SWEEPING;
-    check.give_up_us = after(now, SWEEP_US);
+    child->state = SWEEPING;
+    child->give_up_us = after(now, SWEEP_US);
 }
 
-static void stop_check(uint32_t why, uint64_t now)
+/* Without the check there is nothing to be beside of: the sweep that ends it kills the others. */
+static void stop(struct child *child, uint32_t why, uint64_t now)
 {
-    check.flags |= why;
-    begin_sweep(now);
+    child->flags |= why;
+    begin_sweep(child, now);
+    for (int i = 1; child == check && i < CHILDREN; i++)
+        if (children[i].state == RUNNING)
+            stop(&children[i], FLAG_KILLED, now);
 }
 
-/* The check's own process ended. Whoever is late is late, also when we were kept from noticing in time. */
-static void ended(int status)
+/* The child's own process ended. Whoever is late is late, also when we were kept from noticing in time. */
+static void ended(struct child *child, int status)
 {
     uint64_t now = now_us();
-    check.pid = 0;
-    check.status = status;
-    check.ended_us = now;
-    if (check.state != RUNNING)
-        return;
-    if (now >= check.deadline_us)
-        check.flags |= FLAG_TIMED_OUT;
-    begin_sweep(now);
+    child->pid = 0;
+    child->status = status;
+    child->ended_us = now;
+    if (child->state == RUNNING)
+        stop(child, now >= child->deadline_us ? FLAG_TIMED_OUT : 0, now);
 }
 
-static void account(const struct rusage *used)
+static void account(struct child *child, const struct rusage *used)
 {
-    check.user_us += (uint64_t)used->ru_utime.tv_sec * SECOND_US + (uint64_t)used->ru_utime.tv_usec;
-    check.system_us += (uint64_t)used->ru_stime.tv_sec * SECOND_US + (uint64_t)used->ru_stime.tv_usec;
-    if ((uint64_t)used->ru_maxrss > check.maxrss_kib)
-        check.maxrss_kib = (uint64_t)used->ru_maxrss;
+    child->user_us += (uint64_t)used->ru_utime.tv_sec * SECOND_US + (uint64_t)used->ru_utime.tv_usec;
+    child->system_us += (uint64_t)used->ru_stime.tv_sec * SECOND_US + (uint64_t)used->ru_stime.tv_usec;
+    if ((uint64_t)used->ru_maxrss > child->maxrss_kib)
+        child->maxrss_kib = (uint64_t)used->ru_maxrss;
+}
+
+static struct child *child_of(pid_t pid)
+{
+    for (int i = 0; i < CHILDREN; i++)
+        if (children[i].pid == pid)
+            return &children[i];
+    return NULL;
 }
 
 /* A child that said PTRACE_TRACEME made us its tracer and stops at each signal. Let it go on as it would have. */
@@ -401,10 +423,10 @@ static void release(pid_t pid, int status)
     ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)(number == SIGTRAP ? 0 : number));
 }
 
-enum children { MORE, SOME, NONE };
+enum remaining { MORE, SOME, NONE };
 
 /* Bury what is dead. `by_us`: what died of SIGKILL was killed by our sweep. */
-static enum children reap(bool by_us)
+static enum remaining reap(bool by_us)
 {
     for (int i = 0; i < REAP_AT_ONCE; i++) {
         struct rusage used;
@@ -416,11 +438,14 @@ static enum children reap(bool by_us)
             release(pid, status);
             continue;
         }
-        account(&used);
-        if (pid == check.pid)
-            ended(status);
+        struct child *child = child_of(pid);
+        account(check, &used);
+        if (child && child != check)
+            account(child, &used);
+        if (child)
+            ended(child, status);
         else if (by_us && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-            check.leftovers++;
+            check->leftovers++;
     }
     return MORE;
 }
@@ -428,67 +453,93 @@ static enum children reap(bool by_us)
 /* Kill what is left, again and again: ESRCH from kill(-1) and ECHILD from wait are the proof that nothing is. */
 static void sweep(uint64_t now)
 {
-    bool left_by_check = check.pid == 0 && !(check.flags & (FLAG_TIMED_OUT | FLAG_KILLED));
+    bool left_by_check = check->pid == 0 && !(check->flags & (FLAG_TIMED_OUT | FLAG_KILLED));
     bool nobody = kill(-1, SIGKILL) < 0 && errno == ESRCH;
-    check.alone = reap(left_by_check) == NONE && nobody;
-    if (!check.alone && now < check.give_up_us)
+    check->alone = reap(left_by_check) == NONE && nobody;
+    if (!check->alone && now < check->give_up_us)
         return;
-    check.flags |= check.alone && untouched() ? FLAG_QUIESCENT : 0;
-    check.state = DRAINING;
+    check->flags |= check->alone && untouched() ? FLAG_QUIESCENT : 0;
+    check->state = DRAINING;
     heard_us = now; /* the lease begins again: a controller that only listened is a controller */
 }
 
-static void report_failure(void)
+/* Kill the group of a command beside the check. Who left the group is not found; the check's own sweep finds all. A
+ * number that the kernel gave away anew is a process of the guest too, which killing may harm and nothing else. */
+static void sweep_group(struct child *child, uint64_t now)
 {
-    if (check.failure_fd < 0)
+    if (child->group > 1)
+        kill(-child->group, SIGKILL);
+    if (child->pid && now < child->give_up_us)
         return;
-    if (read(check.failure_fd, &check.error, sizeof check.error) == sizeof check.error)
-        check.flags |= FLAG_NOT_STARTED;
-    close(check.failure_fd);
-    check.failure_fd = -1;
+    child->alone = !child->pid;
+    child->flags |= child->alone ? FLAG_QUIESCENT : 0;
+    child->state = DRAINING;
+    child->give_up_us = after(now, LAST_OUTPUT_US);
 }
 
-static void put_done(void)
+static void report_failure(struct child *child)
 {
-    put_reply('D', check.nonce, 48);
-    put(&control, (uint32_t)check.status, 4);
-    put(&control, check.flags, 4);
-    put(&control, (uint32_t)check.error, 4);
-    put(&control, check.user_us, 8);
-    put(&control, check.system_us, 8);
-    put(&control, check.maxrss_kib, 8);
-    put(&control, check.leftovers, 4);
-    put(&control, check.ended_us - check.started_us, 8);
+    if (child->failure_fd < 0)
+        return;
+    if (read(child->failure_fd, &child->error, sizeof child->error) == sizeof child->error)
+        child->flags |= FLAG_NOT_STARTED;
+    close(child->failure_fd);
+    child->failure_fd = -1;
+}
+
+static void put_done(const struct child *child)
+{
+    put_reply('D', child->nonce, 48);
+    put(&control, (uint32_t)child->status, 4);
+    put(&control, child->flags, 4);
+    put(&control, (uint32_t)child->error, 4);
+    put(&control, child->user_us, 8);
+    put(&control, child->system_us, 8);
+    put(&control, child->maxrss_kib, 8);
+    put(&control, child->leftovers, 4);
+    put(&control, child->ended_us - child->started_us, 8);
+}
+
+static bool nothing_beside(void)
+{
+    for (int i = 1; i < CHILDREN; i++)
+        if (children[i].state != IDLE)
+            return false;
+    return true;
 }
 
 /* The last of the output, then the report. Nobody is left who could write, so an empty pipe is the end of it; its other
  * end may still be open in a message on its way between sockets of the dead (unix(7), SCM_RIGHTS). If somebody is left,
  * his output may have no end: what we have is all. */
-static void drain(uint64_t now)
+static void drain(struct child *child, uint64_t now)
 {
+    bool may_pump = child == check ? child->alone : now < child->give_up_us;
     for (int i = 0; i < 2; i++)
-        if (streams[i].queue.length || (check.alone && pump(&streams[i])))
+        if (child->streams[i].queue.length || (may_pump && pump(child, &child->streams[i])))
             return;
-    if (!control_has_room())
+    if (!control_has_room() || (child == check && !nothing_beside()))
         return;
-    report_failure();
+    report_failure(child);
     for (int i = 0; i < 2; i++)
-        stop_reading(&streams[i]);
-    if (!check.ended_us)
-        check.ended_us = now;
-    put_done();
-    check.state = IDLE;
+        stop_reading(&child->streams[i]);
+    if (!child->ended_us)
+        child->ended_us = now;
+    put_done(child);
+    child->pid = 0; /* of one that could not be killed */
+    child->state = IDLE;
     heard_us = now;
 }
 
-static void advance(uint64_t now)
+static void advance(struct child *child, uint64_t now)
 {
-    if (check.state == RUNNING && now >= check.deadline_us)
-        stop_check(FLAG_TIMED_OUT, now);
-    if (check.state == SWEEPING)
+    if (child->state == RUNNING && now >= child->deadline_us)
+        stop(child, FLAG_TIMED_OUT, now);
+    if (child->state == SWEEPING && child == check)
         sweep(now);
-    if (check.state == DRAINING)
-        drain(now);
+    else if (child->state == SWEEPING)
+        sweep_group(child, now);
+    if (child->state == DRAINING)
+        drain(child, now);
 }
 
 /* --- from the controller */
@@ -528,31 +579,105 @@ static bool read_words(uint8_t *payload, size_t length, char **cwd, char ***envi
     return **cwd == '/' && names_and_values(*environment);
 }
 
-static void on_run(uint8_t *payload, size_t length, uint64_t now)
+static void reset(struct child *child)
+{
+    static const uint8_t types[2] = {'O', 'E'};
+    memset(child, 0, sizeof *child);
+    child->failure_fd = child->status = -1;
+    for (int i = 0; i < 2; i++)
+        child->streams[i] = (struct stream){.fd = -1, .type = types[i]};
+    for (int i = 0; i < 2; i++) {
+        child->streams[i].queue.data = chunk_bytes[child - children][i];
+        child->streams[i].queue.size = sizeof chunk_bytes[0][0];
+    }
+}
+
+/* Where a command beside the check has room: none without a check that runs. */
+static struct child *free_beside(void)
+{
+    for (int i = 1; i < CHILDREN && check->state == RUNNING; i++)
+        if (children[i].state == IDLE)
+            return &children[i];
+    return NULL;
+}
+
+/* `R`: a check; `S`: a command beside it. */
+static void on_run(uint8_t type, uint8_t *payload, size_t length, uint64_t now)
 {
     char *cwd, **environment;
     if (!read_words(payload, length, &cwd, &environment))
         leave(LEAVE_MALFORMED);
-    if (check.state != IDLE) {
+    struct child *child = type == 'R' ? check : free_beside();
+    if (!child || child->state != IDLE) {
         put_reply('B', payload, 0);
         return;
     }
-    memset(&check, 0, sizeof check);
-    memcpy(check.nonce, payload, NONCE_BYTES);
-    check.failure_fd = check.status = -1;
-    check.state = RUNNING;
-    check.started_us = now;
+    reset(child);
+    memcpy(child->nonce, payload, NONCE_BYTES);
+    child->state = RUNNING;
+    child->started_us = now;
     uint64_t deadline_ms = get(payload + NONCE_BYTES, 8);
-    check.deadline_us = deadline_ms < NEVER / 1000 ? after(now, deadline_ms * 1000) : NEVER;
-    check.error = start(cwd, words, environment);
-    if (check.error)
-        stop_check(FLAG_NOT_STARTED, now); /* sweeps too: the reason may be what an earlier check left */
+    child->deadline_us = deadline_ms < NEVER / 1000 ? after(now, deadline_ms * 1000) : NEVER;
+    child->error = start(child, cwd, words, environment);
+    if (child->error)
+        stop(child, FLAG_NOT_STARTED, now); /* sweeps too: the reason may be what an earlier check left */
+}
+
+static struct child *running_child(const uint8_t *nonce)
+{
+    for (int i = 0; i < CHILDREN; i++)
+        if (children[i].state == RUNNING && !memcmp(nonce, children[i].nonce, NONCE_BYTES))
+            return &children[i];
+    return NULL;
 }
 
 static void on_kill(const uint8_t *nonce, uint64_t now)
 {
-    if (check.state == RUNNING && !memcmp(nonce, check.nonce, NONCE_BYTES))
-        stop_check(FLAG_KILLED, now);
+    struct child *child = running_child(nonce);
+    if (child)
+        stop(child, FLAG_KILLED, now);
+}
+
+/* To its own process alone: what it started hears of it from it. */
+static void on_signal(const uint8_t *payload)
+{
+    struct child *child = running_child(payload);
+    if (child && child->pid)
+        kill(child->pid, (int)get(payload + NONCE_BYTES, 4));
+}
+
+/* Whether something in the guest listens on 127.0.0.1: 0 or an errno. On loopback a connection is made at once or not
+ * at all, but for a listener whose queue is full (EINPROGRESS). */
+static int try_port(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error = fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+static void put_place(const uint8_t *token, int error)
+{
+    put_reply('N', token, 4);
+    put(&control, (uint32_t)error, 4);
+}
+
+static void on_port(const uint8_t *payload)
+{
+    put_place(payload, try_port((uint16_t)get(payload + NONCE_BYTES, 2)));
+}
+
+/* Whether there is a regular file of this name; a link is none. */
+static void on_file(const uint8_t *payload, size_t length)
+{
+    struct stat seen;
+    if (payload[length - 1])
+        leave(LEAVE_MALFORMED);
+    int error = lstat((const char *)payload + NONCE_BYTES, &seen) < 0 ? errno : 0;
+    put_place(payload, error || S_ISREG(seen.st_mode) ? error : EISDIR);
 }
 
 /* A whole text and its NUL; of a text that is too long nothing, lest a part be taken for all of it. */
@@ -606,7 +731,7 @@ static int try_writing(const char *folder)
 static void put_folders(void)
 {
     char line[FOLDER_LINE_MAX];
-    for (char **folder = folders; check.state == IDLE && *folder; folder++) {
+    for (char **folder = folders; check->state == IDLE && *folder; folder++) {
         int error = try_writing(*folder);
         struct stat seen = {0};
         if (stat(*folder, &seen) < 0 && !error)
@@ -635,14 +760,21 @@ static void on_query(const uint8_t *token)
 static void on_ping(const uint8_t *token)
 {
     put_reply('A', token, 1);
-    put(&control, check.state != IDLE, 1);
+    put(&control, check->state != IDLE, 1);
 }
 
 static bool well_formed(uint8_t type, size_t length)
 {
     switch (type) {
     case 'R':
+    case 'S':
         return length > RUN_FIXED_BYTES && length <= PAYLOAD_MAX;
+    case 'T':
+        return length == NONCE_BYTES + 4;
+    case 'C':
+        return length == NONCE_BYTES + 2;
+    case 'F':
+        return length > NONCE_BYTES && length <= NONCE_BYTES + PATH_MAX;
     case 'K':
     case 'P':
     case 'Q':
@@ -657,7 +789,17 @@ static void on_frame(uint8_t type, uint8_t *payload, size_t length, uint64_t now
     heard_us = now;
     switch (type) {
     case 'R':
-        on_run(payload, length, now);
+    case 'S':
+        on_run(type, payload, length, now);
+        break;
+    case 'T':
+        on_signal(payload);
+        break;
+    case 'C':
+        on_port(payload);
+        break;
+    case 'F':
+        on_file(payload, length);
         break;
     case 'K':
         on_kill(payload, now);
@@ -705,21 +847,23 @@ static void take_input(void)
 
 /* --- waiting */
 
-static uint64_t wake_at(uint64_t now)
+static uint64_t wake_at(const struct child *child, uint64_t now)
 {
-    switch (check.state) {
+    switch (child->state) {
     case RUNNING:
-        return check.deadline_us;
+        return child->deadline_us;
     case SWEEPING:
         return after(now, SWEEP_STEP_US);
     default:
-        return after(heard_us, lease_us);
+        return child == check ? after(heard_us, lease_us) : NEVER;
     }
 }
 
 static uint64_t timeout_us(uint64_t now)
 {
-    uint64_t until = wake_at(now), hour_us = 3600 * SECOND_US;
+    uint64_t until = NEVER, hour_us = 3600 * SECOND_US;
+    for (int i = 0; i < CHILDREN; i++)
+        until = wake_at(&children[i], now) < until ? wake_at(&children[i], now) : until;
     uint64_t left_us = until > now ? until - now : 0;
     return left_us < hour_us ? left_us : hour_us;
 }
@@ -745,9 +889,11 @@ static void wait_for_anything(uint64_t timeout_us)
         watch(STDIN_FILENO, &readable, &most);
     if (sending)
         watch(STDOUT_FILENO, &writable, &most);
-    for (int i = 0; i < 2; i++)
-        if (streams[i].fd >= 0 && !streams[i].queue.length)
-            watch(streams[i].fd, &readable, &most);
+    for (int i = 0; i < 2 * CHILDREN; i++) {
+        struct stream *stream = &children[i / 2].streams[i % 2];
+        if (stream->fd >= 0 && !stream->queue.length)
+            watch(stream->fd, &readable, &most);
+    }
     if (select(most + 1, &readable, &writable, NULL, &timeout) < 0)
         return;
     struct signalfd_siginfo info; /* one SIGCHLD may stand for many: we ask wait(2), not this */
@@ -757,22 +903,33 @@ static void wait_for_anything(uint64_t timeout_us)
         take_input();
 }
 
+static bool is_draining(void)
+{
+    for (int i = 0; i < CHILDREN; i++)
+        if (children[i].state == DRAINING)
+            return true;
+    return false;
+}
+
 static _Noreturn void serve(void)
 {
+    for (int i = 0; i < CHILDREN; i++)
+        reset(&children[i]);
     heard_us = now_us();
     for (;;) {
-        enum children children = check.state == SWEEPING ? SOME : reap(false);
+        enum remaining remaining = check->state == SWEEPING ? SOME : reap(false);
         uint64_t now = now_us();
         bool held_up = take_frames(now);
-        advance(now);
-        for (int i = 0; i < 2; i++)
-            pump(&streams[i]);
+        for (int i = CHILDREN - 1; i >= 0; i--) /* the check last: it waits for the reports of the others */
+            advance(&children[i], now);
+        for (int i = 0; i < 2 * CHILDREN; i++)
+            pump(&children[i / 2], &children[i / 2].streams[i % 2]);
         send_waiting();
-        bool idle = check.state == IDLE || check.state == DRAINING; /* draining without a reader has no end */
+        bool idle = check->state == IDLE || check->state == DRAINING; /* draining without a reader has no end */
         if (idle && now >= after(heard_us, lease_us))
             leave(LEAVE_ASKED);
         /* What only waited for what has just been sent goes on at once: nothing would wake us for it. */
-        bool go_on = children == MORE || (held_up && control_has_room()) || (check.state == DRAINING && !sending);
+        bool go_on = remaining == MORE || (held_up && control_has_room()) || (is_draining() && !sending);
         wait_for_anything(go_on ? 0 : timeout_us(now));
     }
 }

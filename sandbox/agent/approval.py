@@ -23,7 +23,7 @@ from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
-from sandbox.policy.approvals import Decision
+from sandbox.policy.approvals import ALWAYS_ASKED, Decision
 from sandbox.workbench.controller.callers import clip_text
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _must_ask(agent: Agent, tool: Tool) -> bool:
     decision = agent.workbench.approval_decision(tool.name, tool.risk)
     if decision is Decision.DENY:
         raise _approval_denied_error(tool.name, "The approval policy denies it")
-    return decision is Decision.ASK and agent.approvals != "auto"
+    return decision is Decision.ASK and (agent.approvals != "auto" or tool.name in ALWAYS_ASKED)
 
 
 def _build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:

@@ -159,6 +159,11 @@ class VerifyInput(Input):
     wait_s: WaitS = 45.0
 
 
+class PromoteInput(Input):
+    task_id: TaskId
+    wait_s: WaitS = 45.0
+
+
 class WaitRunInput(Input):
     run_id: RunId
     wait_s: WaitS = 45.0

@@ -124,6 +124,7 @@ class RunResult(SparseModel):
 
     verdict: Verdict | None = None
     cause: Cause | None = None
+    phases: tuple[str, ...] | None = None
     failures: tuple[FailedTest, ...] | None = None
     exit_code: int | None = None
     signal: int | None = None

@@ -27,6 +27,7 @@ def run_result(run: CheckRun) -> RunResult:
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
         notes=run.notes or None,
+        phases=tuple(phase.describe() for phase in run.phases) or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),
     )

@@ -163,6 +163,10 @@ def _explore(request: ToolCall) -> BaseModel:
     return _wait(request, started.run_id)
 
 
+def _candidate(request: ToolCall) -> BaseModel:
+    return _wait(request, request.workbench.start_candidate(request.arguments.task_id, request.watch).run_id)
+
+
 def _prepare(request: ToolCall) -> BaseModel:
     started = request.workbench.start_layers(request.arguments.task_id, request.watch, expected_commit=request.state)
     return _wait(request, started.run_id)
@@ -206,6 +210,13 @@ def _checkout(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     return request.workbench.checkout_task(
         wanted.task_id, wanted.ref, fetch=not wanted.offline, expected_tree=request.state
+    )
+
+
+def _promote(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    return request.workbench.promote(
+        wanted.task_id, wanted.wait_s, expected_commit=request.state, cancelled=request.is_cancelled
     )
 
 
@@ -383,6 +394,13 @@ _ROWS = (
         journal="explore", command="explore", waits=True, starts_run=True,
     ),
     Tool(
+        "space_repo_candidate", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _candidate,
+        "Build the application of the task's last commit in a clean room, launch it there and probe it. The copy that "
+        "runs elsewhere does not change.",
+        cut_fields=_VERIFY_FIELDS, cut_hint=_WHOLE_LOG,
+        journal="candidate", command="candidate", waits=True, starts_run=True,
+    ),
+    Tool(
         WAIT_RUN, Preset.CHECK, _READ, inputs.WaitRunInput, outputs.WaitRunResult,
         lambda r: _wait(r, r.arguments.run_id),
         "Wait for a run of this or an earlier session.",
@@ -490,6 +508,13 @@ _ROWS = (
         cut_fields=("checks",), cut_hint="The urls of the checks have their whole logs.",
         journal=NotApplicable("only a close that follows upstream is written, as `close`"), command="pr status",
         open_world=True,
+    ),
+    Tool(
+        "space_repo_promote", Preset.PR, _SHELL, inputs.PromoteInput, models.ReleaseState, _promote,
+        "Put the task's candidate that passed in use as a release of this host. A person approves each call. Without a "
+        "confirmation in time it is switched back.",
+        cut_fields=("history",),
+        journal="promote", command="promote", destructive=True, asks=True, waits=True,
     ),
     Tool(
         REQUEST_APPROVAL, Preset.BOOTSTRAP, _READ, inputs.RequestApprovalInput, outputs.ApprovalResult,

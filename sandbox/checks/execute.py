@@ -28,12 +28,14 @@ from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, Serv
 if TYPE_CHECKING:
     from sandbox.checks import cause, line_results
     from sandbox.checks import declared as declared_packages
+    from sandbox.checks import launch as launches
     from sandbox.checks import report as reports
     from sandbox.models.test_results import ResultSource
     from sandbox.store import result_files
 else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
+    launches = LazyModule("sandbox.checks.launch")
     line_results = LazyModule("sandbox.checks.line_results")
     reports = LazyModule("sandbox.checks.report")
     result_files = LazyModule("sandbox.store.result_files")
@@ -57,7 +59,7 @@ class Companions(Protocol):
 @dataclass(frozen=True)
 class CheckDirectories:
     """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files. `account`:
-    their owner. `companions`: its services, None without any.
+    their owner. `companions`: its services, None without any. `launch`: of a check that launches an application.
     """
 
     workspace: Path
@@ -67,6 +69,7 @@ class CheckDirectories:
     clean_room: bool
     task_id: str | None
     companions: Companions | None = None
+    launch: launches.Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,9 @@ class Recorder:
             follower = stack.enter_context(OutputForwarder(listener)) if listener else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
             flooded = output_limit_condition(check.limits.output_total_bytes, out, err)
+            if check.launch is not None:
+                kept = self.logs / run_id
+                directories = replace(directories, launch=launches.build_launch(check, directories.report, kept))
             reason = stop_condition()
             stop = with_heartbeat(any_of(stop_condition, flooded), heartbeat)
             ending = (
@@ -204,6 +210,8 @@ class Recorder:
                 if reason is None
                 else exit_before_start(reason)
             )
+            if directories.launch is not None:
+                ending = directories.launch.judge(ending)
         return self._record(
             run_id, check, directories, _with_late_disk_limit(ending, stop_condition), _Outputs(out, err)
         )
@@ -246,6 +254,7 @@ class Recorder:
             tenant=self.guest.tenant or None,
             report=report,
             failures=list_failures(report),
+            phases=tuple(directories.launch.phases) if directories.launch else (),
         )
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})

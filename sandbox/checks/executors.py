@@ -37,6 +37,7 @@ from sandbox.engine.create_options import (
     create_options,
 )
 from sandbox.engine.guest_commands import build_command
+from sandbox.engine.pid1_messages import Command
 from sandbox.engine.protocol import GuestRunner
 from sandbox.files.tree import WorktreeFiles
 from sandbox.lazy_dataclass import dataclass
@@ -205,13 +206,24 @@ def _build_check(
     stop_condition: StopCondition,
 ) -> SupervisedCheck:
     cwd = PurePosixPath(policy.container.mounts.workspace) / _require_directory(directories.workspace, check.cwd)
-    companions = directories.companions
+    companions, launch = directories.companions, directories.launch
+    if launch is not None:
+        streams = launch.wrap(streams)
+
+    def build(created: list[str]) -> Command:
+        if launch is None:
+            return build_command(check.argv, cwd, check.env, policy, created)
+        filled = launch.fill_values(check.env)
+        launch.use(lambda argv, env: build_command(argv, cwd, {**filled, **env}, policy, created))
+        return build_command(launch.fill(check.argv), cwd, filled, policy, created)
+
     return SupervisedCheck(
-        build_command=lambda created: build_command(check.argv, cwd, check.env, policy, created),
+        build_command=build,
         streams=streams,
         deadline_s=check.timeout_s,
         stop_condition=stop_condition,
         surround=(lambda guest: companions.run_beside(guest, stop_condition)) if companions else surround_with_nothing,
+        beside=launch.run_beside if launch else None,
     )
 
 

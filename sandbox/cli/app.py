@@ -57,6 +57,8 @@ _COMMANDS = {
     "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "explore": ("sandbox.cli.best_of_n:explore", "Try several changes of a task side by side, and take the best."),
+    "candidate": ("sandbox.cli.candidate:candidate", "Launch an application in a clean room and probe it."),
+    "promote": ("sandbox.cli.promote:promote", "Put a candidate in use as a release of this host, or roll back."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),

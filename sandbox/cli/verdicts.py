@@ -123,6 +123,8 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         click.echo(
             f"  {run.check_id:<{max(10, width)}} {verdict_text(run)}  {run.wall_time_s:.1f} s{describe_run(run)}"
         )
+        for line in describe_phases(run):
+            click.echo(f"      {one_line(line)}")
         for line in explain(run):
             click.echo(add_home(f"      {line}"))
         for line in run.notes:
@@ -130,6 +132,11 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_log_command(run, run.task_id or owner_id)
+
+
+def describe_phases(run: CheckRun) -> tuple[str, ...]:
+    """A line for each phase of a launch; none for other checks."""
+    return tuple(phase.describe() for phase in run.phases)
 
 
 def describe_run(run: CheckRun) -> str:

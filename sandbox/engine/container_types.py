@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
+from sandbox.engine.beside import Beside
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
 from sandbox.lazy_dataclass import dataclass
@@ -75,7 +76,8 @@ class SupervisedCheck:
     """One check in a guest: its command, the receivers of its output, its deadline and stop condition.
 
     `max_left_bytes`: a guest that holds more in memory afterwards is not kept; None: no limit.
-    `surround`: what runs beside the check; its time is not the check's.
+    `surround`: what runs beside the check; its time is not the check's. `beside`: steps that are taken in its own guest
+    while it runs; it is killed after the last of them.
     """
 
     build_command: CommandBuilder
@@ -84,6 +86,7 @@ class SupervisedCheck:
     stop_condition: StopCondition
     max_left_bytes: int | None = None
     surround: Surround = surround_with_nothing
+    beside: Beside | None = None
 
 
 @dataclass(frozen=True)

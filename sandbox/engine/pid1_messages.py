@@ -29,6 +29,9 @@ _RUN = struct.Struct(">16sQII")
 _DONE = struct.Struct(">16siIiQQQIQ")
 _BUSY = struct.Struct(">16s")
 _ALIVE = struct.Struct(">16sB")
+_SIGNAL = struct.Struct(">16sI")
+_PORT = struct.Struct(">16sH")
+_PLACE = struct.Struct(">16sI")
 _TIMED_OUT, _KILLED, _QUIESCENT, _NOT_STARTED = 1, 2, 4, 8
 _OUTPUTS = {b"O": STDOUT, b"E": STDERR}
 _POSTURE_TEXTS = 5
@@ -107,7 +110,15 @@ class Posture:
     folders: str
 
 
-Message = OutputChunk | ExitReport | Busy | Alive | Posture
+@dataclass(frozen=True)
+class PlaceAnswer:
+    """Whether a port or a file of the guest is there; `error`: an errno, 0 if it is."""
+
+    token: bytes
+    error: int
+
+
+Message = OutputChunk | ExitReport | Busy | Alive | Posture | PlaceAnswer
 
 
 def command_bytes(command: Command) -> int:
@@ -121,16 +132,40 @@ def _command_strings(command: Command) -> list[str]:
 
 def run_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
     """Build the frame that starts a check. Raises: ValueError for NUL bytes and for more than 1 MiB."""
+    return _command_frame(b"R", nonce, command, deadline_s)
+
+
+def beside_frame(nonce: bytes, command: Command, deadline_s: float) -> bytes:
+    """Build the frame that starts a command beside the running check. Raises: as `run_frame`."""
+    return _command_frame(b"S", nonce, command, deadline_s)
+
+
+def _command_frame(kind: bytes, nonce: bytes, command: Command, deadline_s: float) -> bytes:
     words = _command_strings(command)
     if any("\0" in word for word in words):
         raise ValueError("a NUL byte")
     head = _RUN.pack(nonce, max(1, round(deadline_s * 1000)), len(command.argv), len(command.env))
-    return _frame(b"R", head + b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
+    return _frame(kind, head + b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
 
 
 def kill_frame(nonce: bytes) -> bytes:
     """Build the frame that kills the running check, if it has this nonce."""
     return _frame(b"K", nonce)
+
+
+def signal_frame(nonce: bytes, number: int) -> bytes:
+    """Build the frame that sends a signal to the process of a check or of a command beside it."""
+    return _frame(b"T", _SIGNAL.pack(nonce, number))
+
+
+def port_frame(token: bytes, port: int) -> bytes:
+    """Build the frame that asks whether something in the guest listens on this port of 127.0.0.1."""
+    return _frame(b"C", _PORT.pack(token, port))
+
+
+def file_frame(token: bytes, path: PurePosixPath) -> bytes:
+    """Build the frame that asks whether the guest has this regular file."""
+    return _frame(b"F", token + str(path).encode("utf-8", "surrogateescape") + b"\0")
 
 
 def ping_frame(token: bytes) -> bytes:
@@ -229,6 +264,11 @@ def _parse_alive(kind: bytes, payload: bytes) -> Alive:
     return Alive(token, bool(running))
 
 
+def _parse_place(kind: bytes, payload: bytes) -> PlaceAnswer:
+    token, error = _unpack(_PLACE, kind, payload)
+    return PlaceAnswer(token, error)
+
+
 def _parse_posture(kind: bytes, payload: bytes) -> Posture:
     texts = payload[NONCE_BYTES:].split(b"\0")
     if len(payload) < NONCE_BYTES or len(texts) != _POSTURE_TEXTS + 1 or texts[-1]:
@@ -249,4 +289,5 @@ _READERS: dict[bytes, Callable[[bytes, bytes], Message]] = {
     b"B": _parse_busy,
     b"A": _parse_alive,
     b"I": _parse_posture,
+    b"N": _parse_place,
 }

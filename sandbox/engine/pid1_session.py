@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.engine import pid1_messages
+from sandbox.engine.beside import Beside, GuestControl
 from sandbox.engine.container_types import StopCondition, Streams
 from sandbox.engine.pid1_messages import (
     Alive,
@@ -72,6 +73,7 @@ class Session:
         self._poll.register(self._channel)
         self._decoder = Decoder()
         self._pending = bytearray()
+        self._control: GuestControl | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -102,14 +104,19 @@ class Session:
         deadline_s: float,
         stop_condition: StopCondition,
         on_tick: _OnTick = lambda: None,
+        beside: Beside | None = None,
     ) -> SessionOutcome:
-        """Run one check until its report arrives. `on_tick` is called in every iteration of the loop.
+        """Run one check until its report arrives. `on_tick` is called in every iteration of the loop. `beside`: what
+        happens in the guest meanwhile; its end is the end of the check.
 
         Raises: ValueError for a command that does not fit a frame. Exceptions of streams and callbacks, and interrupts,
         pass through after the kill request was sent.
         """
         nonce = secrets.token_bytes(pid1_messages.NONCE_BYTES)
         self._send(pid1_messages.run_frame(nonce, command, deadline_s))
+        if beside is not None:
+            self._control = GuestControl(nonce, self._send)
+            on_tick = _follow_both(on_tick, self._control, beside(self._control))
         try:
             return self._follow_check(nonce, streams, time.monotonic() + deadline_s, stop_condition, on_tick)
         except BaseException:
@@ -143,6 +150,8 @@ class Session:
                 if isinstance(message, ExitReport) and message.nonce == nonce:
                     return SessionOutcome(message, stopped)
                 _forward_output(message, nonce, streams)
+                if self._control is not None:
+                    self._control.receive(message)
         if late or self._ended or stopped is not None:
             return SessionOutcome(None, stopped, overdue=not self._ended and stopped is None)
         # All messages of PID 1 pass through the engine: a slow engine may have delayed the report.
@@ -187,6 +196,20 @@ class Session:
             yield from self._decoder.feed(data)
         except MalformedError:
             self._ended = True
+
+
+def _follow_both(on_tick: _OnTick, control: GuestControl, script: Iterator[None]) -> _OnTick:
+    """A tick that also takes the next step of a script; the check is killed when the script has ended."""
+
+    def tick() -> None:
+        on_tick()
+        if not control.ended and next(script, _OVER) is _OVER:
+            control.end()
+
+    return tick
+
+
+_OVER = object()
 
 
 def _forward_output(message: Message, nonce: bytes, streams: Streams) -> None:

@@ -8,7 +8,6 @@ use while it waits. In every other case (no report, an interrupt, an engine erro
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -20,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from sandbox.engine.attached_stream import attach
+from sandbox.engine.beside import decode_exit
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
@@ -43,7 +43,6 @@ _DEATH_S = 10.0
 _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
 _USAGE = 64  # images/init/init.c: unknown arguments
-_NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,9 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     started_at, started = datetime.now(UTC), time.monotonic()
     with KillOrigin(guest.groups) as origin:
         with Meter(guest.groups, is_first=guest.is_first) as meter:
-            outcome = guest.session.run(command, check.streams, check.deadline_s, check.stop_condition, meter.sample)
+            outcome = guest.session.run(
+                command, check.streams, check.deadline_s, check.stop_condition, meter.sample, check.beside
+            )
         is_host_short = origin.is_host_short()
     wall_time_s = time.monotonic() - started
     if outcome.report is None:
@@ -186,7 +187,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
 def _exit_from_report(
     done: ExitReport, stopped: Verdict | None, counters: Counters, started_at: datetime
 ) -> ContainerExit:
-    exit_code, signal = _decode_exit(done)
+    exit_code, signal = decode_exit(done)
     counters = replace(
         counters,
         cpu_time_s=done.cpu_time_s if counters.cpu_time_s is None else counters.cpu_time_s,
@@ -204,19 +205,6 @@ def _exit_from_report(
         report_missing=exit_code is None,
         leftover_processes=done.leftovers,
     )
-
-
-def _decode_exit(done: ExitReport) -> tuple[int | None, int | None]:
-    """Return exit code and signal as a shell reports them: 128 plus the signal, 127 for a missing program.
-
-    Both are None for a process that could not be killed.
-    """
-    if done.start_errno:
-        return _NOT_FOUND if done.start_errno == errno.ENOENT else _NOT_EXECUTABLE, None
-    if done.wait_status < 0:
-        return None, None
-    code = os.waitstatus_to_exitcode(done.wait_status)
-    return (code, None) if code >= 0 else (_SIGNALLED - code, -code)
 
 
 def _explain_failed_start(done: ExitReport, command: Command, streams: Streams) -> None:

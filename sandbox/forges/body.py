@@ -152,6 +152,7 @@ def _generated_part(facts: BodyFacts) -> str:
         _section("Request", as_code_block(facts.prompt, _PROMPT_CHARS)),
         _section("Verification", f"{_verification(facts)}\n\n{as_prose(facts.gate)}".strip()),
         _section("", _checks(facts)),
+        _section("Candidate", _list([as_prose(line) for run in facts.runs for line in _phases(run)])),
         _section("", _provenance(facts)),
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
@@ -202,6 +203,11 @@ def _run(run: CheckRun) -> str:
         as_code(run.run_id),
     )
     return f"| {' | '.join(cells)} | {_tree_cell(run)} |"
+
+
+def _phases(run: CheckRun) -> tuple[str, ...]:
+    """The phases of a launch, without why one did not pass: that may quote guest text."""
+    return tuple(phase.model_copy(update={"why": ""}).describe() for phase in run.phases)
 
 
 def _tests(run: CheckRun) -> str:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
+    from sandbox.models.launch_runs import LaunchPhase, PhaseRun, PhaseVerdict
+    from sandbox.models.launch_steps import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop
+    from sandbox.models.launches import Launch, ReleaseRule
     from sandbox.models.layers import (
         Layer,
         LayerDetails,
@@ -62,6 +65,14 @@ if TYPE_CHECKING:
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
+    from sandbox.models.releases import (
+        PendingConfirmation,
+        ReleaseEntry,
+        ReleaseEvent,
+        ReleaseFile,
+        ReleaseManifest,
+        ReleaseState,
+    )
     from sandbox.models.remarks import Remark, RemarkKind
     from sandbox.models.repositories import ChosenProject, ChosenSettings, Repository
     from sandbox.models.runs import (
@@ -174,6 +185,12 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
+    "Launch",
+    "LaunchPhase",
+    "LaunchProbe",
+    "LaunchReady",
+    "LaunchSteps",
+    "LaunchStop",
     "Layer",
     "LayerDetails",
     "LayerPackage",
@@ -195,7 +212,10 @@ __all__ = [
     "PackageName",
     "PatchResult",
     "PatchedFile",
+    "PendingConfirmation",
     "Permission",
+    "PhaseRun",
+    "PhaseVerdict",
     "PolicyRule",
     "PreparedLayers",
     "Pressure",
@@ -213,6 +233,12 @@ __all__ = [
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
+    "ReleaseEntry",
+    "ReleaseEvent",
+    "ReleaseFile",
+    "ReleaseManifest",
+    "ReleaseRule",
+    "ReleaseState",
     "Remark",
     "RemarkKind",
     "RemoveResult",
@@ -294,6 +320,9 @@ _MODULES = {
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
+    "launch_runs": "LaunchPhase PhaseRun PhaseVerdict",
+    "launch_steps": "LaunchProbe LaunchReady LaunchSteps LaunchStop",
+    "launches": "Launch ReleaseRule",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
@@ -303,6 +332,7 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
+    "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "

@@ -11,7 +11,7 @@ from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun, Verification
 
-BackgroundOperation = Literal["check", "verify", "layers-build", "explore"]
+BackgroundOperation = Literal["check", "verify", "candidate", "layers-build", "explore"]
 
 
 class BackgroundRun(Model):
@@ -22,8 +22,8 @@ class BackgroundRun(Model):
     `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
     `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
     When `state` is `finished`: `runs` has the runs of a `check`, required ones first, `verification` the result of a
-    `verify`, `exploration` that of an `explore`, and `prepared` that of a `layers-build`, unless it was stopped.
-    `last_lines` is guest text.
+    `verify` or `candidate`, `exploration` that of an `explore`, and `prepared` that of a `layers-build`, unless it was
+    stopped. `last_lines` is guest text.
     """
 
     run_id: str

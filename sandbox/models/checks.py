@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from sandbox.models.ids import CheckId, SimpleName
+from sandbox.models.launch_steps import LaunchSteps
 from sandbox.models.model import Model
 from sandbox.models.words import TestOutcome
 
@@ -111,7 +112,7 @@ class Check(Model):
     `workspace`: `read-only` for a check that must not change the files; other directories stay writable.
     `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
     added; such a run is of a part of the check. `results`: how its output says how tests ended, for programs that write
-    no JUnit file.
+    no JUnit file. `launch`: the command is an application that is probed while it runs (docs/applications.md).
     """
 
     id: CheckId
@@ -131,6 +132,7 @@ class Check(Model):
     )
     arguments: tuple[str, ...] = ()
     results: ResultPatterns | None = None
+    launch: LaunchSteps | None = None
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

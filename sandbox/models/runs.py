@@ -9,6 +9,7 @@ from typing import Literal
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
+from sandbox.models.launch_runs import PhaseRun
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
@@ -123,7 +124,8 @@ class CheckRun(Model):
     `session`: that of the agent that asked for it, as in the journal; empty for a person.
     `compiler_cache`: `read` if its compilers could take results of the default branch's rooms, `filled` if theirs are
     kept for other rooms. Only with `read` was it not compiled from scratch.
-    `notes`: what the caller should know, such as a check that the changed files need before this one; not recorded.
+    `phases`: of a launch, how each went. `notes`: what the caller should know, such as a check that the changed files
+    need before this one; not recorded.
     """
 
     run_id: str
@@ -157,6 +159,7 @@ class CheckRun(Model):
     session: str = ""
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
+    phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -7,6 +7,8 @@ from enum import StrEnum
 TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
 SIMPLE_NAME = "[a-z0-9][a-z0-9_-]{0,39}"
+LAUNCH = "launch"
+"""The id of the check that launches a candidate. A profile with `[launch]` has no other check of this name."""
 
 
 class Actor(StrEnum):

@@ -18,6 +18,11 @@ from sandbox.models import Risk
 SendingTool = Literal["space_repo_push", "space_repo_open_pr"]
 
 
+ALWAYS_ASKED = frozenset({"space_repo_promote"})
+"""Tools whose every call a person approves, whatever the policy and the command line say: a promoted program runs on
+the host."""
+
+
 class Decision(StrEnum):
     """What happens to a call. A missing decision is `deny`."""
 
@@ -69,7 +74,8 @@ class ApprovalPolicy(BaseModel):
     def decide(self, tool: str, risk: Risk) -> Decision:
         """Decide about a call of one tool, without its diff: `ask` if that decides. Pure."""
         found = self.tools.get(tool, self.risk.get(risk, Decision.DENY))
-        return Decision.ASK if found is Decision.ALLOW and self.find_diff_rule(tool) else found
+        asks = tool in ALWAYS_ASKED or self.find_diff_rule(tool) is not None
+        return Decision.ASK if found is Decision.ALLOW and asks else found
 
     def find_diff_rule(self, tool: str) -> DiffRule | None:
         """The rule that decides about this tool by what it sends. Pure."""

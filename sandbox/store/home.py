@@ -28,7 +28,7 @@ else:  # loaded at first use (docs/adr/0080)
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
-REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers")
+REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers", "candidates")
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
@@ -41,7 +41,7 @@ _ALLOWED_BEFORE_PREPARE = {
     "profiles",
     "repositories",
 }
-_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
+_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine", "releases"}
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -143,6 +143,14 @@ class Home:
     def compiler_caches(self, repo_id: str) -> Path:
         """What clean rooms of the repository's default branch compiled, by image. It can be compiled again."""
         return self.repositories / f"compilers/{repo_id}"
+
+    def candidates(self, repo_id: str) -> Path:
+        """What the last candidates of a repository that passed would release. A new launch makes it again."""
+        return self.repositories / f"candidates/{repo_id}"
+
+    def releases(self, repo_id: str) -> Path:
+        """The releases of a repository. They are kept when it is removed: they may be in use."""
+        return self.root / "releases" / repo_id
 
     def clean_room(self, run_id: str) -> Path:
         """A clean room: one fresh checkout and its report directory, deleted after the run."""

@@ -20,7 +20,7 @@ from sandbox.errors import SandboxError
 from sandbox.models import Check, CheckRun, Model, ObjectId, ServiceSetup, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
-KEY_VERSION = 4
+KEY_VERSION = 5
 """Increment it whenever a guest of the same binding gets different mounts, environment, file times or supervisor."""
 
 _NOT_STARTED = 126  # also the exit code of a command that the host had no memory or process for

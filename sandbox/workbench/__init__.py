@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         PullRequestStatus,
         PushResult,
         Reconciliation,
+        ReleaseState,
         Remark,
         RemovedLayers,
         RemoveResult,
@@ -719,6 +720,89 @@ class Workbench:
     def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
             return done(use.verify.verify(self._services.with_runtime(options.runtime), task_id, watch, options))
+
+    def candidate(
+        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> Verification:
+        """Build, launch and probe the application of a task's last commit, or of a repository's default branch, in one
+        clean room, as `[launch]` of its profile says; or answer from cached verdicts.
+
+        Raises: as `verify`; `invalid_input` for a profile without `[launch]`.
+        """
+        how = options or VerifyOptions()
+        if not owner_id.startswith("task-"):
+            return home_operations.launch_candidate(
+                self._services.with_runtime(how.runtime), owner_id, watch or Watch(), how
+            )
+        with use.stop.stoppable(self._services.home, owner_id, watch or Watch()) as heard:
+            return self._candidate(owner_id, heard, how)
+
+    def _candidate(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+        with use.journaling.record_operation(self._services, task_id, "candidate", {}) as done:
+            services = self._services.with_runtime(options.runtime)
+            return done(use.candidate.launch_candidate(services, task_id, watch, options))
+
+    def start_candidate(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `candidate` for a task, without waiting; otherwise as `start_checks`.
+
+        Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `candidate`.
+        """
+        how = options or VerifyOptions()
+        question = use.background.Question("candidate", task_id, (), asdict(how))
+        return use.background.start(
+            self._services, question, watch or Watch(), lambda heard, _run_id: self._candidate(task_id, heard, how)
+        )
+
+    def promote(
+        self,
+        owner_id: str,
+        wait_s: float | None = None,
+        *,
+        expected_commit: str | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> ReleaseState:
+        """Put the artifacts of a candidate that passed in use as a release of this host, and wait until the launcher of
+        the application confirms it, or the deadline of the profile's `[promote]` is over and it is switched back; at
+        most `wait_s` seconds. Nothing of it is started.
+
+        Raises: `not_found`; `conflict` for a closed task, and while another promotion waits; `invalid_input` for a
+        profile without `[launch]` and `[promote]`; `gate_closed` without a candidate of this tree that passed;
+        `policy_violation` for artifacts that cannot be a release, and for libraries that this host lacks;
+        `unsafe_path`, `stale_hash`, `engine_unavailable`, `image_missing`, `quota_exceeded`.
+        """
+        return home_operations.promote(self._services, owner_id, wait_s, expected_commit, cancelled or (lambda: False))
+
+    def wait_release(
+        self, owner_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
+    ) -> ReleaseState:
+        """The releases once none waits for its confirmation, or after `wait_s` seconds; None waits to its deadline.
+
+        Raises: `not_found`; `conflict` while another process changes them.
+        """
+        return use.promote.wait_release(self._services, owner_id, wait_s, cancelled or (lambda: False))
+
+    def confirm_release(self, owner_id: str) -> ReleaseState:
+        """Confirm the release that waits for it, as the launcher of the application may do with a file.
+
+        Raises: `not_found`, also when it was switched back before; `conflict`.
+        """
+        return home_operations.change_release(self._services, owner_id, "release-confirm")
+
+    def roll_back_release(self, owner_id: str) -> ReleaseState:
+        """Put the release before the one in use in use again; one that waits for its confirmation is switched back.
+
+        Raises: `not_found` without one before; `conflict`.
+        """
+        return home_operations.change_release(self._services, owner_id, "release-rollback")
+
+    def releases(self, owner_id: str) -> ReleaseState:
+        """The releases of a repository, or of a task's: in use, before, waiting, history.
+
+        Raises: `not_found`; `conflict` while another process changes them.
+        """
+        return use.promote.read_releases(self._services, owner_id)
 
     def run(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sandbox.errors import SandboxError
 from sandbox.workbench import usecases as use
 from sandbox.workbench.controller.callers import clip_text
-from sandbox.workbench.controller.journaling import record_home_operation
+from sandbox.workbench.controller.journaling import record_home_operation, record_operation
 
 if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.models import (
@@ -23,15 +23,18 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         Probe,
         ProfileCandidates,
         Reconciliation,
+        ReleaseState,
         RemovedLayers,
         RemoveResult,
         Repository,
         RepositoryUpdate,
         RunSummary,
         Suggestion,
+        Verification,
     )
     from sandbox.workbench.checks.callbacks import Watch
     from sandbox.workbench.checks.verify_options import VerifyOptions
+    from sandbox.workbench.controller.journaling import Operation
     from sandbox.workbench.controller.services import Services
 
 
@@ -176,6 +179,50 @@ def run(
             commit=result.commit, tree=result.tree, profile=result.profile, verified=_true_or_false(result.verified)
         )
     return result
+
+
+def launch_candidate(services: Services, repo_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    """As `candidate.launch_candidate`, for a repository."""
+    with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
+        return operation(use.candidate.launch_candidate(services, repo_id, watch, options))
+
+
+def promote(
+    services: Services,
+    owner_id: str,
+    wait_s: float | None,
+    expected_commit: str | None,
+    cancelled: Callable[[], bool],
+) -> ReleaseState:
+    """As `promote.promote`, in the journal of the task, or of the home for a repository."""
+    with _record_release(services, "promote", owner_id) as operation:
+        state = use.promote.promote(
+            services, owner_id, expected_commit=expected_commit, wait_s=wait_s, cancelled=cancelled
+        )
+        operation.note(*_describe_state(state))
+    return state
+
+
+def change_release(
+    services: Services, owner_id: str, operation_name: Literal["release-confirm", "release-rollback"]
+) -> ReleaseState:
+    """As `promote.confirm` or `promote.roll_back`."""
+    with _record_release(services, operation_name, owner_id) as operation:
+        change = use.promote.confirm if operation_name == "release-confirm" else use.promote.roll_back
+        state: ReleaseState = change(services, owner_id)
+        operation.note(*_describe_state(state))
+    return state
+
+
+def _record_release(services: Services, name: str, owner_id: str) -> AbstractContextManager[Operation]:
+    if owner_id.startswith("task-"):
+        return record_operation(services, owner_id, name, {})
+    return record_home_operation(services, name, {"repo_id": owner_id}, names=[owner_id])
+
+
+def _describe_state(state: ReleaseState) -> tuple[str, ...]:
+    last = state.history[-1].event.value if state.history else "unchanged"
+    return (f"{last} {state.current or 'none'}",)
 
 
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background
+    from sandbox.workbench.checks import candidate as candidate
     from sandbox.workbench.checks import explore as explore
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
     from sandbox.workbench.delivery import follow as follow
+    from sandbox.workbench.delivery import promote as promote
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
     from sandbox.workbench.reconciling import remove_repository as remove_repository
@@ -56,6 +58,7 @@ else:
         "approvals": ("requests",),
         "checks": (
             "background",
+            "candidate",
             "explore",
             "guest_list",
             "history",
@@ -68,7 +71,7 @@ else:
             "verify",
         ),
         "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
-        "delivery": ("follow", "pull_requests", "push"),
+        "delivery": ("follow", "promote", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
         "repositories": (
             "change_settings",

@@ -18,7 +18,7 @@ from sandbox.workbench.checks.layers import MissingLayer, find_last_tree, find_m
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery import push
+from sandbox.workbench.delivery import promote, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
@@ -31,7 +31,7 @@ MOST_LINES = 2000
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
-PREPARING = "space_repo_prepare"
+PREPARING, PROMOTING = "space_repo_prepare", "space_repo_promote"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 
@@ -51,7 +51,7 @@ def find_target_object(services: Services, tool: str, task_id: str | None) -> st
     if task_id is None:
         return ""
     task = find_task(services.home, task_id, allow_closed=True)
-    if tool in SENDING or tool in {CLEANING, PREPARING}:
+    if tool in SENDING or tool in {CLEANING, PREPARING, PROMOTING}:
         return task.head_commit
     with compare_task(services, task) as opened:
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
@@ -70,8 +70,10 @@ def needs_no_question(services: Services, tool: str, task_id: str | None) -> boo
 def require_sendable(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
     """Do not ask a person about a call that would be refused anyway.
 
-    Raises: `nothing_to_commit`; as `gate.require_open_gate`.
+    Raises: `nothing_to_commit`; as `gate.require_open_gate`, and for a promotion as `promote.find_promotable`.
     """
+    if tool == PROMOTING and task_id is not None:
+        promote.find_promotable(services, task_id)
     if tool not in SENDING or task_id is None:
         return
     task = find_task(services.home, task_id)
@@ -119,10 +121,24 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
         ]
     if tool == CLEANING:
         return [*about, *_CLEANED]
+    if tool == PROMOTING:
+        return [*about, *_promotion_lines(services, task)]
     if tool == PREPARING:
         return [*about, *_package_lines(services, task)]
     changes = status.read_status(services, task.id).changes
     return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
+
+
+def _promotion_lines(services: Services, task: Task) -> list[str]:
+    """What would be in use instead of what; whatever starts `current` runs it on this host."""
+    found = promote.find_promotable(services, task.id).manifest
+    size = sum(file.size for file in found.files)
+    return [
+        f"puts in use on this host: tree {found.tree}, {len(found.files)} file(s), {size} bytes",
+        f"instead of: {promote.read_releases(services, task.id).current or 'no release'}",
+        f"built and probed in image {found.image_digest}, run {found.run_id}",
+        *(f"program: {_spell_out_path(file.path)} {file.sha256}" for file in found.files if file.executable),
+    ]
 
 
 def _package_lines(services: Services, task: Task) -> list[str]:

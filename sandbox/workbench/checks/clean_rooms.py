@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import Cancellation, defer_interrupts
@@ -60,13 +62,23 @@ class TreeSource:
     similar_tree: str
 
 
+KeepArtifacts = Callable[[CheckRun], None]
+"""Called with the run of the launch: keeps what was taken if it passed."""
+
+TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
+"""Takes what a release needs out of a room, in which no guest runs."""
+
+
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository."""
+    """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
+    called before a launch, with its room; None: nothing is taken.
+    """
 
     profile: Profile
     checks: tuple[Check, ...]
     owner: str
+    take: TakeArtifacts | None = None
 
     @property
     def task_id(self) -> str | None:
@@ -210,7 +222,7 @@ class _ChainRunner:
                 if runs and watch.cancelled():
                     return None
                 as_before = all_passed(runs)
-                runs.append(self._run_one(check, room, watch, recorder))
+                runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
                 if as_before:  # the verdict's key does not cover what a failed check left in the room
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                 return runs[-1]
@@ -225,6 +237,17 @@ class _ChainRunner:
         built = (self.source.repo_id, self.source.commit, self.source.tree)
         use = compiler_caching.choose_use(self.services, self.source.git, built, self.setup.image_digest)
         return replace(self.setup, compiler_cache=use)
+
+    def _run_and_take(
+        self, check: Check, binding: Binding, room: WorktreePaths, watch: Watch, recorder: Recorder
+    ) -> CheckRun:
+        """Before a launch, take what it would release: what it does to its files afterwards does not count."""
+        if check.launch is None or self.request.take is None:
+            return self._run_one(check, room, watch, recorder)
+        with self.request.take(room.root, binding) as keep:
+            run = self._run_one(check, room, watch, recorder)
+            keep(run)
+        return run
 
     def _run_one(self, check: Check, room: WorktreePaths, watch: Watch, recorder: Recorder) -> CheckRun:
         require_mask(room.root, GIT_MASK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -11,6 +11,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, Verdict
+from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
@@ -49,7 +50,9 @@ class TreeGate:
     @cached_property
     def verdicts(self) -> TreeVerdicts:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
-        return find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
+        required = self.services.settings.gate.require_candidate and self.profile.launch is not None
+        found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
+        return replace(found, candidate_required=required) if required else found
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -79,7 +82,7 @@ class TreeGate:
             ErrorCode.GATE_CLOSED,
             describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.full_name),
             details=f"gate.require = {state.require!r}; tree {self.tree}",
-            hint=_hint(self.task) if self.profile.checks else _NO_CHECKS,
+            hint=_hint(self.task, state.missing) if self.profile.checks else _NO_CHECKS,
         )
 
     def require_open(self, step: DeliveryStep) -> None:
@@ -111,8 +114,8 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task) -> str:
-    return f"sandbox verify {task.id}"
+def _hint(task: Task, missing: Sequence[str]) -> str:
+    return f"sandbox {'candidate' if tuple(missing) == (LAUNCH,) else 'verify'} {task.id}"
 
 
 @dataclass(frozen=True)
@@ -120,17 +123,21 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked.
+    are bound to, by project, '' for the top; empty if no engine was asked. `candidate`: the launch of its application,
+    None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
     unknown: str = ""
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
+    candidate: CheckRun | None = None
+    candidate_required: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Checks that did not pass in a clean room."""
-        return tuple(name for name, run in self.runs.items() if run is None or run.verdict is not Verdict.PASSED)
+        asked = {**self.runs, **({LAUNCH: self.candidate} if self.candidate_required else {})}
+        return tuple(name for name, run in asked.items() if run is None or run.verdict is not Verdict.PASSED)
 
     @property
     def verified(self) -> bool | None:
@@ -143,20 +150,49 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     profile = add_git_facts(profile, source.git, source.commit)
-    setups = {
+    setups = _resolve_setups(services, profile.with_launch(), source)
+    runs = _find_runs(services, profile, setups, source.tree)
+    if profile.launch is None:
+        return TreeVerdicts(runs, setups=setups)
+    candidate = find_last_run(services.home, _bind_candidate(services, profile, setups, source.tree))
+    return TreeVerdicts(runs, setups=setups, candidate=candidate)
+
+
+def bind_candidate(services: Services, profile: Profile, source: TreeOfCommit) -> Binding:
+    """What the verdict of a candidate is bound to now. Raises: as `resolve_guest_setup`."""
+    return _bind_candidate(services, profile, _resolve_setups(services, profile.with_launch(), source), source.tree)
+
+
+def _bind_candidate(services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str) -> Binding:
+    """A candidate is built from scratch, so there is one way to run it."""
+    policy = services.policies.container.container
+    chains = split_into_chains(order_checks(profile.with_launch(), [LAUNCH], policy))
+    return next(
+        build_bindings(services.policies, setups[project_of(LAUNCH)], tree, chain)[LAUNCH]
+        for chain in chains
+        if any(check.id == LAUNCH for check in chain)
+    )
+
+
+def _resolve_setups(services: Services, profile: Profile, source: TreeOfCommit) -> dict[str, GuestSetup]:
+    return {
         part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
         for part in profile.parts
     }
+
+
+def _find_runs(
+    services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str
+) -> dict[str, CheckRun | None]:
     policy = services.policies.container.container
-    chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
+    checks = order_checks(profile, [check.id for check in profile.checks], policy)
     found: dict[str, CheckRun | None] = {}
-    for chain in chains:
+    for chain in split_into_chains(checks):
         possible = possible_setups(
             setups[project_of(chain[0].id)], allowed=uses_compiler_cache(services.settings, profile, chain)
         )
-        bound = [build_bindings(services.policies, setup, source.tree, chain) for setup in possible]
-        found |= _find_best_runs(services, bound)
-    return TreeVerdicts(found, setups=setups)
+        found |= _find_best_runs(services, [build_bindings(services.policies, one, tree, chain) for one in possible])
+    return found
 
 
 def _find_best_runs(services: Services, bound: Sequence[Mapping[str, Binding]]) -> dict[str, CheckRun | None]:

@@ -61,7 +61,12 @@ def _policy_digest(policy: EffectiveContainerPolicy) -> str:
 
 
 def uses_compiler_cache(settings: Settings, profile: Profile, checks: Sequence[Check]) -> bool:
-    """Whether rooms for these checks may fill or read a compiler cache: the profile wants it, the settings allow it."""
+    """Whether rooms for these checks may fill or read a compiler cache: the profile wants it, the settings allow it.
+
+    What may become a release is built from scratch.
+    """
+    if any(check.launch is not None for check in checks):
+        return False
     return settings.container.compiler_cache == "auto" and profile.uses_compiler_cache(checks)
 
 

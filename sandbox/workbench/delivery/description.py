@@ -12,6 +12,7 @@ from sandbox.forges.body import BodyFacts, Provenance, RoomProvenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
 from sandbox.models import DiffFile, Task
+from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.version import __version__
 from sandbox.workbench.checks import gate
@@ -50,14 +51,15 @@ def gather_facts(
     files = status.list_committed_files(services.repositories, task)
     profile = tree_gate.profile
     known = tree_gate.try_verdicts()
+    ran = {**known.runs, **({LAUNCH: known.candidate} if profile.launch is not None else {})}
     return BodyFacts(
         prompt=task.prompt,
         caller_text=caller_text,
         trusted=trusted,
         commits=list_subjects(git, task.base_commit, task.head_commit),
         files=files,
-        runs=tuple(run for run in known.runs.values() if run is not None),
-        missing=tuple(name for name, run in known.runs.items() if run is None),
+        runs=tuple(run for run in ran.values() if run is not None),
+        missing=tuple(name for name in known.missing if ran.get(name) is None),
         tree=tree_gate.tree,
         head=task.head_commit,
         verified=known.verified,

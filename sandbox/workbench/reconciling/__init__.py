@@ -50,6 +50,7 @@ from sandbox.workbench.reconciling.temporary_files import (
     find_temporary_folders,
     find_unfinished_objects,
 )
+from sandbox.workbench.reconciling.unconfirmed_releases import find_unconfirmed_releases
 from sandbox.workbench.reconciling.unused_layers import find_unused_layers
 from sandbox.workbench.reconciling.unused_users import find_unused_users, record_moved_users
 from sandbox.workbench.reconciling.workspace_leftovers import find_workspace_leftovers
@@ -63,6 +64,7 @@ AFTER_A_KILL: tuple[Finder, ...] = (
     find_guest_marks,
     find_dead_rooms,
     find_unused_users,
+    find_unconfirmed_releases,
     find_temporary_files,
     find_scratch_objects,
     find_temporary_folders,
@@ -105,6 +107,7 @@ ALL: tuple[Finder, ...] = (
     find_old_verdicts,
     find_large_journals,
     find_unpacked_clones,
+    find_unconfirmed_releases,
     find_locks,
     find_controllers,
 )

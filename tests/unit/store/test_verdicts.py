@@ -92,6 +92,7 @@ OTHERS = (
     None,
     [SERVICE],
     [PARAMETER],
+    {"ready": {"port": 8080}},
     {"passed": "^ok (.*)"},
 )
 """Values of many types: one of them is another one, whatever a field takes."""

@@ -1,0 +1,137 @@
+"""Take the artifacts of a release out of the room that built them. All of it is hostile data: read, never run.
+
+Only regular files are taken, through directory handles that follow no link. Their modes become 0444 or 0555, so that
+set-id bits, owners and write permissions of the guest end here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.checks.elf_needs import BadProgramError, ProgramNeeds, read_needs
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
+from sandbox.files.tree import WorktreeFiles
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models.launches import ReleaseRule
+from sandbox.models.releases import ReleaseFile
+from sandbox.policy.paths import parse_repo_path, show_path
+from sandbox.store.releases import write_release_file
+
+_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class CollectedArtifacts:
+    """What was taken, and what its programs need that is not among it."""
+
+    files: tuple[ReleaseFile, ...]
+    libraries: tuple[str, ...]
+    interpreters: tuple[str, ...]
+    machines: tuple[tuple[int, int, int], ...]
+
+
+def collect_artifacts(room: Path, rule: ReleaseRule, target: Path) -> CollectedArtifacts:
+    """Copy the artifacts into the empty directory `target`.
+
+    Raises: `not_found` for one that the build did not make; `unsafe_path` for a link, a device, a socket or a name that
+    a release cannot have; `quota_exceeded` past the rule's limits; `policy_violation` for a damaged program.
+    """
+    files: list[ReleaseFile] = []
+    needs: list[ProgramNeeds] = []
+    left = rule.max_bytes
+    with WorktreeFiles(room) as worktree:
+        for path in _find_files(worktree, rule):
+            if len(files) == rule.max_files:
+                raise _too_much(f"more than {rule.max_files} files")
+            taken = _copy_file(worktree, path, target, left)
+            left -= taken.size
+            files.append(taken)
+            if (found := _read_needs(target / taken.path)) is not None:
+                needs.append(found)
+    own = {Path(file.path).name for file in files} | {found.soname for found in needs}
+    return CollectedArtifacts(
+        files=tuple(files),
+        libraries=tuple(sorted({name for found in needs for name in found.needed} - own)),
+        interpreters=tuple(sorted({found.interpreter for found in needs} - {""})),
+        machines=tuple(sorted({found.machine for found in needs})),
+    )
+
+
+def _find_files(worktree: WorktreeFiles, rule: ReleaseRule) -> Iterator[bytes]:
+    """The regular files of the rule, as paths of the room, each once."""
+    seen: set[bytes] = set()
+    for text in rule.artifacts:
+        path = parse_repo_path(text.rstrip("/"))
+        kind = worktree.kind(path)
+        if kind is None:
+            raise SandboxError(ErrorCode.NOT_FOUND, f"The build did not make {text!a}")
+        found = [str(path).encode()] if kind is EntryKind.FILE else _walk(worktree, str(path).encode(), kind)
+        for one in found:
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def _walk(worktree: WorktreeFiles, folder: bytes, kind: EntryKind) -> Iterator[bytes]:
+    if kind is not EntryKind.DIRECTORY:
+        raise _unsafe(folder)
+    limits = WalkLimits(depth=_DEPTH)
+    for entry in worktree.list_directory(folder, limits):
+        if entry.kind is EntryKind.FILE:
+            yield entry.path
+        else:
+            yield from _walk(worktree, entry.path, _require_directory(entry))
+
+
+def _require_directory(entry: WalkEntry) -> EntryKind:
+    if entry.kind is not EntryKind.DIRECTORY:
+        raise _unsafe(entry.path)
+    return entry.kind
+
+
+def _copy_file(worktree: WorktreeFiles, raw: bytes, target: Path, left: int) -> ReleaseFile:
+    path = parse_repo_path(show_path(raw))
+    if str(path).encode() != raw:  # a name in other bytes than ours could be two files of a host
+        raise _unsafe(raw)
+    digest, size = hashlib.sha256(), 0
+    with worktree.open_chunks(path, cap=left) as (info, chunks):
+
+        def measured() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        executable = bool(info.st_mode & 0o111)
+        write_release_file(target, str(path), measured(), executable=executable)
+    return ReleaseFile(path=str(path), size=size, sha256=f"sha256:{digest.hexdigest()}", executable=executable)
+
+
+def _read_needs(path: Path) -> ProgramNeeds | None:
+    with path.open("rb") as file:
+        try:
+            return read_needs(file)
+        except BadProgramError as error:
+            raise SandboxError(
+                ErrorCode.POLICY_VIOLATION, f"{path.name!a} is a damaged program", details=str(error)
+            ) from error
+
+
+def _too_much(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The artifacts have {what}",
+        hint="[promote] max_bytes and max_files of the profile.",
+    )
+
+
+def _unsafe(path: bytes) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_PATH,
+        f"{show_path(path)!a} is no regular file or directory that a release can have",
+        hint="A release has no links and no special files: let the build copy what links lead to.",
+    )

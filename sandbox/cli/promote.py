@@ -1,0 +1,68 @@
+"""`sandbox promote`."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.models.releases import ReleaseEvent, ReleaseState
+from sandbox.text import one_line
+
+_WORDS = {
+    ReleaseEvent.PROMOTED: "promoted",
+    ReleaseEvent.CONFIRMED: "confirmed",
+    ReleaseEvent.SWITCHED_BACK: "switched back",
+    ReleaseEvent.ROLLED_BACK: "rolled back",
+}
+
+
+@click.command()
+@click.argument("owner_id", metavar="TASK|REPO")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the release is confirmed or switched back.")
+@click.option("--confirm", "action", flag_value="confirm", help="Confirm the release that waits for it.")
+@click.option("--rollback", "action", flag_value="rollback", help="Put the release before the one in use in use again.")
+@click.option("--history", "action", flag_value="history", help="Show what is in use, and what was.")
+@global_options
+@click.pass_obj
+def promote(invocation: Invocation, owner_id: str, action: str | None, no_wait: bool) -> int:
+    """Put the artifacts of TASK's candidate, or of REPO's default branch, in use as a release of this host.
+
+    The candidate of exactly this tree must have passed (sandbox candidate). Its artifacts are copied, read-only, and
+    the link `current` is switched to them. Nothing of them is started: the application's own launcher follows
+    `current`, and confirms by creating the file that this command names, or with --confirm. Without that in time, the
+    release before is put in use again.
+    Exits with 0 when the release is in use, else with 1.
+    """
+    with invocation.workbench() as workbench:
+        if action == "confirm":
+            state = workbench.confirm_release(owner_id)
+        elif action == "rollback":
+            state = workbench.roll_back_release(owner_id)
+        elif action == "history":
+            state = workbench.releases(owner_id)
+        else:
+            state = workbench.promote(owner_id, 0.0)
+            if state.pending is not None and not no_wait:
+                _announce(state)
+                state = workbench.wait_release(owner_id)
+    invocation.emit(state, lambda: _show(state, history=action == "history"))
+    ended = state.history[-1].event if state.history else None
+    return 1 if action is None and ended is ReleaseEvent.SWITCHED_BACK else 0
+
+
+def _announce(state: ReleaseState) -> None:
+    if state.pending is not None:
+        note(f"in use: {state.folder}/current; confirm until {state.pending.until:%H:%M:%S} UTC with the file")
+        note(f"  {state.confirm}")
+
+
+def _show(state: ReleaseState, *, history: bool) -> None:
+    click.echo(f"{state.repo_id}  {state.folder}")
+    click.echo(f"  current   {state.current or 'none'}")
+    click.echo(f"  previous  {state.previous or 'none'}")
+    if state.pending is not None:
+        click.echo(f"  waits for its confirmation until {state.pending.until:%Y-%m-%d %H:%M:%S} UTC: {state.confirm}")
+    for entry in state.history if history else state.history[-1:]:
+        before = f", before {entry.previous[:12]}" if entry.previous else ""
+        what = f"{_WORDS[entry.event]} {entry.release[:12] or 'none'}{before}"
+        click.echo(f"  {entry.at:%Y-%m-%d %H:%M:%S}  {one_line(what)}")

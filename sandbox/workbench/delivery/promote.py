@@ -1,0 +1,234 @@
+"""Use-cases on releases: put a candidate that passed in use, confirm it, switch back, list.
+
+We never start what is promoted: the application's own launcher does, and confirms. What nobody confirms in time is
+switched back by the controller that waits, or after its death by the next one (docs/adr/0112).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sandbox.checks.host_libraries import find_missing
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models import Verdict
+from sandbox.models.launches import ReleaseRule
+from sandbox.models.releases import ReleaseManifest, ReleaseState
+from sandbox.store.candidates import find_candidate
+from sandbox.store.records import find_repository, find_task
+from sandbox.store.releases import Releases, open_releases, write_release_file
+from sandbox.store.verdicts import find_last_run
+from sandbox.workbench.checks.candidate import CandidateSource, find_source
+from sandbox.workbench.checks.gate import bind_candidate
+from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.controller.disk_admission import Demand, Writer
+from sandbox.workbench.controller.services import Services
+
+LOOK_S = 0.25
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Promotable:
+    """A candidate that may become a release: its files, kept by us since its room, and what they are. `commit`: the
+    last one of the task; the candidate may be of another one with the same tree.
+    """
+
+    commit: str
+    rule: ReleaseRule
+    files: Path
+    manifest: ReleaseManifest
+
+
+def find_promotable(services: Services, owner_id: str) -> Promotable:
+    """The candidate of the last commit, if it may become a release on this host.
+
+    Raises: as `find_source` and `bind_candidate`; `invalid_input` for a profile without `[promote]`; `gate_closed`
+    without a candidate that passed, or without its artifacts; `policy_violation` for what this host cannot run.
+    """
+    source = find_source(services, owner_id)
+    rule = source.profile.release
+    if rule is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The profile '{source.profile.full_name}' does not say what a release has",
+            hint="Give it a table [promote]: docs/applications.md shows one.",
+        )
+    files, manifest = _find_passed(services, source)
+    if manifest.problem:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The artifacts of tree {source.tree[:12]} cannot be a release",
+            details=manifest.problem,
+            hint="Change the build or [promote] of the profile, and launch the candidate again.",
+        )
+    if missing := find_missing(manifest):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"This host lacks what the release needs: {', '.join(map(ascii, missing))[:300]}",
+            hint="Install the libraries on this host, or let the build add them to the release.",
+            data={"missing": list(missing)},
+        )
+    return Promotable(source.commit, rule, files, manifest)
+
+
+def _find_passed(services: Services, source: CandidateSource) -> tuple[Path, ReleaseManifest]:
+    binding = bind_candidate(services, source.profile, TreeOfCommit(source.git, source.tree, source.commit,
+                                                                    source.repo_id))  # fmt: skip
+    run = find_last_run(services.home, binding)
+    if run is None or run.verdict is not Verdict.PASSED:
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            f"No candidate of tree {source.tree[:12]} has passed",
+            hint=f"sandbox candidate {source.owner}",
+        )
+    found = find_candidate(services.home, source.repo_id, binding.key)
+    if found is None:
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            f"The artifacts of the candidate of tree {source.tree[:12]} are not kept any more",
+            hint=f"sandbox candidate {source.owner} --no-cache",
+        )
+    return found
+
+
+def promote(
+    services: Services,
+    owner_id: str,
+    *,
+    expected_commit: str | None = None,
+    wait_s: float | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> ReleaseState:
+    """Make the candidate of the last commit the release in use, and wait until it is confirmed or switched back, for at
+    most `wait_s` seconds. A thread of this controller goes on waiting after that.
+
+    Raises: as `find_promotable`; `stale_hash` when the commit is not the one that was approved; `conflict` while
+    another promotion waits for its confirmation; `unsafe_path`, `quota_exceeded`, `internal` for changed artifacts.
+    """
+    found = find_promotable(services, owner_id)
+    manifest = found.manifest
+    if expected_commit is not None and found.commit != expected_commit:
+        raise SandboxError(
+            ErrorCode.STALE_HASH, "The task has another commit than the one that was approved", hint="Ask again."
+        )
+    repo_id = manifest.repo_id
+    size = Demand(sum(file.size for file in manifest.files), len(manifest.files))
+    with services.disk.admit(Writer.CHECKOUT, size), open_releases(services.home, repo_id) as releases:
+        releases.settle()
+        _require_nothing_pending(releases)
+        with releases.staged() as staged:
+            _copy(found, staged)
+            name = releases.publish(staged, manifest)
+        if name == releases.state.current:
+            return releases.state
+        releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
+    if wait_s is not None:
+        _watch(services, repo_id)
+    return wait_for_confirmation(services, repo_id, wait_s, cancelled)
+
+
+def _require_nothing_pending(releases: Releases) -> None:
+    pending = releases.state.pending
+    if pending is not None:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"Release {pending.release[:12]} waits for its confirmation until {pending.until:%H:%M:%S} UTC",
+            hint=f"Confirm it (sandbox promote --confirm {releases.state.repo_id}), or wait.",
+        )
+
+
+def _copy(found: Promotable, staged: Path) -> None:
+    """Copy what was kept, and compare it with the manifest. Raises: `internal` for a difference."""
+    for file in found.manifest.files:
+        digest = hashlib.sha256()
+        chunks = _read_chunks(found.files / file.path, digest.update)
+        write_release_file(staged, file.path, chunks, executable=file.executable)
+        if f"sha256:{digest.hexdigest()}" != file.sha256:
+            raise SandboxError(
+                ErrorCode.INTERNAL,
+                f"The kept artifact {file.path!a} is not what passed",
+                hint="Another program changed the home. Launch the candidate again, with --no-cache.",
+            )
+
+
+def _read_chunks(path: Path, seen: Callable[[bytes], None]) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            seen(chunk)
+            yield chunk
+
+
+def wait_for_confirmation(
+    services: Services, repo_id: str, wait_s: float | None = None, cancelled: Callable[[], bool] = lambda: False
+) -> ReleaseState:
+    """The state once nothing is pending, or after `wait_s` seconds."""
+    ends_at = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        with open_releases(services.home, repo_id) as releases:
+            releases.settle()
+            state = releases.state
+        if state.pending is None or cancelled() or (ends_at is not None and time.monotonic() >= ends_at):
+            return state
+        time.sleep(LOOK_S)
+
+
+def wait_release(
+    services: Services, owner_id: str, wait_s: float | None, cancelled: Callable[[], bool]
+) -> ReleaseState:
+    """As `wait_for_confirmation`, of a repository or of a task's."""
+    return wait_for_confirmation(services, _repo_of(services, owner_id), wait_s, cancelled)
+
+
+def _watch(services: Services, repo_id: str) -> None:
+    """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
+    thread = threading.Thread(
+        target=wait_for_confirmation, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
+    )
+    thread.start()
+
+
+def confirm(services: Services, owner_id: str) -> ReleaseState:
+    """Confirm the pending release. Raises: `not_found` when none waits, also because it was switched back."""
+    with open_releases(services.home, _repo_of(services, owner_id)) as releases:
+        releases.settle()
+        if releases.state.pending is None:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"No release of {releases.state.repo_id} waits for a confirmation",
+                hint=f"sandbox promote --history {releases.state.repo_id}",
+            )
+        releases.confirm()
+        return releases.state
+
+
+def roll_back(services: Services, owner_id: str) -> ReleaseState:
+    """Put the release before the one in use in use again; one that is pending is switched back.
+
+    Raises: `not_found` without one before.
+    """
+    with open_releases(services.home, _repo_of(services, owner_id)) as releases:
+        releases.settle()
+        if releases.state.pending is not None:
+            releases.switch_back()
+        else:
+            releases.roll_back()
+        return releases.state
+
+
+def read_releases(services: Services, owner_id: str) -> ReleaseState:
+    """What is in use, what was before, and the history."""
+    with open_releases(services.home, _repo_of(services, owner_id)) as releases:
+        releases.settle()
+        return releases.state
+
+
+def _repo_of(services: Services, owner_id: str) -> str:
+    if owner_id.startswith("task-"):
+        return find_task(services.home, owner_id, allow_closed=True).repo_id
+    return find_repository(services.home, owner_id).id
