@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
+    from sandbox.models.comparisons import CheckComparison, Comparison, TestChange
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
         UncommittedChange,
         UncommittedChanges,
         Usage,
-        Verdict,
         Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
@@ -96,7 +96,9 @@ if TYPE_CHECKING:
         ApprovalState,
         Host,
         TaskStatus,
+        TestChangeKind,
         TestOutcome,
+        Verdict,
     )
     from sandbox.models.workspaces import (
         Capability,
@@ -131,6 +133,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Check",
+    "CheckComparison",
     "CheckId",
     "CheckParameter",
     "CheckRun",
@@ -144,6 +147,7 @@ __all__ = [
     "CleanResult",
     "CloneResult",
     "CommitResult",
+    "Comparison",
     "ConflictKind",
     "ConflictResolution",
     "ConflictSide",
@@ -254,6 +258,8 @@ __all__ = [
     "TaskEventKind",
     "TaskId",
     "TaskStatus",
+    "TestChange",
+    "TestChangeKind",
     "TestFailure",
     "TestOutcome",
     "TestResult",
@@ -281,6 +287,7 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
+    "comparisons": "CheckComparison Comparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
@@ -302,7 +309,7 @@ _MODULES = {
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
-    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
+    "TestFailure UncommittedChanges UncommittedChange Usage Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
@@ -310,7 +317,8 @@ _MODULES = {
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",
-    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome",
+    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
+    "TestOutcome Verdict",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

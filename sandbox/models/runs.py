@@ -8,23 +8,13 @@ from typing import Literal
 
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
+from sandbox.models.comparisons import Comparison
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 from sandbox.models.service_rules import ServiceRun
-
-
-class Verdict(StrEnum):
-    """What the guest did."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    OOM_KILLED = "oom_killed"
-    KILLED = "killed"
-    OUTPUT_LIMIT = "output_limit"
-    DISK_LIMIT = "disk_limit"
+from sandbox.models.words import Verdict
 
 
 class CauseKind(StrEnum):
@@ -182,12 +172,15 @@ class Verification(Model):
     """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
 
     `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
+    `comparison`, `no_new_failures`: with another tree, if one was asked for.
     """
 
     runs: tuple[CheckRun, ...]
     verified: bool
     tree: ObjectId
     differences: tuple[str, ...] = ()
+    no_new_failures: bool | None = None
+    comparison: Comparison | None = None
 
 
 class UncommittedChange(Model):

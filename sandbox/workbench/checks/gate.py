@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -10,17 +10,15 @@ from itertools import islice
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, GateState, Task, Verdict
-from sandbox.profiles import Profile, project_of
+from sandbox.models import CheckRun, Comparison, GateState, Task, Verdict
+from sandbox.profiles import Profile
 from sandbox.store import journal
+from sandbox.store.comparisons import find_comparison
 from sandbox.store.home import Home
 from sandbox.store.verdicts import find_last_run
-from sandbox.workbench.checks.chains import split_into_chains
-from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.git_facts import add_git_facts
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
-from sandbox.workbench.checks.verdict_keys import build_bindings
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.checks.tree_bindings import bind_tree
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
@@ -59,6 +57,25 @@ class TreeGate:
         except SandboxError as error:
             return TreeVerdicts({}, unknown=error.code.value)
 
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The last comparison of this tree with the tree that the task is based on, if what both are bound to is still
+        the same; None if it was not compared. Raises: as `resolve_guest_setup`.
+        """
+        git = self.services.repositories.open(self.task.repo_id)[1]
+        base = self.task.base_commit
+        if not self.verdicts.keys:
+            return None
+        before = bind_tree(self.services, self.profile, TreeOfCommit(git, tree_of(git, base), base))
+        return find_comparison(self.services.home, before.keys, self.verdicts.keys)
+
+    def try_comparison(self) -> Comparison | None:
+        """As `comparison`, for texts: None if the engine could not be asked."""
+        try:
+            return self.comparison
+        except SandboxError:
+            return None
+
     def find_state(self, step: DeliveryStep) -> GateState:
         """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is
         then the task's last verification of this tree. Raises: as `resolve_guest_setup` if the step needs one.
@@ -69,18 +86,37 @@ class TreeGate:
             unknown = "not_asked" if verified is None else ""
             return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
         known = self.verdicts
-        return GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
+        state = GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
+        if known.verified or self.services.settings.gate.accept == "passed":
+            return state
+        compared = self.comparison is not None and self.comparison.no_new_failures
+        return state.model_copy(update={"accept": "no-new-failures", "no_new_failures": compared})
 
     def require_state(self, state: GateState) -> None:
-        """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
-        if not state.needed or state.verified:
+        """Raises: `gate_closed` if the step needs a verified tree, and the tree is neither verified nor, where the
+        setting `gate.accept` takes that, compared with its base without new failures.
+        """
+        if not state.needed or state.verified or state.no_new_failures:
             return
+        accepts = state.accept == "no-new-failures"
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
             describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.full_name),
-            details=f"gate.require = {state.require!r}; tree {self.tree}",
-            hint=_hint(self.task) if self.profile.checks else _NO_CHECKS,
+            details="\n".join(
+                [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
+            ),
+            hint=_hint(self.task, compares=accepts) if self.profile.checks else _NO_CHECKS,
         )
+
+    def _explain_comparison(self, state: GateState) -> Iterator[str]:
+        if state.accept == "passed":
+            return
+        if self.comparison is None:
+            yield "gate.accept = 'no-new-failures'; the tree was not compared with its base"
+            return
+        for check in self.comparison.checks:
+            for reason in check.reasons:
+                yield f"{check.check_id}: {reason}"
 
     def require_open(self, step: DeliveryStep) -> None:
         """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
@@ -111,8 +147,8 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task) -> str:
-    return f"sandbox verify {task.id}"
+def _hint(task: Task, *, compares: bool) -> str:
+    return f"sandbox verify {task.id}{' --against base' if compares else ''}"
 
 
 @dataclass(frozen=True)
@@ -120,12 +156,13 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked.
+    are bound to, by project, '' for the top; empty if no engine was asked. `keys`: of what they are bound to.
     """
 
     runs: Mapping[str, CheckRun | None]
     unknown: str = ""
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -142,13 +179,6 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})
-    profile = add_git_facts(profile, source.git, source.commit)
-    setups = {
-        part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
-        for part in profile.parts
-    }
-    policy = services.policies.container.container
-    chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
-    bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
-    asked = {name: binding for bindings in bound for name, binding in bindings.items()}
-    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)
+    bound = bind_tree(services, profile, source)
+    runs = {name: find_last_run(services.home, binding) for name, binding in bound.bindings.items()}
+    return TreeVerdicts(runs, setups=bound.setups, keys=bound.keys)

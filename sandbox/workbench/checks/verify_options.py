@@ -18,7 +18,9 @@ class VerifyOptions:
     project's packages anew. `lfs`: of `run`: whether checkouts hold the files of Git LFS; None: as the repository's
     settings say. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name, the fields of
     `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller is in; a
-    project that holds it is run unless something else says what runs. Raises: `invalid_input`.
+    project that holds it is run unless something else says what runs. `against`: of `verify`: compare the checks with
+    those on another tree: `base`, a commit or a task; all checks run then, as with `keep_going`. Raises:
+    `invalid_input`.
     """
 
     cache: bool = True
@@ -31,6 +33,7 @@ class VerifyOptions:
     projects: Mapping[str, Mapping[str, object]] | None = None
     subpath: str | None = None
     named_folder: str = ""
+    against: str | None = None
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
