@@ -237,8 +237,8 @@ class KeepSettings(_SettingsSection):
 
 
 class GateSettings(_SettingsSection):
-    """`require`: which steps need a verified tree before it leaves this host. `accept`: what counts for them: that every
-    check `passed`, or also a comparison with the base that shows `no-new-failures` (docs/verify.md).
+    """`require`: which steps need a verified tree before it leaves this host. `accept`: what counts for them: that
+    every check `passed`, or also a comparison with the base that shows `no-new-failures` (docs/verify.md).
     """
 
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"

@@ -6,8 +6,18 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from sandbox.agent.outputs import RunResult, RunUsage, TestCounts
-from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Report, Usage, Verdict, Verification
+from sandbox.agent.outputs import ComparedCheck, RunResult, RunUsage, TestCounts
+from sandbox.models import (
+    BackgroundRun,
+    CheckComparison,
+    CheckRun,
+    PreparedLayers,
+    Report,
+    TestChangeKind,
+    Usage,
+    Verdict,
+    Verification,
+)
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -53,7 +63,29 @@ def _preparation_fields(found: PreparedLayers | None) -> dict[str, Any]:
 
 def _verification_fields(found: Verification) -> dict[str, Any]:
     runs = tuple(map(run_result, found.runs))
-    return {"verified": found.verified, "runs": runs, "tree": found.tree, "differences": found.differences or None}
+    compared = None if found.comparison is None else tuple(map(_compared_check, found.comparison.checks))
+    return {
+        "verified": found.verified,
+        "no_new_failures": found.no_new_failures,
+        "comparison": compared,
+        "flaky": found.flaky[:FAILURES] or None,
+        "runs": runs,
+        "tree": found.tree,
+        "differences": found.differences or None,
+    }
+
+
+def _compared_check(check: CheckComparison) -> ComparedCheck:
+    """What an agent acts on: tests that are new and pass are counted only."""
+    changes = [change for change in check.changes if change.change is not TestChangeKind.NEW]
+    return ComparedCheck(
+        check_id=check.check_id,
+        before=check.before,
+        after=check.after,
+        new_failures=check.reasons or None,
+        counts={kind.value: count for kind, count in check.counts.items()} or None,
+        changes=tuple(changes[:FAILURES]) or None,
+    )
 
 
 def _failure_fields(run: CheckRun) -> dict[str, Any]:

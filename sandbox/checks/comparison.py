@@ -17,6 +17,9 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import CheckComparison, CheckRun, TestChange, TestResult, Verdict
 from sandbox.models.words import TestChangeKind, TestOutcome
 
+WHOLE = ""
+"""The name of a check without results of tests, among its tests."""
+
 MOST_CHANGES = 500
 """Maximum number of changes of a check that are kept; their counts are complete."""
 
@@ -65,7 +68,11 @@ def compare_check(
     changes = list(_compare_tests(before.results or (), after.results or (), reruns)) if by_tests else []
     changes.sort(key=lambda change: (_ORDER[change.change], change.test))
     counts = Counter(change.change for change in changes)
-    reasons = _list_reasons(before, after, counts) if by_tests else _compare_verdicts(before, after)
+    reasons = list(_list_reasons(before, after, counts) if by_tests else _compare_verdicts(before, after))
+    whole = reruns.get(WHOLE)
+    if not by_tests and reasons and whole is not None and whole.is_flaky:
+        reasons, counts = [], Counter({TestChangeKind.FLAKY: 1})
+        changes = [TestChange(test=check_id, change=TestChangeKind.FLAKY, ran=whole.ran, failed=whole.failed)]
     return CheckComparison(
         check_id=check_id,
         before=before.verdict,
@@ -79,7 +86,7 @@ def compare_check(
     )
 
 
-class _Tally:
+class Tally:
     """The tests of one name: how many ran, how many failed, and what was said of the first that failed."""
 
     __slots__ = ("bad", "first_bad", "is_rule", "ran")
@@ -90,12 +97,13 @@ class _Tally:
         self.first_bad: TestResult | None = None
 
 
-def _tally(results: Sequence[TestResult]) -> dict[str, _Tally]:
-    found: dict[str, _Tally] = {}
+def tally_results(results: Sequence[TestResult]) -> dict[str, Tally]:
+    """Count the tests by name."""
+    found: dict[str, Tally] = {}
     for result in results:
         tally = found.get(result.test)
         if tally is None:
-            tally = found[result.test] = _Tally()
+            tally = found[result.test] = Tally()
         tally.ran += result.outcome is not TestOutcome.SKIPPED
         tally.is_rule |= result.rule is not None
         if result.outcome in _BAD:
@@ -104,13 +112,13 @@ def _tally(results: Sequence[TestResult]) -> dict[str, _Tally]:
     return found
 
 
-_NOTHING = _Tally()
+_NOTHING = Tally()
 
 
 def _compare_tests(
     before: Sequence[TestResult], after: Sequence[TestResult], reruns: Mapping[str, Reruns]
 ) -> Iterator[TestChange]:
-    old, new = _tally(before), _tally(after)
+    old, new = tally_results(before), tally_results(after)
     for name in {**old, **new}:
         kind = _classify(old.get(name, _NOTHING), new.get(name, _NOTHING))
         if kind is None:
@@ -130,7 +138,7 @@ def _compare_tests(
         )
 
 
-def _classify(old: _Tally, new: _Tally) -> TestChangeKind | None:
+def _classify(old: Tally, new: Tally) -> TestChangeKind | None:
     """None: passed on both, or skipped on both."""
     if new.bad > old.bad:
         return TestChangeKind.NEWLY_FAILING

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
+    from sandbox.models.commit_verdicts import (
+        Bisection,
+        BisectQuery,
+        CommitVerdicts,
+        HistoryRun,
+        JudgedCommit,
+        RepositoryHistory,
+    )
     from sandbox.models.comparisons import CheckComparison, Comparison, TestChange
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from sandbox.models.egress import EgressAccess, EgressRefusal
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
+    from sandbox.models.flaky import FlakyTest
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
@@ -125,6 +134,8 @@ __all__ = [
     "AuditReport",
     "BackgroundOperation",
     "BackgroundRun",
+    "BisectQuery",
+    "Bisection",
     "BrokenEntry",
     "Caller",
     "Capability",
@@ -147,6 +158,7 @@ __all__ = [
     "CleanResult",
     "CloneResult",
     "CommitResult",
+    "CommitVerdicts",
     "Comparison",
     "ConflictKind",
     "ConflictResolution",
@@ -164,10 +176,12 @@ __all__ = [
     "FetchResult",
     "FileClass",
     "FileContent",
+    "FlakyTest",
     "GateState",
     "Guest",
     "GuestKind",
     "GuestTable",
+    "HistoryRun",
     "Host",
     "ImageArchive",
     "ImageInfo",
@@ -175,6 +189,7 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
+    "JudgedCommit",
     "Layer",
     "LayerDetails",
     "LayerPackage",
@@ -222,6 +237,7 @@ __all__ = [
     "RepoMap",
     "Report",
     "Repository",
+    "RepositoryHistory",
     "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
@@ -287,12 +303,14 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
+    "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
     "comparisons": "CheckComparison Comparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
+    "flaky": "FlakyTest",
     "guest_table": "Guest GuestKind GuestTable",
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",

@@ -50,12 +50,17 @@ WorkspaceAccess = Literal["read-write", "read-only"]
 """How a check gets the files."""
 
 
+TestSelector = Literal["pytest", "ctest", "cargo", "files", "surefire", "gradle"]
+"""How a runner wants the tests of its own report named, to run only these again."""
+
+
 class CheckParameter(Model):
     """`[[check.parameter]]`: what a caller may add to a check in a task, to run a part of it.
 
     `<name>` in the check's argv is where the arguments stand. `pattern`: a regular expression that each must match as a
     whole. `many`: any number of them; else one. `default`: what stands there without arguments. `option`: stands before
-    them.
+    them. `selects`: how the tests of a report are named in these arguments, so that tests that fail newly are run again
+    alone.
     """
 
     name: SimpleName
@@ -63,6 +68,7 @@ class CheckParameter(Model):
     many: bool = False
     default: tuple[str, ...] = ()
     option: str = ""
+    selects: TestSelector | None = None
 
     @field_validator("pattern")
     @classmethod
@@ -111,7 +117,8 @@ class Check(Model):
     `workspace`: `read-only` for a check that must not change the files; other directories stay writable.
     `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
     added; such a run is of a part of the check. `results`: how its output says how tests ended, for programs that write
-    no JUnit file.
+    no JUnit file. `shuffle`: variables that make its tests run in another order, with `<seed>` for a number up to
+    99,999; only set where the caller asks for it.
     """
 
     id: CheckId
@@ -131,6 +138,7 @@ class Check(Model):
     )
     arguments: tuple[str, ...] = ()
     results: ResultPatterns | None = None
+    shuffle: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

@@ -9,6 +9,7 @@ from typing import Literal
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.comparisons import Comparison
+from sandbox.models.flaky import FlakyTest
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
@@ -172,7 +173,8 @@ class Verification(Model):
     """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
 
     `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
-    `comparison`, `no_new_failures`: with another tree, if one was asked for.
+    `comparison`, `no_new_failures`: with another tree, if one was asked for. `flaky`: tests that failed and passed on
+    this tree. If the checks ran several times, `runs` has of each check the first run that did not pass, or the last.
     """
 
     runs: tuple[CheckRun, ...]
@@ -181,6 +183,7 @@ class Verification(Model):
     differences: tuple[str, ...] = ()
     no_new_failures: bool | None = None
     comparison: Comparison | None = None
+    flaky: tuple[FlakyTest, ...] = ()
 
 
 class UncommittedChange(Model):

@@ -108,3 +108,10 @@ def test_work_on_a_red_main_branch(bench: Bench) -> None:
     with refused(ErrorCode.GATE_CLOSED) as caught:
         bench.gate(broken).require_open(DeliveryStep.PUSH)
     assert "test: 1 test fails newly" in caught.value.details
+
+
+def test_what_fails_by_chance_is_flaky_and_named(bench: Bench) -> None:
+    """A newly failing test runs again; one that fails and passes on one tree is shown, kept, and no new failure."""
+    script = RUN.replace("exit $status", "[ $(date +%N | cut -c1-9 | sed 's/^0*//') ] && exit $status")
+    lucky = "while read -r name outcome; do\n    [ \"$outcome\" != chance ] || { [ -e $HOME/x ] && outcome=ok || outcome=bad; }\n"
+    assert script and lucky

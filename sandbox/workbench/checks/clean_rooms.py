@@ -61,11 +61,14 @@ class TreeSource:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository."""
+    """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `keep`:
+    whether their verdicts are cached.
+    """
 
     profile: Profile
     checks: tuple[Check, ...]
     owner: str
+    keep: bool = True
 
     @property
     def task_id(self) -> str | None:
@@ -193,7 +196,8 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_one(check, room, watch))
-                if as_before:  # the verdict's key does not cover what a failed check left in the room
+                # the verdict's key does not cover what a failed check left in the room
+                if as_before and self.request.keep:
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                 return runs[-1]
 

@@ -6,25 +6,31 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox.checks.comparison import NO_RERUNS, Side, compare_check
+from sandbox.checks.comparison import Side, compare_check
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import cache_clones, objects
-from sandbox.models import Check, CheckRun, Comparison, Task
+from sandbox.git import cache_clones
+from sandbox.models import Check, CheckRun, Comparison, FlakyTest, Task
 from sandbox.profiles import Profile
 from sandbox.store.comparisons import save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
+from sandbox.workbench.checks import repetition
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.checks.repetition import RepeatedTree
 from sandbox.workbench.checks.tree_bindings import bind_tree
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree
 
 BASE = "base"
+
+
+Compared = tuple[Comparison, tuple[FlakyTest, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,30 +43,35 @@ class Verified:
     runs: tuple[CheckRun, ...]
 
 
-def compare_verified(services: Services, verified: Verified, watch: Watch, options: VerifyOptions) -> Comparison:
-    """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare.
+def compare_verified(services: Services, verified: Verified, watch: Watch, options: VerifyOptions) -> Compared:
+    """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
+    fails newly runs again, and is flaky if it passes. Returns also the flaky tests.
 
     Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
     """
     against = options.against or BASE
     source = verified.source
     commit = find_other_commit(services, verified.task, source, against)
-    other = dataclasses.replace(source, tree=objects.tree_of(source.git, commit), commit=commit)
+    repository, git = services.repositories.open(source.repo_id)
+    other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
     before = _load_sides(services, verified, other, _label(watch, against), options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
-    checks = tuple(
-        compare_check(check.id, before.get(check.id, Side()), after.get(check.id, Side()), NO_RERUNS)
-        for check in verified.profile.checks
-    )
+    tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
+    checks, repeats = [], {}
+    for check in verified.profile.checks:
+        old, new = before.get(check.id, Side()), after.get(check.id, Side())
+        found = compare_check(check.id, old, new)
+        repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
+        checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
     comparison = Comparison(
         against=against,
         commit=commit,
         tree=other.tree,
-        checks=checks,
+        checks=tuple(checks),
         no_new_failures=not any(check.reasons for check in checks),
     )
     _save(services, verified, other, comparison)
-    return comparison
+    return comparison, repetition.record(services.home, source, repeats)
 
 
 def find_other_commit(services: Services, task: Task, source: TreeSource, against: str) -> str:

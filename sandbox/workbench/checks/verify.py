@@ -17,6 +17,7 @@ from sandbox.models import (
     Check,
     CheckRun,
     ChosenSettings,
+    FlakyTest,
     PullRequestCommit,
     RunSummary,
     UncommittedChanges,
@@ -47,7 +48,7 @@ from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
-    from sandbox.workbench.checks import differential, directory_tree
+    from sandbox.workbench.checks import differential, directory_tree, repetition
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
@@ -57,6 +58,7 @@ else:  # loaded at first use (docs/adr/0080)
     working_directories = LazyModule("sandbox.workbench.checks.uncommitted")
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
+    repetition = LazyModule("sandbox.workbench.checks.repetition")
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
@@ -83,14 +85,21 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     if options.against is not None:  # a check that fails must not keep the others from being compared
         differential.find_other_commit(services, task, source, options.against)
         options = replace(options, keep_going=True)
-    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
+    request, flaky = VerifyRequest(profile, checks, task.id), tuple[FlakyTest, ...]()
+    if options.repeat > 1 or options.shuffle is not None:
+        runs, flaky = repetition.run_rounds(services, request, source, watch, options)
+    else:
+        runs = run_in_rooms(services, source, request, watch, options)
     differences = explain_disagreements(services, task, runs)
-    found = Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
+    found = Verification(
+        runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences, flaky=flaky
+    )
     if options.against is None:
         return found
     verified = differential.Verified(task, plain, source, runs)
-    comparison = differential.compare_verified(services, verified, watch, options)
-    return found.model_copy(update={"comparison": comparison, "no_new_failures": comparison.no_new_failures})
+    comparison, more = differential.compare_verified(services, verified, watch, options)
+    update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*flaky, *more)}
+    return found.model_copy(update=update)
 
 
 @dataclass(frozen=True)
