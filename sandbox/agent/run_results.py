@@ -104,7 +104,7 @@ def _tail_fields(stream: str, text: str, start: int | None) -> dict[str, Any]:
 
 
 def _test_counts(report: Report | None) -> TestCounts | None:
-    return None if report is None else TestCounts(**report.model_dump(exclude={"failed"}))
+    return None if report is None else TestCounts(**report.model_dump(exclude={"failed", "kind"}))
 
 
 def _usage_of(usage: Usage) -> RunUsage:

@@ -80,11 +80,17 @@ class CheckParameter(Model):
         return text
 
 
+OutputFormat = Literal["tap", "cargo", "diagnostics"]
+"""A format of a program's output: TAP, that of Rust's tests, or the errors of compilers and linters, a line each."""
+
+
 class ResultPatterns(Model):
-    """`[check.results]`: regular expressions for the lines that a program of one's own prints for its tests. The first
-    group of each is the name of the test.
+    """`[check.results]`: how a check that writes no report says how its tests ended. `output`: the format of its
+    output; or regular expressions for the lines that a program of one's own prints for its tests. The first group of
+    each is the name of the test.
     """
 
+    output: OutputFormat | None = None
     passed: str | None = Field(default=None, min_length=1, max_length=500)
     failed: str | None = Field(default=None, min_length=1, max_length=500)
     skipped: str | None = Field(default=None, min_length=1, max_length=500)

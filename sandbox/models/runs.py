@@ -93,13 +93,17 @@ class FailedTest(SparseModel):
 
 
 class Report(Model):
-    """Summary of the JUnit file that a check wrote to `/report`. Guest text: never decides a verdict."""
+    """Summary of the reports that a check wrote to `/report`, or of its output. Guest text: never decides a verdict.
+
+    `kind`: `diagnostics` if it has only what a compiler or linter found; then `tests` is their number.
+    """
 
     tests: int
     failures: int
     errors: int
     skipped: int
     failed: tuple[TestFailure, ...]
+    kind: Literal["tests", "diagnostics"] = "tests"
 
 
 class CheckRun(Model):

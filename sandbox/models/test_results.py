@@ -26,8 +26,10 @@ class TestResult(SparseModel):
     rule: str | None = None
 
 
-ResultSource = Literal["junit", "lines"]
-"""Where results come from: JUnit files in /report, or lines of the output that match the check's patterns."""
+ResultSource = Literal["junit", "lines", "report", "output"]
+"""Where results come from: JUnit files in /report, files of another format or of several there, lines of the output
+that match the check's patterns, or the output in a format that the check names.
+"""
 
 
 class TestResults(Model):

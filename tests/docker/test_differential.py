@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from devtools.mounts import unmount_below
+from sandbox.agent import run_results
+from sandbox.agent.outputs import VerifyResult
 from sandbox.errors import ErrorCode
 from sandbox.gate import DeliveryStep
 from sandbox.models import Task, Verification
@@ -29,11 +31,17 @@ label = "its tests"
 argv = ["sh", "run.sh", "<tests>"]
 timeout_s = 300
 limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+[[check.parameter]]
+name = "tests"
+pattern = '[a-z]+'
+selects = "cargo"
 """
 RUN = """\
 echo '<testsuite>' >/report/junit.xml
 status=0
 while read -r name outcome; do
+    [ -z "$1" ] || [ "$1" = "$name" ] || continue
+    [ "$outcome" != together ] || { [ -n "$1" ] && outcome=ok; } # fails only among the others
     [ "$outcome" = ok ] || status=1
     [ "$outcome" = ok ] && body= || body="<failure message='$name is $outcome'/>"
     echo "<testcase name='$name'>$body</testcase>" >>/report/junit.xml
@@ -50,7 +58,7 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
         (self.home / "profiles").mkdir(parents=True)
-        (self.home / "profiles" / "bench.toml").write_text(PROFILE.replace(', "<tests>"', ""))
+        (self.home / "profiles" / "bench.toml").write_text(PROFILE)
         (self.home / "config.toml").write_text('[gate]\nrequire = "push"\naccept = "no-new-failures"\n')
         upstream = initialised(root / "upstream")
         upstream.write("run.sh", RUN.encode())
@@ -108,10 +116,44 @@ def test_work_on_a_red_main_branch(bench: Bench) -> None:
     with refused(ErrorCode.GATE_CLOSED) as caught:
         bench.gate(broken).require_open(DeliveryStep.PUSH)
     assert "test: 1 test fails newly" in caught.value.details
+    again = [run for run in bench.workbench.runs(broken.id) if run.arguments]
+    assert [run.arguments for run in again] == [("three",), ("three",)], "what fails newly runs again, alone"
 
 
-def test_what_fails_by_chance_is_flaky_and_named(bench: Bench) -> None:
-    """A newly failing test runs again; one that fails and passes on one tree is shown, kept, and no new failure."""
-    script = RUN.replace("exit $status", "[ $(date +%N | cut -c1-9 | sed 's/^0*//') ] && exit $status")
-    lucky = "while read -r name outcome; do\n    [ \"$outcome\" != chance ] || { [ -e $HOME/x ] && outcome=ok || outcome=bad; }\n"
-    assert script and lucky
+def test_what_fails_and_passes_on_one_tree_is_flaky_and_always_shown(bench: Bench) -> None:
+    task = bench.task(RED.replace(b"three ok", b"three together"))
+    found = bench.verify(task)
+    assert changed(found)["three"] is TestChangeKind.FLAKY
+    assert found.no_new_failures
+    assert [(one.test, one.ran, one.failed) for one in found.flaky] == [("three", 3, 1)]
+    assert "without them" in found.flaky[0].remark
+    assert [(one.test, one.rate) for one in bench.workbench.flaky_tests(bench.repo_id)] == [("three", 0.333)]
+    sandbox = Command(bench.home)
+    shown = sandbox("verify", task.id, "--against", "base")
+    assert shown.code == 0
+    assert "flaky         three" in shown.stdout
+    assert "failed 1 of 3 runs on this tree" in shown.stdout
+    assert "2 of 6" not in sandbox("flaky", "list", bench.repo_id).stdout
+    assert sandbox.ok("flaky", "list", bench.repo_id)["flaky"][0]["ran"] == 6
+    assert sandbox.ok("flaky", "forget", bench.repo_id, "three")["forgotten"][0]["test"] == "three"
+    assert bench.workbench.flaky_tests(bench.repo_id) == ()
+
+
+def test_rounds_find_nothing_where_nothing_is_flaky(bench: Bench) -> None:
+    task = bench.task(b"one ok\n")
+    found = bench.workbench.verify(task.id, None, VerifyOptions(repeat=2))
+    assert (found.verified, found.flaky) == (True, ())
+    assert [run.verdict.value for run in bench.workbench.runs(task.id)] == ["passed", "passed"]
+
+
+def test_an_agent_gets_what_fails_newly_before_any_output(bench: Bench) -> None:
+    task = bench.task(RED.replace(b"four ok", b"four bad"))
+    found = run_results.build_answer(
+        bench.workbench.wait_run(bench.workbench.start_verify(task.id, None, VerifyOptions(against="base")).run_id),
+        VerifyResult,
+    )
+    assert found.comparison is not None
+    assert found.no_new_failures is False
+    assert found.comparison[0].new_failures == ("1 test fails newly",)
+    assert found.comparison[0].changes is not None
+    assert (found.comparison[0].changes[0].test, found.comparison[0].changes[0].failed) == ("four", 3)
