@@ -216,7 +216,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = self._read_results(run_id, check, directories)
+        report = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -250,9 +250,11 @@ class Recorder:
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
 
-    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories) -> Report | None:
+    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
         """The sum of the tests that the check reported; each of them is kept beside the logs."""
         results = collected.CollectedResults()
+        if passed and check.results is not None and check.results.output == "diagnostics":
+            check = check.model_copy(update={"results": None})  # a word of its output is no error then
         report, source = self._read_report(run_id, check, directories, results)
         if report is not None:
             try:

@@ -88,7 +88,6 @@ if TYPE_CHECKING:
         UncommittedChange,
         UncommittedChanges,
         Usage,
-        Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
@@ -97,6 +96,7 @@ if TYPE_CHECKING:
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task
     from sandbox.models.test_results import TestResult, TestResults
+    from sandbox.models.verifications import Verification
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -327,7 +327,7 @@ _MODULES = {
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
-    "TestFailure UncommittedChanges UncommittedChange Usage Verification",
+    "TestFailure UncommittedChanges UncommittedChange Usage",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
@@ -335,6 +335,7 @@ _MODULES = {
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",
+    "verifications": "Verification",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
     "TestOutcome Verdict",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",

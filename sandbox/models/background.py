@@ -8,7 +8,8 @@ from typing import Literal
 from sandbox.models.ids import CheckId, TaskId
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
-from sandbox.models.runs import CheckRun, Verification
+from sandbox.models.runs import CheckRun
+from sandbox.models.verifications import Verification
 
 BackgroundOperation = Literal["check", "verify", "layers-build"]
 

@@ -1,4 +1,4 @@
-"""Runs of checks: verdicts, resource usage, output, and verifications."""
+"""Runs of checks: verdicts, resource usage and output."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Literal
 
 from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
-from sandbox.models.comparisons import Comparison
-from sandbox.models.flaky import FlakyTest
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
@@ -171,23 +169,6 @@ class StopResult(Model):
 
     task_id: TaskId
     stopped: tuple[StoppedCheck, ...]
-
-
-class Verification(Model):
-    """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
-
-    `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
-    `comparison`, `no_new_failures`: with another tree, if one was asked for. `flaky`: tests that failed and passed on
-    this tree. If the checks ran several times, `runs` has of each check the first run that did not pass, or the last.
-    """
-
-    runs: tuple[CheckRun, ...]
-    verified: bool
-    tree: ObjectId
-    differences: tuple[str, ...] = ()
-    no_new_failures: bool | None = None
-    comparison: Comparison | None = None
-    flaky: tuple[FlakyTest, ...] = ()
 
 
 class UncommittedChange(Model):
