@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
@@ -110,7 +111,7 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
         content = b"".join(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES))
         if entry.path.endswith((b".tap", b".t")):
             reader = TapReader(show_path(entry.path).removesuffix(".tap"), cwd)
-            found = tuple(islice(reader.read(content.decode("utf-8", "replace").splitlines()), MOST_RESULTS + 1))
+            found = tuple(islice(reader.read(TextIOWrapper(BytesIO(content), "utf-8", "replace")), MOST_RESULTS + 1))
             return _Parsed(found, usable=bool(found), complete=reader.complete)
         return _Parsed(diagnostics.read_json(content, cwd))
     except (SandboxError, diagnostics.UnreadableReport):

@@ -39,7 +39,7 @@ class TapReader:
         """Yield the tests."""
         current: tuple[str, TestOutcome] | None = None
         said, size = list[str](), 0
-        for line in lines:
+        for line in (line.rstrip("\r\n") for line in lines):
             found = _TEST.match(line)
             if found is None:
                 self._note(line)
