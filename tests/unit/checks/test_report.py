@@ -125,3 +125,38 @@ def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: 
     long = collected.CollectedResults()
     long.add(TestResult(test="x" * 9 * 1024**2, outcome=TestOutcome.PASSED))
     assert (long.results, long.complete) == ([], False)
+
+
+def test_a_suite_without_counts_has_those_of_its_cases(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(
+        "<testsuite><testcase name='a'/><testcase name='b'><failure/></testcase></testsuite>"
+    )
+    found = read_report(tmp_path)
+    assert found is not None
+    assert (found.tests, found.failures) == (2, 1)
+
+
+CTEST = """<testsuite tests="1" failures="1"><testcase name="unit" classname="unit" time="0.1">
+<failure message="Failed"/><system-out>start\nunit.cpp:7: expected 3, got 4\nend</system-out></testcase></testsuite>"""
+GO = """<testsuites><testsuite tests="1" failures="1"><testcase classname="pkg" name="TestSum">
+<failure message="Failed" type="">=== RUN   TestSum
+    sum_test.go:12: got 3, want 4
+--- FAIL: TestSum (0.00s)</failure></testcase></testsuite></testsuites>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "place"),
+    [
+        (CTEST, "unit.cpp:7: expected 3, got 4", ("unit.cpp", 7)),
+        (GO, "sum_test.go:12: got 3, want 4", ("sum_test.go", 12)),
+    ],
+    ids=["ctest", "gotestsum"],
+)
+def test_a_message_that_says_nothing_is_replaced_by_what_the_test_printed(
+    text: str, said: str, place: tuple[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "a.xml").write_text(text)
+    found = read_report(tmp_path)
+    assert found is not None
+    (failed,) = found.failed
+    assert (failed.message, (failed.path, failed.line)) == (said, place)
