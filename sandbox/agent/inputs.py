@@ -156,6 +156,7 @@ class PrepareInput(Input):
 
 class VerifyInput(Input):
     task_id: TaskId
+    against: Line | None = Field(None, description="Compare with 'base', a commit or a task: what fails newly?")
     wait_s: WaitS = 45.0
 
 

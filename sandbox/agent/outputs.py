@@ -13,6 +13,7 @@ from sandbox.models import (
     ExploredWay,
     FailedTest,
     FileContent,
+    FlakyTest,
     Model,
     Pressure,
     Remark,
@@ -20,6 +21,7 @@ from sandbox.models import (
     Snapshot,
     SparseModel,
     Task,
+    TestChange,
     Verdict,
 )
 from sandbox.models.checks import CheckParameter, Jobs, WorkspaceAccess
@@ -157,13 +159,31 @@ class RunResult(SparseModel):
     runtime: str | None = None
 
 
+class ComparedCheck(SparseModel):
+    """A check on both trees. `changes`: of its tests, the worst first, at most 20; `counts` has all. `new_failures`:
+    why there are some. `before`, `after`: its verdicts.
+    """
+
+    check_id: str
+    before: Verdict | None = None
+    after: Verdict | None = None
+    new_failures: tuple[str, ...] | None = None
+    counts: dict[str, int] | None = None
+    changes: tuple[TestChange, ...] | None = None
+
+
 class VerifyResult(SparseModel):
     """The result of a verification: whether every required check passed on `tree`, and the runs in order.
+
+    With `against`: `no_new_failures`, and in `comparison` each check on both trees.
 
     While `state` is `running`: its progress, as in a `RunResult`.
     """
 
     verified: bool | None = None
+    no_new_failures: bool | None = None
+    comparison: tuple[ComparedCheck, ...] | None = None
+    flaky: tuple[FlakyTest, ...] | None = None
     runs: tuple[RunResult, ...] | None = None
     tree: str | None = None
     differences: tuple[str, ...] | None = None
@@ -229,6 +249,9 @@ class WaitRunResult(RunResult):
     note: str | None = None
 
     verified: bool | None = None
+    no_new_failures: bool | None = None
+    comparison: tuple[ComparedCheck, ...] | None = None
+    flaky: tuple[FlakyTest, ...] | None = None
     runs: tuple[RunResult, ...] | None = None
     differences: tuple[str, ...] | None = None
     layers: tuple[LayerSummary, ...] | None = None

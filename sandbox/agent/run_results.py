@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from sandbox.agent.outputs import RunResult, RunUsage, TestCounts
-from sandbox.models import BackgroundRun, CheckRun, Exploration, PreparedLayers, Report, Usage, Verdict, Verification
+from sandbox.agent.outputs import ComparedCheck, RunResult, RunUsage, TestCounts
+from sandbox.checks.crash import find_crash
+from sandbox.models import (
+    BackgroundRun,
+    CheckComparison,
+    CheckRun,
+    Exploration,
+    FailedTest,
+    PreparedLayers,
+    Report,
+    TestChangeKind,
+    Usage,
+    Verdict,
+    Verification,
+)
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
-FAILURES = 20
-"""Maximum of one run; its report has the total number."""
+FAILURES, FAILURE_TOKENS = 20, 2000
+"""Maximum of one run, and of tokens (4 characters each) for them; its report has the total number."""
+
+TAIL_BESIDE_FAILURES = 2000
+"""Maximum characters of each tail of a run whose failed tests are named."""
 
 _COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
@@ -63,18 +80,65 @@ def _exploration_fields(found: Exploration | None, names: set[str]) -> dict[str,
 
 def _verification_fields(found: Verification) -> dict[str, Any]:
     runs = tuple(map(run_result, found.runs))
-    return {"verified": found.verified, "runs": runs, "tree": found.tree, "differences": found.differences or None}
+    compared = None if found.comparison is None else tuple(map(_compared_check, found.comparison.checks))
+    return {
+        "verified": found.verified,
+        "no_new_failures": found.no_new_failures,
+        "comparison": compared,
+        "flaky": found.flaky[:FAILURES] or None,
+        "runs": runs,
+        "tree": found.tree,
+        "differences": found.differences or None,
+    }
+
+
+def _compared_check(check: CheckComparison) -> ComparedCheck:
+    """What an agent acts on: tests that are new and pass are counted only."""
+    changes = [change for change in check.changes if change.change is not TestChangeKind.NEW]
+    return ComparedCheck(
+        check_id=check.check_id,
+        before=check.before,
+        after=check.after,
+        new_failures=check.reasons or None,
+        counts={kind.value: count for kind, count in check.counts.items()} or None,
+        changes=tuple(changes[:FAILURES]) or None,
+    )
 
 
 def _failure_fields(run: CheckRun) -> dict[str, Any]:
-    return {
+    failures = _fit_failures(run.failures)
+    tails: tuple[tuple[str, str, int | None], ...] = (
+        ("stdout", run.stdout_tail, run.stdout_shown_from_byte),
+        ("stderr", run.stderr_tail, run.stderr_shown_from_byte),
+    )
+    if failures and find_crash(run) is None:  # they say more than the end of the output
+        tails = tuple((name, *_shorten_tail(text, start)) for name, text, start in tails)
+    shorter = any(len(text) > TAIL_BESIDE_FAILURES for text in (run.stdout_tail, run.stderr_tail)) and bool(failures)
+    fields: dict[str, Any] = {
         "cause": run.cause,
-        "failures": run.failures[:FAILURES] or None,
-        "truncated": run.truncated,
+        "failures": failures or None,
+        "truncated": run.truncated or shorter,
         "services": tuple(service.name for service in run.services) or None,
-        **_tail_fields("stdout", run.stdout_tail, run.stdout_shown_from_byte),
-        **_tail_fields("stderr", run.stderr_tail, run.stderr_shown_from_byte),
     }
+    for tail in tails:
+        fields |= _tail_fields(*tail)
+    return fields
+
+
+def _fit_failures(failures: Sequence[FailedTest]) -> tuple[FailedTest, ...]:
+    """The first failed tests that fit the budget, at least one."""
+    kept, left = list[FailedTest](), FAILURE_TOKENS * 4
+    for failure in failures[:FAILURES]:
+        left -= len(failure.model_dump_json())
+        if left < 0 and kept:
+            break
+        kept.append(failure)
+    return tuple(kept)
+
+
+def _shorten_tail(text: str, start: int | None) -> tuple[str, int | None]:
+    """The end of a tail. Where it starts in the stream is unknown then: shown text differs from the guest's bytes."""
+    return (text, start) if len(text) <= TAIL_BESIDE_FAILURES else (text[-TAIL_BESIDE_FAILURES:], None)
 
 
 def _tail_fields(stream: str, text: str, start: int | None) -> dict[str, Any]:
@@ -82,7 +146,7 @@ def _tail_fields(stream: str, text: str, start: int | None) -> dict[str, Any]:
 
 
 def _test_counts(report: Report | None) -> TestCounts | None:
-    return None if report is None else TestCounts(**report.model_dump(exclude={"failed"}))
+    return None if report is None else TestCounts(**report.model_dump(exclude={"failed", "kind"}))
 
 
 def _usage_of(usage: Usage) -> RunUsage:

@@ -18,7 +18,7 @@ from sandbox.agent import inputs, outputs
 from sandbox.agent.check_list import list_shared
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk, SearchQuery
-from sandbox.workbench import ExploreOptions, Watch, Workbench
+from sandbox.workbench import ExploreOptions, VerifyOptions, Watch, Workbench
 
 REQUEST_APPROVAL = "space_agent_request_tool_approval"
 WAIT_RUN, STOP_RUN = "space_repo_wait_run", "space_repo_stop_run"
@@ -152,7 +152,9 @@ def _run_check(request: ToolCall) -> BaseModel:
 
 
 def _verify(request: ToolCall) -> BaseModel:
-    return _wait(request, request.workbench.start_verify(request.arguments.task_id, request.watch).run_id)
+    wanted = request.arguments
+    options = VerifyOptions(against=wanted.against)
+    return _wait(request, request.workbench.start_verify(wanted.task_id, request.watch, options).run_id)
 
 
 def _explore(request: ToolCall) -> BaseModel:
@@ -225,7 +227,7 @@ def _fail_as_internal(_request: ToolCall) -> BaseModel:
 
 
 _RUN_FIELDS = ("stdout_tail", "stderr_tail", "failures")
-_VERIFY_FIELDS = ("runs.stdout_tail", "runs.stderr_tail", "runs.failures", "runs")
+_VERIFY_FIELDS = ("runs.stdout_tail", "runs.stderr_tail", "runs.failures", "comparison", "runs")
 _WHOLE_LOG = "space_repo_read_log has the whole output of a run."
 _NO_JOURNAL = NotApplicable("changes no state")
 _READ, _WRITE, _SHELL = Risk.FILESYSTEM_READ, Risk.FILESYSTEM_WRITE, Risk.SHELL

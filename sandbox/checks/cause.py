@@ -144,7 +144,12 @@ def _cause_from_start(run: CheckRun) -> Cause | None:
 def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
     """Use only the failed tests' own messages: other output may be about tests that passed."""
     report = run.report
-    if report is None or not report.failed or any(failure.message == _COLLECTING for failure in report.failed):
+    if (
+        report is None
+        or report.kind != "tests"
+        or not report.failed
+        or any(failure.message == _COLLECTING for failure in report.failed)
+    ):
         return None
     found = [symptoms.find_symptom(failure.message.splitlines()[:1], is_declared, without) for failure in report.failed]
     first = found[0]

@@ -26,17 +26,20 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
 
 if TYPE_CHECKING:
-    from sandbox.checks import cause, line_results
+    from sandbox.checks import cause, collected, line_results, output_results
     from sandbox.checks import declared as declared_packages
     from sandbox.checks import launch as launches
     from sandbox.checks import report as reports
+    from sandbox.checks.collected import CollectedResults
     from sandbox.models.test_results import ResultSource
     from sandbox.store import result_files
 else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
+    collected = LazyModule("sandbox.checks.collected")
     launches = LazyModule("sandbox.checks.launch")
     line_results = LazyModule("sandbox.checks.line_results")
+    output_results = LazyModule("sandbox.checks.output_results")
     reports = LazyModule("sandbox.checks.report")
     result_files = LazyModule("sandbox.store.result_files")
 
@@ -223,7 +226,7 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = self._read_results(run_id, check, directories)
+        report = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -259,22 +262,29 @@ class Recorder:
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
 
-    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories) -> Report | None:
+    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
         """The sum of the tests that the check reported; each of them is kept beside the logs."""
-        collected = reports.CollectedResults()
-        source: ResultSource = "junit"
-        report = reports.read_report(directories.report, check.cwd, collected)
-        if report is None and check.results is not None:
-            streams = [self.logs / f"{run_id}.{stream}" for stream in ("stdout", "stderr")]
-            report, source = line_results.read_line_results(streams, check.results, collected), "lines"
+        results = collected.CollectedResults()
+        if passed and check.results is not None and check.results.output == "diagnostics":
+            check = check.model_copy(update={"results": None})  # a word of its output is no error then
+        report, source = self._read_report(run_id, check, directories, results)
         if report is not None:
             try:
-                result_files.save_test_results(
-                    self.logs, run_id, source, collected.results, complete=collected.complete
-                )
+                result_files.save_test_results(self.logs, run_id, source, results.results, complete=results.complete)
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
         return report
+
+    def _read_report(
+        self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults
+    ) -> tuple[Report | None, ResultSource]:
+        report = reports.read_report(directories.report, check.cwd, results)
+        if report is not None or check.results is None:
+            return report, "junit" if report is None or report.kind == "tests" else "report"
+        streams = [self.logs / f"{run_id}.{stream}" for stream in ("stdout", "stderr")]
+        if check.results.output is not None:
+            return output_results.read_output(streams, check.results.output, check.cwd, results), "output"
+        return line_results.read_line_results(streams, check.results, results), "lines"
 
 
 def list_failures(report: Report | None) -> tuple[FailedTest, ...]:

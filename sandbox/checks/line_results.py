@@ -9,7 +9,7 @@ from pathlib import Path
 
 import regex
 
-from sandbox.checks.report import CollectedResults, clip_text
+from sandbox.checks.collected import CollectedResults, clip_text
 from sandbox.models import Report, TestFailure
 from sandbox.models.checks import ResultPatterns
 from sandbox.models.test_results import TestResult

@@ -1,107 +1,124 @@
-"""Summarise the JUnit files in a check's report directory. Guest data: bounded, displayed, never used for a verdict.
+"""Summarise the reports in a check's report directory. Guest data: bounded, displayed, never used for a verdict.
 
-Parsed as a stream: a tree of elements takes forty times the memory of its file, and a guest can write twenty files.
-The parser itself keeps every distinct name, a record for each open element, and a tag until it is complete: 10 MB of
-these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the limit on bytes.
+`*.xml` is JUnit, `*.tap` and `*.t` are TAP (tap.py), `*.sarif`, `*.json` and `*.jsonl` are what compilers and linters
+found (diagnostics.py). JUnit is parsed as a stream: a tree of elements takes forty times the memory of its file, and a
+guest can write many files. The parser itself keeps every distinct name, a record for each open element, and a tag until
+it is complete: 10 MB of these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the
+limit on bytes.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
+from sandbox.checks import diagnostics
+from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text
 from sandbox.checks.location import TEXT, find_location
+from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
-from sandbox.models import Report, TestFailure
+from sandbox.models import Report
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
 from sandbox.policy.paths import RepoPath, show_path
-from sandbox.text import neutralise
 
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
-_FILES = 20
+_FILES = 200  # Surefire and Gradle write one for each class
 _ELEMENTS = 250_000  # per file; a test case with its names takes more than 40 bytes
 _NAMES = 1000  # distinct names of elements and attributes per file; JUnit has about thirty
 _DEPTH = 64
 _TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
-_FAILURES = 50
 _TEXT = 500
 _SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
 
-MOST_RESULTS = 20_000
-"""How many tests of a run are kept."""
-
-
-class CollectedResults:
-    """The tests of a report, as many as are kept. `complete`: whether all of them are there."""
-
-    MOST_FAILURES = _FAILURES
-    _MOST_CHARS = 8 * 1024**2  # of all names, messages and paths
-
-    def __init__(self) -> None:
-        self.results: list[TestResult] = []
-        self.complete = True
-        self._chars = 0
-
-    def add(self, result: TestResult) -> None:
-        """Keep a result, as long as there is room."""
-        self._chars += len(result.test) + len(result.message or "") + len(result.path or "")
-        if len(self.results) < MOST_RESULTS and self._chars <= self._MOST_CHARS:
-            self.results.append(result)
-        else:
-            self.complete = False
-
 
 def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None = None) -> Report | None:
-    """Return the sum of all JUnit files `*.xml` in the folder; None when none is usable. `cwd`: where the check ran.
+    """Return the sum of all reports in the folder; None when none is usable. `cwd`: where the check ran.
 
-    `results`: gets each of their tests.
+    `results`: gets each of their tests. A file that is left out makes them incomplete.
     """
     results = results or CollectedResults()
-    counts: Counter[str] = Counter()
-    failed: list[TestFailure] = []
-    usable = False
+    total, usable = ReportSum(), False
     with WorktreeFiles(folder) as files:
-        for entry in _xml_files(files):
+        chosen, left_out = _choose_files(files)
+        results.complete &= not left_out
+        for entry in chosen:
             parsed = _parse(files, entry, cwd)
-            if parsed is not None and parsed.suites:
+            results.complete &= parsed is not None and parsed.complete
+            if parsed is not None and parsed.usable:
                 usable = True
-                counts += parsed.counts
-                failed += parsed.failed
+                parsed.add_to(total)
                 for result in parsed.results:
                     results.add(result)
-            results.complete &= parsed is not None
-    return Report(**{name: counts[name] for name in _COUNTS}, failed=tuple(failed[:_FAILURES])) if usable else None
+    return total.to_report() if usable else None
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """One file. `counts`: what the file says of itself, if it does; `failed`: with them."""
+
+    results: Sequence[TestResult]
+    usable: bool = True
+    complete: bool = True
+    counts: Counter[str] | None = None
+
+    def add_to(self, total: ReportSum) -> None:
+        """A report's own counts go before those of its tests: it may have more than are kept."""
+        counts = Counter(total.counts)
+        total.add(self.results)
+        if self.counts:
+            total.counts = counts + self.counts
+            total.only_rules = False
 
 
 _COUNTS = ("tests", "failures", "errors", "skipped")
+_SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
 
 
-def _xml_files(files: WorktreeFiles) -> list[WalkEntry]:
+def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], bool]:
+    """The files to read, and whether some were left out."""
     try:
-        reports = [e for e in files.walk(lambda _: True) if e.kind is EntryKind.FILE and e.path.endswith(b".xml")]
+        entries = files.walk(lambda _: True)
+        reports = [e for e in entries if e.kind is EntryKind.FILE and e.path.endswith(_SUFFIXES)]
     except SandboxError:
-        return []
+        return [], True
     chosen, left = [], _TOTAL_BYTES
     for entry in reports[:_FILES]:
         if entry.size <= min(left, _FILE_BYTES):
             chosen.append(entry)
             left -= entry.size
-    return chosen
+    return chosen, len(chosen) < len(reports)
 
 
-def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _JUnitCollector | None:
+def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
+    try:
+        if entry.path.endswith(b".xml"):
+            return _parse_junit(files, entry, cwd)
+        content = b"".join(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES))
+        if entry.path.endswith((b".tap", b".t")):
+            reader = TapReader(show_path(entry.path).removesuffix(".tap"), cwd)
+            found = tuple(islice(reader.read(TextIOWrapper(BytesIO(content), "utf-8", "replace")), MOST_RESULTS + 1))
+            return _Parsed(found, usable=bool(found), complete=reader.complete)
+        return _Parsed(diagnostics.read_json(content, cwd))
+    except (SandboxError, diagnostics.UnreadableReport):
+        return None
+
+
+def _parse_junit(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
     collector = _JUnitCollector(cwd)
     try:
         parser = XMLParser(target=collector, forbid_dtd=True)
@@ -110,7 +127,8 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _JUnitCollector 
         parser.close()
     except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
-    return collector
+    counts = collector.counts if collector.counts["tests"] else None
+    return _Parsed(collector.results, usable=collector.suites > 0, counts=counts)
 
 
 def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
@@ -140,7 +158,6 @@ class _JUnitCollector:
         self._cwd = cwd
         self.suites = 0
         self.counts: Counter[str] = Counter()
-        self.failed: list[TestFailure] = []
         self.results: list[TestResult] = []
         self._outcome = TestOutcome.PASSED
         self._elements = 0
@@ -148,10 +165,16 @@ class _JUnitCollector:
         self._depth = 0
         self._suite_depth = 0
         self._case: dict[str, str] | None = None
-        self._message = ""
+        self._failures = 0
+        self._forget_case()
+
+    def _forget_case(self) -> None:
+        self._case = None
+        self._outcome = TestOutcome.PASSED
+        self._message = self._text = ""
+        self._failed = self._collecting = False
         self._pieces: list[str] = []
         self._size = 0
-        self._collecting = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Raises: `quota_exceeded` past the limits on elements, names and depth."""
@@ -162,7 +185,8 @@ class _JUnitCollector:
             self.suites += 1
             self.counts.update({name: _parse_count(attributes.get(name, "0")) for name in _COUNTS})
         elif tag == "testcase":
-            self._case, self._outcome = attributes, TestOutcome.PASSED
+            self._forget_case()
+            self._case = attributes
             if self._suite_depth == self._depth == _CASE_DEPTH:
                 self.suites += 1
                 self.counts["tests"] += 1
@@ -170,10 +194,14 @@ class _JUnitCollector:
             self.counts[_OUTCOMES[tag]] += 1
         if tag in _OUTCOME_OF and self._case is not None and self._outcome is TestOutcome.PASSED:
             self._outcome = _OUTCOME_OF[tag]
-        if tag in {"failure", "error"} and self._case is not None:
-            self._message = attributes.get("message", "")
-            self._pieces, self._size = [], 0
-            self._collecting = len(self.failed) < _FAILURES
+        if self._case is None:
+            return
+        if tag in {"failure", "error"} and not self._failed:  # one failure per case
+            self._failed, self._message = True, attributes.get("message", "")
+            self._failures += 1
+            self._collecting = self._failures <= MOST_FAILURES
+        elif tag == "system-out" and self._failed and not self._text:  # ctest says there what the test printed
+            self._collecting = self._failures <= MOST_FAILURES
 
     def _count(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
@@ -195,42 +223,42 @@ class _JUnitCollector:
 
     def end(self, tag: str) -> None:
         self._depth -= 1
-        if tag == "testcase":
-            if self._case is not None:
-                self._keep(self._case)
-            self._case = None
-        elif tag in {"failure", "error"} and self._case is not None:
-            one = None
-            if self._collecting:
-                one = _failure(self._case, self._message, "".join(self._pieces), self._cwd)
-                self.failed.append(one)
-            self._keep(self._case, one)
-            self._case, self._collecting = None, False  # one failure per case
+        if self._collecting and tag in {"failure", "error", "system-out"}:
+            self._text, self._collecting = "".join(self._pieces), False
+            self._pieces, self._size = [], 0
+        elif tag == "testcase":
+            if self._case is not None and len(self.results) <= MOST_RESULTS:
+                self.results.append(self._describe(self._case))
+            self._forget_case()
 
-    def _keep(self, case: dict[str, str], failure: TestFailure | None = None) -> None:
-        if len(self.results) > MOST_RESULTS:
-            return
-        message = failure.message if failure else None
-        if self._outcome in {TestOutcome.FAILED, TestOutcome.ERROR} and failure is None:
-            message = clip_text(self._message) or None
-        self.results.append(
-            TestResult(
-                test=failure.name if failure else _name_case(case),
-                outcome=self._outcome,
-                time_s=_parse_time(case.get("time", "")),
-                message=message,
-                path=failure.path if failure else None,
-                line=failure.line if failure else None,
-            )
+    def _describe(self, case: dict[str, str]) -> TestResult:
+        name, time_s = _name_case(case), _parse_time(case.get("time", ""))
+        if not self._failed:
+            return TestResult(test=name, outcome=self._outcome, time_s=time_s)
+        text = self._text
+        path, line = None, None
+        if self._failures <= MOST_FAILURES:
+            path, line = find_location(text or self._message, case.get("file", ""), case.get("line", ""), self._cwd)
+        message = _choose_message(self._message, text)
+        return TestResult(
+            test=name, outcome=self._outcome, time_s=time_s, message=message or None, path=path, line=line
         )
 
     def close(self) -> None:
         """Required by the parser; there is no resource to close."""
 
 
-def _failure(case: dict[str, str], message: str, text: str, cwd: str) -> TestFailure:
-    path, line = find_location(text or message, case.get("file", ""), case.get("line", ""), cwd)
-    return TestFailure(name=_name_case(case), message=clip_text(message or text), path=path, line=line)
+_SAYS_NOTHING = frozenset({"", "failed", "test failed", "error"})
+_TELLING = re.compile(r"\b(?:assert\w*|error|expected|fail(?:ed|ure)?|panic\w*|want|got)\b", re.IGNORECASE)
+
+
+def _choose_message(message: str, text: str) -> str:
+    """What a failure says: its message; if that is only that it failed, what its text says best."""
+    if message.strip().lower() not in _SAYS_NOTHING:
+        return clip_text(message)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("=== ", "--- FAIL"))]
+    telling = [line for line in lines if _TELLING.search(line)] or lines[-1:]
+    return clip_text("\n".join(telling[:3])) or clip_text(message)
 
 
 def _name_case(case: dict[str, str]) -> str:
@@ -240,11 +268,6 @@ def _name_case(case: dict[str, str]) -> str:
 def _parse_time(text: str) -> float | None:
     """Seconds; None for what is no plain number."""
     return float(text) if len(text) < 20 and _SECONDS.fullmatch(text) else None
-
-
-def clip_text(text: str) -> str:
-    """The beginning of a text of the guest, safe to show."""
-    return neutralise(text[: 4 * _TEXT])[:_TEXT]
 
 
 def _parse_count(text: str) -> int:

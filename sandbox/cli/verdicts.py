@@ -18,12 +18,13 @@ from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.models import Check, CheckRun, TestFailure, Verdict
+from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict
 from sandbox.text import DisplayDecoder, one_line
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
+_SCREEN_LINES, _SAID_LINES = 20, 3  # of failing tests of a run, and of what one of them says
 _ERROR = lazy_pattern(
     r"\b(?:error(?!s)|fatal|traceback|panicked|undefined reference|cannot find|not found|no such file|not ok)\b",
     re.IGNORECASE,
@@ -144,9 +145,7 @@ def describe_run(run: CheckRun) -> str:
     facts = [f"only {one_line(' '.join(run.arguments))}"] if run.arguments else []
     facts += ["cached"] if run.cached else []
     if run.report is not None:
-        bad = run.report.failures + run.report.errors
-        total = f"{run.report.tests} test{'' if run.report.tests == 1 else 's'}"
-        counted = f"{total}, {bad} failed" if bad else total
+        counted = count_tests(run.report)
         facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")
@@ -155,16 +154,38 @@ def describe_run(run: CheckRun) -> str:
     return "  (" + ", ".join(facts) + ")" if facts else ""
 
 
+def count_tests(report: Report) -> str:
+    """How many tests a report has and how many failed, or how many errors a compiler or linter found. Pure."""
+    bad = report.failures + report.errors
+    if report.kind == "diagnostics":
+        return f"{bad} error{'' if bad == 1 else 's'}"
+    total = f"{report.tests} test{'' if report.tests == 1 else 's'}"
+    return f"{total}, {bad} failed" if bad else total
+
+
 def _show_failure(run: CheckRun) -> None:
     """Print the failing tests of the report, after a crash the end of the output first: the report may miss it."""
     tests = run.report is not None and bool(run.report.failed)
     if not tests or find_crash(run) is not None:
         _show_tails(run)
     if run.report is not None and tests:
-        for failure in run.report.failed[:10]:
-            lines = failure.message.splitlines()
-            name = f"{one_line(failure.name)}{_format_location(failure)}"
-            click.echo(f"      {click.style('x', fg='red')} {name}: {lines[0] if lines else ''}")
+        for line in list_failed(run.report, run.run_id):
+            click.echo(f"      {line}")
+
+
+def list_failed(report: Report, run_id: str) -> list[str]:
+    """The failing tests, each with its place and what it says: at most a screen, and how to see the others."""
+    lines: list[str] = []
+    for number, failure in enumerate(report.failed):
+        said = [one_line(text) for text in failure.message.splitlines() if text.strip()][:_SAID_LINES]
+        first = f"{one_line(failure.name)}{_format_location(failure)}: {said[0] if said else ''}"
+        block = [f"{click.style('x', fg='red')} {first}", *(f"    {text}" for text in said[1:])]
+        if len(lines) + len(block) > _SCREEN_LINES:
+            more = report.failures + report.errors - number
+            return [*lines, f"and {more:,} more: sandbox check results {run_id} --failed"]
+        lines += block
+    more = report.failures + report.errors - len(report.failed)
+    return [*lines, f"and {more:,} more: sandbox check results {run_id} --failed"] if more > 0 else lines
 
 
 def _show_tails(run: CheckRun) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
+from sandbox.cli.comparison_view import show_comparison
+from sandbox.cli.flaky import show_flaky
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.verdicts import show_runs
 from sandbox.errors import SandboxError
 from sandbox.models import Verification
 from sandbox.text import neutralise
+from sandbox.workbench.checks.verify_options import MOST_ROUNDS, MOST_SEED
 
 if TYPE_CHECKING:
     from sandbox.workbench import Workbench
@@ -20,28 +24,44 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
+@click.option("--against", metavar="TREE", help="Compare with the same checks on 'base', a commit or a task.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, MOST_ROUNDS),
+    default=1,
+    metavar="N",
+    help="Run the checks N times, each time in fresh rooms, to find flaky tests.",
+)
+@click.option("--shuffle", type=click.IntRange(0, MOST_SEED), metavar="SEED",
+              help="Run the tests in another order, where the check knows how.")  # fmt: skip
 @click.option("--detach", is_flag=True, help="Return at once; the checks run in the background (see check wait).")
 @add_clean_room_options
 @runtime_option
 @global_options
 @click.pass_obj
-def verify(invocation: Invocation, task_id: str, rooms: CleanRoomArguments, detach: bool) -> int:
+def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, detach: bool, **more: Any) -> int:
     """Run all checks on TASK's last commit in clean rooms: a fresh checkout in fresh containers.
 
     Verdicts of earlier clean rooms for the same tree, image and checks are reused unless --no-cache is given.
     A check that failed only once runs again.
-    Exits with 0 when every check passed, else with 1.
+
+    With --against the same checks run on another tree, too (base: what the task is based on). Tests that fail, or are
+    missing, and were not before are new failures. What fails newly runs twice more: a test that fails and passes on one
+    tree is flaky, and is no new failure.
+
+    Exits with 0 when every check passed, or with --against when there are no new failures; else with 1.
     """
+    options = replace(rooms.options, **more)
     if detach:
-        return start_detached(invocation, lambda workbench: workbench.start_verify(task_id, options=rooms.options))
+        return start_detached(invocation, lambda workbench: workbench.start_verify(task_id, options=options))
     with invocation.workbench() as workbench:
-        result = workbench.verify(task_id, rooms.watch, rooms.options)
+        result = workbench.verify(task_id, rooms.watch, options)
         repo_id = workbench.task(task_id).repo_id
         left_out = 0 if invocation.json else _count_uncommitted(workbench, task_id)
     if left_out:
         note(f"{left_out} uncommitted change(s) of the task are not verified: commit them and verify again.")
     invocation.emit(result, lambda: _show(result, repo_id))
-    return 0 if result.verified else 1
+    return 0 if result.verified or result.no_new_failures else 1
 
 
 def _count_uncommitted(workbench: Workbench, task_id: str) -> int:
@@ -58,3 +78,6 @@ def _show(result: Verification, repo_id: str) -> None:
         click.echo(f"  {neutralise(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
     click.echo(f"{word}: tree {result.tree}")
+    show_flaky(result.flaky)
+    if result.comparison is not None:
+        show_comparison(result.comparison)

@@ -62,8 +62,8 @@ def run_supervised(
     """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
     `keep`: a clean container is kept for the next check, if the engine can (dialects.py); the caller ensures that it
-    has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the request, `image_missing`,
-    `internal` when the guest could not be started. Interrupts pass through after removal.
+    has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the
+    request, `image_missing`, `internal` when the guest could not be started. Interrupts pass through after removal.
     """
     clean = False
     keep = keep and find_dialect(engine).keeps_stdin

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.comparison import describe_comparison
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.escape import (
     RULE,
@@ -24,7 +25,7 @@ from sandbox.forges.escape import (
     count_fitting,
 )
 from sandbox.forges.sanitize import sanitize_markdown
-from sandbox.models import CheckRun, DiffFile
+from sandbox.models import CheckRun, Comparison, DiffFile
 
 MAX_CHARS = 60_000
 """GitHub's limit is 65,536, GitLab's 1,048,576."""
@@ -71,7 +72,7 @@ class BodyFacts:
     `caller_text`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject,
     oldest first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown;
     `unknown_reason` then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
-    flags. `impact`: as in a `Diff`.
+    flags. `impact`: as in a `Diff`. `comparison`: of the tree with its base, if they were compared.
     """
 
     prompt: str
@@ -90,6 +91,7 @@ class BodyFacts:
     profile: str
     provenance: Provenance
     impact: tuple[str, ...] = ()
+    comparison: Comparison | None = None
 
 
 def compose(facts: BodyFacts) -> str:
@@ -153,6 +155,7 @@ def _generated_part(facts: BodyFacts) -> str:
         _section("Verification", f"{_verification(facts)}\n\n{as_prose(facts.gate)}".strip()),
         _section("", _checks(facts)),
         _section("Candidate", _list([as_prose(line) for run in facts.runs for line in _phases(run)])),
+        _section("Against the base", describe_comparison(facts.comparison) if facts.comparison else ""),
         _section("", _provenance(facts)),
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
@@ -214,6 +217,8 @@ def _tests(run: CheckRun) -> str:
     """Counts of the JUnit report. The guest wrote the report, so only its numbers are used."""
     if run.report is None:
         return ""
+    if run.report.kind == "diagnostics":
+        return f"{run.report.failures} errors"
     others = (("failed", run.report.failures + run.report.errors), ("skipped", run.report.skipped))
     return ", ".join([str(run.report.tests), *(f"{count} {word}" for word, count in others if count)])
 

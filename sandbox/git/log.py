@@ -30,6 +30,21 @@ def list_subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]
     return tuple((oid, subject) for oid, _, subject in lines)
 
 
+def list_first_parents(git: Git, head: str, *without: str, limit: int = MAX_COMMITS) -> tuple[tuple[str, str], ...]:
+    """Id and subject of the newest commits along first parents of `head`, newest first. `without`: `^` and an id.
+
+    Raises: `not_found`; `quota_exceeded` if there are more than `MAX_COMMITS` and no `limit` says fewer.
+    """
+    options = ("--first-parent", f"--max-count={limit + (limit == MAX_COMMITS)}")
+    with git.stream("rev-list", *options, *_FORMAT_OPTIONS, head, *without) as process:
+        lines = [line.decode("utf-8", errors="replace").partition(" ") for line in _read_line_starts(process.stdout)]
+    if process.code != 0:
+        raise missing_object_error("The commits cannot be read", process.stderr)
+    if len(lines) > limit:
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"More than {MAX_COMMITS} commits", hint="Name closer commits.")
+    return tuple((oid, subject) for oid, _, subject in lines)
+
+
 def read_messages(git: Git, base: str, head: str) -> str:
     """Authors, committers and messages of all commits on `head` that `base` does not have, as one untrusted text.
 

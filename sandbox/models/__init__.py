@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
+    from sandbox.models.commit_verdicts import (
+        Bisection,
+        BisectQuery,
+        CommitVerdicts,
+        HistoryRun,
+        JudgedCommit,
+        RepositoryHistory,
+    )
+    from sandbox.models.comparisons import CheckComparison, Comparison, TestChange
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from sandbox.models.explorations import Exploration, ExploredWay
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
+    from sandbox.models.flaky import FlakyTest
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
@@ -90,8 +100,6 @@ if TYPE_CHECKING:
         UncommittedChange,
         UncommittedChanges,
         Usage,
-        Verdict,
-        Verification,
     )
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
@@ -100,6 +108,7 @@ if TYPE_CHECKING:
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task
     from sandbox.models.test_results import TestResult, TestResults
+    from sandbox.models.verifications import Verification
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -108,7 +117,9 @@ if TYPE_CHECKING:
         ApprovalState,
         Host,
         TaskStatus,
+        TestChangeKind,
         TestOutcome,
+        Verdict,
     )
     from sandbox.models.workspaces import (
         Capability,
@@ -135,6 +146,8 @@ __all__ = [
     "AuditReport",
     "BackgroundOperation",
     "BackgroundRun",
+    "BisectQuery",
+    "Bisection",
     "BrokenEntry",
     "Caller",
     "Capability",
@@ -143,6 +156,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Check",
+    "CheckComparison",
     "CheckId",
     "CheckParameter",
     "CheckRun",
@@ -156,6 +170,8 @@ __all__ = [
     "CleanResult",
     "CloneResult",
     "CommitResult",
+    "CommitVerdicts",
+    "Comparison",
     "ConflictKind",
     "ConflictResolution",
     "ConflictSide",
@@ -174,10 +190,12 @@ __all__ = [
     "FetchResult",
     "FileClass",
     "FileContent",
+    "FlakyTest",
     "GateState",
     "Guest",
     "GuestKind",
     "GuestTable",
+    "HistoryRun",
     "Host",
     "ImageArchive",
     "ImageInfo",
@@ -185,6 +203,7 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
+    "JudgedCommit",
     "Launch",
     "LaunchPhase",
     "LaunchProbe",
@@ -247,6 +266,7 @@ __all__ = [
     "RepoMap",
     "Report",
     "Repository",
+    "RepositoryHistory",
     "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
@@ -283,6 +303,8 @@ __all__ = [
     "TaskEventKind",
     "TaskId",
     "TaskStatus",
+    "TestChange",
+    "TestChangeKind",
     "TestFailure",
     "TestOutcome",
     "TestResult",
@@ -310,12 +332,15 @@ _MODULES = {
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
     "checks": "Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
+    "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
+    "comparisons": "CheckComparison Comparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",
     "explorations": "Exploration ExploredWay",
     "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
+    "flaky": "FlakyTest",
     "guest_table": "Guest GuestKind GuestTable",
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
@@ -336,7 +361,7 @@ _MODULES = {
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
-    "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
+    "TestFailure UncommittedChanges UncommittedChange Usage",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
@@ -344,7 +369,9 @@ _MODULES = {
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",
-    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome",
+    "verifications": "Verification",
+    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
+    "TestOutcome Verdict",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

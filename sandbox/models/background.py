@@ -9,7 +9,8 @@ from sandbox.models.explorations import Exploration
 from sandbox.models.ids import CheckId, TaskId
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
-from sandbox.models.runs import CheckRun, Verification
+from sandbox.models.runs import CheckRun
+from sandbox.models.verifications import Verification
 
 BackgroundOperation = Literal["check", "verify", "candidate", "layers-build", "explore"]
 

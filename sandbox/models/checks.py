@@ -51,12 +51,17 @@ WorkspaceAccess = Literal["read-write", "read-only"]
 """How a check gets the files."""
 
 
+TestSelector = Literal["pytest", "ctest", "cargo", "files", "surefire", "gradle"]
+"""How a runner wants the tests of its own report named, to run only these again."""
+
+
 class CheckParameter(Model):
     """`[[check.parameter]]`: what a caller may add to a check in a task, to run a part of it.
 
     `<name>` in the check's argv is where the arguments stand. `pattern`: a regular expression that each must match as a
     whole. `many`: any number of them; else one. `default`: what stands there without arguments. `option`: stands before
-    them.
+    them. `selects`: how the tests of a report are named in these arguments, so that tests that fail newly are run again
+    alone.
     """
 
     name: SimpleName
@@ -64,6 +69,7 @@ class CheckParameter(Model):
     many: bool = False
     default: tuple[str, ...] = ()
     option: str = ""
+    selects: TestSelector | None = None
 
     @field_validator("pattern")
     @classmethod
@@ -75,11 +81,17 @@ class CheckParameter(Model):
         return text
 
 
+OutputFormat = Literal["tap", "cargo", "diagnostics"]
+"""A format of a program's output: TAP, that of Rust's tests, or the errors of compilers and linters, a line each."""
+
+
 class ResultPatterns(Model):
-    """`[check.results]`: regular expressions for the lines that a program of one's own prints for its tests. The first
-    group of each is the name of the test.
+    """`[check.results]`: how a check that writes no report says how its tests ended. `output`: the format of its
+    output; or regular expressions for the lines that a program of one's own prints for its tests. The first group of
+    each is the name of the test.
     """
 
+    output: OutputFormat | None = None
     passed: str | None = Field(default=None, min_length=1, max_length=500)
     failed: str | None = Field(default=None, min_length=1, max_length=500)
     skipped: str | None = Field(default=None, min_length=1, max_length=500)
@@ -113,6 +125,8 @@ class Check(Model):
     `parameters`: what callers may add in a task, in the order in which arguments are given. `arguments`: what a caller
     added; such a run is of a part of the check. `results`: how its output says how tests ended, for programs that write
     no JUnit file. `launch`: the command is an application that is probed while it runs (docs/applications.md).
+    `shuffle`: variables that make its tests run in another order, with `<seed>` for a number up to 99,999; only set
+    where the caller asks for it.
     """
 
     id: CheckId
@@ -133,6 +147,7 @@ class Check(Model):
     arguments: tuple[str, ...] = ()
     results: ResultPatterns | None = None
     launch: LaunchSteps | None = None
+    shuffle: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
-from sandbox.models.runs import Verdict
+from sandbox.models.words import Verdict
 
 
 class ExploredWay(SparseModel):

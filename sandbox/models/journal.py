@@ -20,7 +20,8 @@ class GateState(Model):
     `require`: the setting `gate.require`. `step`: `push`, `draft-pr` or `ready-pr`. `needed`: whether this step needed
     a verified tree. `verified`: whether every check has passed in a clean room on this tree. If this was not needed, it
     is the result of the task's last verification of the tree; None, with `unknown` = `not_asked`, if there was none.
-    `missing`: checks that have not passed.
+    `missing`: checks that have not passed. `accept`: the setting `gate.accept`, if the tree is not verified;
+    `no_new_failures`: whether its comparison with the base has none, if that opens the gate.
     """
 
     require: Literal["none", "pr-ready", "push", "pr"]
@@ -29,6 +30,8 @@ class GateState(Model):
     verified: bool | None = None
     missing: tuple[str, ...] = ()
     unknown: str = ""
+    accept: Literal["passed", "no-new-failures"] = "passed"
+    no_new_failures: bool | None = None
 
 
 class Delivery(Model):

@@ -1,4 +1,4 @@
-"""Runs of checks: verdicts, resource usage, output, and verifications."""
+"""Runs of checks: verdicts, resource usage and output."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 from sandbox.models.service_rules import ServiceRun
-
-
-class Verdict(StrEnum):
-    """What the guest did."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    OOM_KILLED = "oom_killed"
-    KILLED = "killed"
-    OUTPUT_LIMIT = "output_limit"
-    DISK_LIMIT = "disk_limit"
+from sandbox.models.words import Verdict
 
 
 class CauseKind(StrEnum):
@@ -103,13 +92,17 @@ class FailedTest(SparseModel):
 
 
 class Report(Model):
-    """Summary of the JUnit file that a check wrote to `/report`. Guest text: never decides a verdict."""
+    """Summary of the reports that a check wrote to `/report`, or of its output. Guest text: never decides a verdict.
+
+    `kind`: `diagnostics` if it has only what a compiler or linter found; then `tests` is their number.
+    """
 
     tests: int
     failures: int
     errors: int
     skipped: int
     failed: tuple[TestFailure, ...]
+    kind: Literal["tests", "diagnostics"] = "tests"
 
 
 class CheckRun(Model):
@@ -182,18 +175,6 @@ class StopResult(Model):
 
     task_id: TaskId
     stopped: tuple[StoppedCheck, ...]
-
-
-class Verification(Model):
-    """The answer of `verify`: the runs in order, and whether every required check passed on `tree`.
-
-    `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
-    """
-
-    runs: tuple[CheckRun, ...]
-    verified: bool
-    tree: ObjectId
-    differences: tuple[str, ...] = ()
 
 
 class UncommittedChange(Model):

@@ -9,7 +9,11 @@ from sandbox.models.words import TestOutcome
 
 
 class TestResult(SparseModel):
-    """One test of a report. `message`, `path`, `line`: of a failure, if the report has them."""
+    """One test of a report. `message`, `path`, `line`: of a failure, if the report has them.
+
+    `rule`: only of what a compiler or linter says, which is no test: what it found, such as `F401`. It is in a report
+    as long as it is found, so one that is not there any more is mended, and not missing.
+    """
 
     __test__ = False  # not a pytest class
 
@@ -19,10 +23,13 @@ class TestResult(SparseModel):
     message: str | None = None
     path: str | None = None
     line: int | None = None
+    rule: str | None = None
 
 
-ResultSource = Literal["junit", "lines"]
-"""Where results come from: JUnit files in /report, or lines of the output that match the check's patterns."""
+ResultSource = Literal["junit", "lines", "report", "output"]
+"""Where results come from: JUnit files in /report, files of another format or of several there, lines of the output
+that match the check's patterns, or the output in a format that the check names.
+"""
 
 
 class TestResults(Model):

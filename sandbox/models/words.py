@@ -66,3 +66,28 @@ class TestOutcome(StrEnum):
     FAILED = "failed"
     ERROR = "error"
     SKIPPED = "skipped"
+
+
+class TestChangeKind(StrEnum):
+    """How a test differs between two trees. A test that does not run any more, or is skipped, is missing."""
+
+    __test__ = False  # not a pytest class
+
+    NEWLY_FAILING = "newly_failing"
+    MISSING = "missing"
+    FLAKY = "flaky"
+    STILL_FAILING = "still_failing"
+    NEWLY_PASSING = "newly_passing"
+    NEW = "new"
+
+
+class Verdict(StrEnum):
+    """What the guest did."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    OOM_KILLED = "oom_killed"
+    KILLED = "killed"
+    OUTPUT_LIMIT = "output_limit"
+    DISK_LIMIT = "disk_limit"

@@ -28,7 +28,9 @@ else:  # loaded at first use (docs/adr/0080)
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
-REPOSITORY_FOLDERS = ("clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers", "candidates")
+REPOSITORY_FOLDERS = (
+    "clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers", "candidates", "flaky",
+)  # fmt: skip
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
@@ -261,6 +263,10 @@ class Home:
 
     def old_approval(self, approval_id: str) -> Path:
         return self.old_approvals / f"{approval_id}.json"
+
+    def flaky_tests(self, repo_id: str) -> Path:
+        """What is known of the repository's flaky tests."""
+        return self.repositories / f"flaky/{repo_id}/tests.json"
 
     def trust_folder(self, repo_id: str) -> Path:
         """The suggestions of a repository that the operator trusts: one file each, named by hash."""

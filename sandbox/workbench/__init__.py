@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         AuditRecord,
         AuditReport,
         BackgroundRun,
+        Bisection,
+        BisectQuery,
         Caller,
         Check,
         CheckoutResult,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         Exploration,
         FetchResult,
         FileContent,
+        FlakyTest,
         GuestTable,
         ImageArchive,
         ImageInfo,
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
         RemoveResult,
         RepoMap,
         Repository,
+        RepositoryHistory,
         RepositoryUpdate,
         RestoreResult,
         Risk,
@@ -95,6 +99,7 @@ if TYPE_CHECKING:
     )
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
+    from sandbox.store import flaky_tests as flaky_records
     from sandbox.store import records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
@@ -103,6 +108,7 @@ if TYPE_CHECKING:
     from sandbox.workspaces.workspace import Workspace
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
+    flaky_records = LazyModule("sandbox.store.flaky_tests")
     task_table = LazyModule("sandbox.store.task_table")
     records = LazyModule("sandbox.store.records")
     terminal_task = LazyModule("sandbox.store.terminal_task")
@@ -662,7 +668,8 @@ class Workbench:
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer from cached verdicts.
 
-        Raises: `not_found`; `conflict` for a closed task; `invalid_input` when there is no check to run;
+        With `options.against` they also run on another tree, and both are compared. Raises: `not_found`, also for
+        `against`; `conflict` for a closed task; `invalid_input` when there is no check to run, or none to shuffle;
         `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
         `unsafe_repository`; `quota_exceeded`.
         """
@@ -821,6 +828,35 @@ class Workbench:
         how = options or VerifyOptions()
         services = self._services.with_runtime(how.runtime)
         return home_operations.run(services, (url, ref), check_ids, profile, watch or Watch(), how)
+
+    def bisect(
+        self, repo_id: str, query: BisectQuery, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> Bisection:
+        """The first commit after `query.good`, up to `query.bad`, on which a check fails, or one test of its results.
+
+        `options.jobs`: how many commits are judged in parallel. Verdicts of known trees are used. Raises: `not_found`;
+        `invalid_input` if `good` is not before `bad`, or either is not as it is called; `conflict` if it was
+        cancelled; as `run`.
+        """
+        how = options or VerifyOptions()
+        services = self._services.with_runtime(how.runtime)
+        return home_operations.bisect(services, repo_id, query, watch or Watch(), how)
+
+    def history(self, repo_id: str, ref: str = "HEAD", limit: int = 20) -> RepositoryHistory:
+        """The newest commits of a repository with the last run of each check on their trees. Runs nothing.
+
+        Raises: `not_found`; `invalid_input` for `limit`.
+        """
+        return use.commit_history.read_history(self._services, repo_id, ref, limit)
+
+    def flaky_tests(self, repo_id: str) -> tuple[FlakyTest, ...]:
+        """The tests of a repository that failed and passed on one tree, the last seen first. Raises: `not_found`."""
+        records.find_repository(self._services.home, repo_id)
+        return flaky_records.list_flaky_tests(self._services.home, repo_id)
+
+    def forget_flaky_tests(self, repo_id: str, test: str | None = None) -> tuple[FlakyTest, ...]:
+        """Forget a flaky test, or all of a repository; returns what is forgotten. Raises: `not_found`."""
+        return home_operations.forget_flaky_tests(self._services, repo_id, test)
 
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """The last runs of a task's checks, or of a repository's (`run`), newest first; at most `most`.

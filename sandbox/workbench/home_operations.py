@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sandbox.errors import SandboxError
+from sandbox.lazy_module import LazyModule
+from sandbox.store.records import find_repository
 from sandbox.workbench import usecases as use
 from sandbox.workbench.controller.callers import clip_text
 from sandbox.workbench.controller.journaling import record_home_operation, record_operation
@@ -15,9 +17,12 @@ from sandbox.workbench.controller.journaling import record_home_operation, recor
 if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.models import (
         AttackReport,
+        Bisection,
+        BisectQuery,
         CloneResult,
         CredentialInfo,
         FetchResult,
+        FlakyTest,
         ImageArchive,
         ImageInfo,
         Probe,
@@ -32,10 +37,13 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         Suggestion,
         Verification,
     )
+    from sandbox.store import flaky_tests as flaky_records
     from sandbox.workbench.checks.callbacks import Watch
     from sandbox.workbench.checks.verify_options import VerifyOptions
     from sandbox.workbench.controller.journaling import Operation
     from sandbox.workbench.controller.services import Services
+else:
+    flaky_records = LazyModule("sandbox.store.flaky_tests")
 
 
 def clone(services: Services, url: str, *, partial: bool) -> CloneResult:
@@ -129,6 +137,24 @@ def trust(services: Services, repo_id: str, sha256: str, by: str) -> Suggestion:
     arguments = {"repo_id": repo_id, "sha256": sha256, "by": by}
     with record_home_operation(services, "trust", arguments, names=[repo_id, sha256, by]):
         return use.trust.trust(services, repo_id, sha256, by)
+
+
+def bisect(services: Services, repo_id: str, query: BisectQuery, watch: Watch, options: VerifyOptions) -> Bisection:
+    """As `checks.bisect.bisect`."""
+    arguments = {"repo_id": repo_id, **query.model_dump(mode="json")}
+    names = [repo_id, *(clip_text(name) for name in (query.good, query.bad))]
+    with record_home_operation(services, "bisect", arguments, names=names) as operation:
+        result = use.bisect.bisect(services, use.bisect.BisectQuestion(repo_id, query), watch, options)
+        operation.note(commit=result.first_bad.commit if result.first_bad else "")
+    return result
+
+
+def forget_flaky_tests(services: Services, repo_id: str, test: str | None) -> tuple[FlakyTest, ...]:
+    """As `store.flaky_tests.forget_flaky_tests`. Raises: `not_found`."""
+    find_repository(services.home, repo_id)
+    arguments = {"repo_id": repo_id, "test": test}
+    with record_home_operation(services, "flaky-forget", arguments, names=[repo_id, clip_text(test or "")]):
+        return flaky_records.forget_flaky_tests(services.home, repo_id, test)
 
 
 def distrust(services: Services, repo_id: str) -> Suggestion:

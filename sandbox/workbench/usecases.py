@@ -10,7 +10,9 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background
+    from sandbox.workbench.checks import bisect as bisect
     from sandbox.workbench.checks import candidate as candidate
+    from sandbox.workbench.checks import commit_history as commit_history
     from sandbox.workbench.checks import explore as explore
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
@@ -58,6 +60,8 @@ else:
         "approvals": ("requests",),
         "checks": (
             "background",
+            "bisect",
+            "commit_history",
             "candidate",
             "explore",
             "guest_list",

@@ -72,13 +72,14 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 @dataclass(frozen=True)
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
-    called before a launch, with its room; None: nothing is taken.
+    called before a launch, with its room; None: nothing is taken. `keep`: whether their verdicts are cached.
     """
 
     profile: Profile
     checks: tuple[Check, ...]
     owner: str
     take: TakeArtifacts | None = None
+    keep: bool = True
 
     @property
     def task_id(self) -> str | None:
@@ -223,7 +224,8 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
-                if as_before:  # the verdict's key does not cover what a failed check left in the room
+                # the verdict's key does not cover what a failed check left in the room
+                if as_before and self.request.keep:
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                 return runs[-1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -10,18 +10,16 @@ from itertools import islice
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, GateState, Task, Verdict
+from sandbox.models import CheckRun, Comparison, GateState, Task, Verdict
 from sandbox.models.words import LAUNCH
-from sandbox.profiles import Profile, project_of
+from sandbox.profiles import Profile
 from sandbox.store import journal
+from sandbox.store.comparisons import find_comparison
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, find_last_run
-from sandbox.workbench.checks.chains import split_into_chains
-from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.git_facts import add_git_facts
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
-from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
+from sandbox.store.verdicts import find_last_run
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 
@@ -62,6 +60,25 @@ class TreeGate:
         except SandboxError as error:
             return TreeVerdicts({}, unknown=error.code.value)
 
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The last comparison of this tree with the tree that the task is based on, if what both are bound to is still
+        the same; None if it was not compared. Raises: as `resolve_guest_setup`.
+        """
+        git = self.services.repositories.open(self.task.repo_id)[1]
+        base = self.task.base_commit
+        if not self.verdicts.keys:
+            return None
+        before = bind_tree(self.services, self.profile, TreeOfCommit(git, tree_of(git, base), base))
+        return find_comparison(self.services.home, before.keys, self.verdicts.keys)
+
+    def try_comparison(self) -> Comparison | None:
+        """As `comparison`, for texts: None if the engine could not be asked."""
+        try:
+            return self.comparison
+        except SandboxError:
+            return None
+
     def find_state(self, step: DeliveryStep) -> GateState:
         """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is
         then the task's last verification of this tree. Raises: as `resolve_guest_setup` if the step needs one.
@@ -72,18 +89,37 @@ class TreeGate:
             unknown = "not_asked" if verified is None else ""
             return GateState(require=require, step=step.value, needed=False, verified=verified, unknown=unknown)
         known = self.verdicts
-        return GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
+        state = GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
+        if known.verified or self.services.settings.gate.accept == "passed":
+            return state
+        compared = self.comparison is not None and self.comparison.no_new_failures and LAUNCH not in known.missing
+        return state.model_copy(update={"accept": "no-new-failures", "no_new_failures": compared})
 
     def require_state(self, state: GateState) -> None:
-        """Raises: `gate_closed` if the step needs a verified tree and the tree is not verified."""
-        if not state.needed or state.verified:
+        """Raises: `gate_closed` if the step needs a verified tree, and the tree is neither verified nor, where the
+        setting `gate.accept` takes that, compared with its base without new failures.
+        """
+        if not state.needed or state.verified or state.no_new_failures:
             return
+        accepts = state.accept == "no-new-failures"
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
             describe_refusal(DeliveryStep(state.step), self.tree, state.missing, self.profile.full_name),
-            details=f"gate.require = {state.require!r}; tree {self.tree}",
-            hint=_hint(self.task, state.missing) if self.profile.checks else _NO_CHECKS,
+            details="\n".join(
+                [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
+            ),
+            hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
         )
+
+    def _explain_comparison(self, state: GateState) -> Iterator[str]:
+        if state.accept == "passed":
+            return
+        if self.comparison is None:
+            yield "gate.accept = 'no-new-failures'; the tree was not compared with its base"
+            return
+        for check in self.comparison.checks:
+            for reason in check.reasons:
+                yield f"{check.check_id}: {reason}"
 
     def require_open(self, step: DeliveryStep) -> None:
         """Require that each check of the task's profile passed in a clean room on exactly this tree, with the current
@@ -114,8 +150,10 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task, missing: Sequence[str]) -> str:
-    return f"sandbox {'candidate' if tuple(missing) == (LAUNCH,) else 'verify'} {task.id}"
+def _hint(task: Task, missing: Sequence[str], *, compares: bool) -> str:
+    if tuple(missing) == (LAUNCH,):
+        return f"sandbox candidate {task.id}"
+    return f"sandbox verify {task.id}{' --against base' if compares else ''}"
 
 
 @dataclass(frozen=True)
@@ -123,8 +161,8 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked. `candidate`: the launch of its application,
-    None without one or if the profile has no `[launch]`.
+    are bound to, by project, '' for the top; empty if no engine was asked. `keys`: of what they are bound to.
+    `candidate`: the launch of its application, None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
@@ -132,6 +170,7 @@ class TreeVerdicts:
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
     candidate: CheckRun | None = None
     candidate_required: bool = False
+    keys: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -149,54 +188,15 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})
-    profile = add_git_facts(profile, source.git, source.commit)
-    setups = _resolve_setups(services, profile.with_launch(), source)
-    runs = _find_runs(services, profile, setups, source.tree)
-    if profile.launch is None:
-        return TreeVerdicts(runs, setups=setups)
-    candidate = find_last_run(services.home, _bind_candidate(services, profile, setups, source.tree))
-    return TreeVerdicts(runs, setups=setups, candidate=candidate)
+    bound = bind_tree(services, profile, source)
+    runs = {name: run for ways in bound.chains for name, run in _find_best_runs(services, ways).items()}
+    launched = None if profile.launch is None else bind_launch(services, profile, source)
+    candidate = None if launched is None else find_last_run(services.home, launched)
+    return TreeVerdicts(runs, setups=bound.setups, keys=bound.keys, candidate=candidate)
 
 
-def bind_candidate(services: Services, profile: Profile, source: TreeOfCommit) -> Binding:
-    """What the verdict of a candidate is bound to now. Raises: as `resolve_guest_setup`."""
-    return _bind_candidate(services, profile, _resolve_setups(services, profile.with_launch(), source), source.tree)
-
-
-def _bind_candidate(services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str) -> Binding:
-    """A candidate is built from scratch, so there is one way to run it."""
-    policy = services.policies.container.container
-    chains = split_into_chains(order_checks(profile.with_launch(), [LAUNCH], policy))
-    return next(
-        build_bindings(services.policies, setups[project_of(LAUNCH)], tree, chain)[LAUNCH]
-        for chain in chains
-        if any(check.id == LAUNCH for check in chain)
-    )
-
-
-def _resolve_setups(services: Services, profile: Profile, source: TreeOfCommit) -> dict[str, GuestSetup]:
-    return {
-        part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
-        for part in profile.parts
-    }
-
-
-def _find_runs(
-    services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str
-) -> dict[str, CheckRun | None]:
-    policy = services.policies.container.container
-    checks = order_checks(profile, [check.id for check in profile.checks], policy)
-    found: dict[str, CheckRun | None] = {}
-    for chain in split_into_chains(checks):
-        possible = possible_setups(
-            setups[project_of(chain[0].id)], allowed=uses_compiler_cache(services.settings, profile, chain)
-        )
-        found |= _find_best_runs(services, [build_bindings(services.policies, one, tree, chain) for one in possible])
-    return found
-
-
-def _find_best_runs(services: Services, bound: Sequence[Mapping[str, Binding]]) -> dict[str, CheckRun | None]:
+def _find_best_runs(services: Services, ways: Sequence[Bindings]) -> dict[str, CheckRun | None]:
     """The last runs of a chain by check, of the first way to run it of which each check passed, else of the first."""
-    ways = [{name: find_last_run(services.home, one) for name, one in bindings.items()} for bindings in bound]
-    passed = (way for way in ways if all(run is not None and run.verdict is Verdict.PASSED for run in way.values()))
-    return next(passed, None) or next((way for way in ways if any(way.values())), ways[0])
+    found = [{name: find_last_run(services.home, one) for name, one in bindings.items()} for bindings in ways]
+    passed = (way for way in found if all(run is not None and run.verdict is Verdict.PASSED for run in way.values()))
+    return next(passed, None) or next((way for way in found if any(way.values())), found[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from sandbox.models import (
     Check,
     CheckRun,
     ChosenSettings,
+    FlakyTest,
     PullRequestCommit,
     RunSummary,
     UncommittedChanges,
@@ -47,21 +48,24 @@ from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
-    from sandbox.workbench.checks import directory_tree
+    from sandbox.workbench.checks import differential, directory_tree, repetition
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
 else:  # loaded at first use (docs/adr/0080)
+    differential = LazyModule("sandbox.workbench.checks.differential")
     directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
     working_directories = LazyModule("sandbox.workbench.checks.uncommitted")
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
+    repetition = LazyModule("sandbox.workbench.checks.repetition")
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
-    Raises: `not_found`; `conflict` for a closed task; `invalid_input` for `include_changes`; as `order_checks` and
+    With `options.against` the same checks run on that tree, too, and both are compared. Raises: `not_found`; `conflict`
+    for a closed task; `invalid_input` for `include_changes`, and for what `against` names; as `order_checks` and
     `run_in_rooms`.
     """
     if options.include_changes:
@@ -72,14 +76,30 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
         )
     task = find_task(services.home, task_id)
     _, git = services.repositories.open(task.repo_id)
-    profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
+    plain = load_task_profile(services, task)
+    profile = add_git_facts(plain, git, task.head_commit)
     policy = services.policies.container.container
     checks = order_checks(profile, [c.id for c in profile.checks], policy, lambda: advise_owner(services, task.id))
     tree, base_tree = objects.tree_of(git, task.head_commit), objects.tree_of(git, task.base_commit)
     source = TreeSource(task.repo_id, git, tree, task.head_commit, base_tree)
-    runs = run_in_rooms(services, source, VerifyRequest(profile, checks, task.id), watch, options)
+    if options.against is not None:  # a check that fails must not keep the others from being compared
+        differential.find_other_commit(services, task, source, options.against)
+        options = replace(options, keep_going=True)
+    request, flaky = VerifyRequest(profile, checks, task.id), tuple[FlakyTest, ...]()
+    if options.repeat > 1 or options.shuffle is not None:
+        runs, flaky = repetition.run_rounds(services, request, source, watch, options)
+    else:
+        runs = run_in_rooms(services, source, request, watch, options)
     differences = explain_disagreements(services, task, runs)
-    return Verification(runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences)
+    found = Verification(
+        runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences, flaky=flaky
+    )
+    if options.against is None:
+        return found
+    verified = differential.Verified(task, plain, source, runs)
+    comparison, more = differential.compare_verified(services, verified, watch, options)
+    update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*flaky, *more)}
+    return found.model_copy(update=update)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 
+MOST_ROUNDS = 100
+MOST_SEED = 99_999 - MOST_ROUNDS
+
 
 @dataclass(frozen=True)
 class VerifyOptions:
@@ -19,7 +22,10 @@ class VerifyOptions:
     settings say. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name, the fields of
     `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller is in; a
     project that holds it is run unless something else says what runs. `from_scratch`: no compiler cache is read, and no
-    verdict of a room that read one is an answer. Raises: `invalid_input`.
+    verdict of a room that read one is an answer. `against`: of `verify`: compare the checks with
+    those on another tree: `base`, a commit or a task; all checks run then, as with `keep_going`. `repeat`: of
+    `verify`: run the checks so often, each time in fresh rooms. `shuffle`: of `verify`: a number that the order of
+    tests depends on, for checks that know how. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -33,8 +39,15 @@ class VerifyOptions:
     subpath: str | None = None
     named_folder: str = ""
     from_scratch: bool = False
+    against: str | None = None
+    repeat: int = 1
+    shuffle: int | None = None
 
     def __post_init__(self) -> None:
+        if not 1 <= self.repeat <= MOST_ROUNDS:
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"repeat must be 1 to {MOST_ROUNDS}, not {self.repeat}")
+        if self.shuffle is not None and not 0 <= self.shuffle <= MOST_SEED:
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"A seed is 0 to {MOST_SEED}, not {self.shuffle}")
         if self.jobs < 1:
             raise SandboxError(ErrorCode.INVALID_INPUT, f"jobs must be at least 1, not {self.jobs}")
 

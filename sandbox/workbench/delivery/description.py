@@ -11,7 +11,7 @@ from sandbox.errors import SandboxError
 from sandbox.forges.body import BodyFacts, Provenance, RoomProvenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
-from sandbox.models import DiffFile, Task
+from sandbox.models import Comparison, DiffFile, Task
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.version import __version__
@@ -52,6 +52,7 @@ def gather_facts(
     profile = tree_gate.profile
     known = tree_gate.try_verdicts()
     ran = {**known.runs, **({LAUNCH: known.candidate} if profile.launch is not None else {})}
+    comparison = None if known.unknown else tree_gate.try_comparison()
     return BodyFacts(
         prompt=task.prompt,
         caller_text=caller_text,
@@ -64,11 +65,12 @@ def gather_facts(
         head=task.head_commit,
         verified=known.verified,
         unknown_reason=known.unknown,
-        gate=_describe_gate(services.settings, known.verified),
+        gate=_describe_gate(services.settings, known.verified, comparison),
         risks=_find_risks(services.repositories, services.policies, task, files),
         profile=profile.full_name,
         provenance=_provenance(services, task, profile, known.setups),
         impact=describe_files(profile, files),
+        comparison=comparison,
     )
 
 
@@ -135,7 +137,7 @@ def _find_risks(
     )
 
 
-def _describe_gate(settings: Settings, verified: bool | None) -> str:
+def _describe_gate(settings: Settings, verified: bool | None, comparison: Comparison | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
     require = settings.gate.require
     steps = [
@@ -145,5 +147,7 @@ def _describe_gate(settings: Settings, verified: bool | None) -> str:
     ]
     if not steps:
         return "The gate demands no verification of pull requests."
+    if settings.gate.accept == "no-new-failures" and verified is False:
+        verified = comparison is not None and comparison.no_new_failures
     state = {True: "satisfied", False: "not satisfied", None: "unknown"}[verified]
     return f"The gate demands it of {' and of '.join(steps)}: {state}."

@@ -24,8 +24,8 @@ from sandbox.store.records import find_repository, find_task
 from sandbox.store.releases import Releases, open_releases, write_release_file
 from sandbox.store.verdicts import find_last_run
 from sandbox.workbench.checks.candidate import CandidateSource, find_source
-from sandbox.workbench.checks.gate import bind_candidate
 from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.checks.tree_bindings import bind_launch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 
@@ -48,7 +48,7 @@ class Promotable:
 def find_promotable(services: Services, owner_id: str) -> Promotable:
     """The candidate of the last commit, if it may become a release on this host.
 
-    Raises: as `find_source` and `bind_candidate`; `invalid_input` for a profile without `[promote]`; `gate_closed`
+    Raises: as `find_source` and `bind_launch`; `invalid_input` for a profile without `[promote]`; `gate_closed`
     without a candidate that passed, or without its artifacts; `policy_violation` for what this host cannot run.
     """
     source = find_source(services, owner_id)
@@ -78,7 +78,7 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
 
 
 def _find_passed(services: Services, source: CandidateSource) -> tuple[Path, ReleaseManifest]:
-    binding = bind_candidate(services, source.profile, TreeOfCommit(source.git, source.tree, source.commit,
+    binding = bind_launch(services, source.profile, TreeOfCommit(source.git, source.tree, source.commit,
                                                                     source.repo_id))  # fmt: skip
     run = find_last_run(services.home, binding)
     if run is None or run.verdict is not Verdict.PASSED:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from sandbox.agent.outputs import RunResult, VerifyResult, WaitRunResult
 from sandbox.agent.results import BUDGET_BYTES, success
-from sandbox.agent.run_results import build_answer, run_result
+from sandbox.agent.run_results import FAILURE_TOKENS, TAIL_BESIDE_FAILURES, build_answer, run_result
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.server import _describe_tool
 from sandbox.agent.tools import TOOLS
@@ -21,11 +21,15 @@ from sandbox.models import (
     BackgroundRun,
     Cause,
     CauseKind,
+    CheckComparison,
     CheckRun,
+    Comparison,
     FailedTest,
     Limits,
     LogLines,
     Report,
+    TestChange,
+    TestChangeKind,
     TestFailure,
     Usage,
     Verdict,
@@ -207,3 +211,42 @@ def test_what_may_be_absent_is_neither_required_nor_null() -> None:
     assert fields["start_line"]["type"] == "integer"
     hashes = input_schema(TOOLS["space_repo_write_file"].input_model)["properties"]["expected_sha256"]
     assert {"type": "null"} in hashes["anyOf"]  # required: null says that the file is new
+
+
+def test_named_failures_come_before_tails_within_their_budget() -> None:
+    """Control: without failures the tails are whole."""
+    many = tuple(FailedTest(test=f"t{n}", message="m" * 480) for n in range(50))
+    tails = {"stdout_tail": "x" * 8000, "stderr_tail": "y" * 8000}
+    found = document(run_result(run_of(failures=many, **tails)))
+    assert 10 < len(found["failures"]) < 20
+    assert len(json.dumps(found["failures"])) <= 4 * FAILURE_TOKENS + 600
+    assert found["failures"][0]["test"] == "t0"
+    assert (len(found["stdout_tail"]), found["truncated"]) == (TAIL_BESIDE_FAILURES, True)
+    assert "stdout_shown_from_byte" not in found
+    plain = document(run_result(run_of(failures=(), report=None, **tails)))
+    assert len(plain["stdout_tail"]) == 8000
+    crashed = document(run_result(run_of(failures=many, exit_code=139, **tails)))
+    assert len(crashed["stderr_tail"]) == 8000, "the report may miss what crashed"
+
+
+def test_a_comparison_is_short_and_says_what_to_do() -> None:
+    changes = tuple(TestChange(test=f"t{n}", change=TestChangeKind.STILL_FAILING) for n in range(40))
+    new = TestChange(test="fresh", change=TestChangeKind.NEW)
+    check = CheckComparison(
+        check_id="test",
+        before=Verdict.FAILED,
+        after=Verdict.FAILED,
+        by="tests",
+        counts={TestChangeKind.STILL_FAILING: 40, TestChangeKind.NEW: 1},
+        changes=(new, *changes),
+        reasons=(),
+    )
+    comparison = Comparison(against="base", commit="b" * 40, tree="c" * 40, checks=(check,), no_new_failures=True)
+    verification = Verification(
+        runs=(run_of(),), verified=False, tree="a" * 40, no_new_failures=True, comparison=comparison
+    )
+    found = document(build_answer(background(verification=verification), VerifyResult), "space_repo_verify")
+    assert list(found)[:2] == ["verified", "no_new_failures"]
+    (shown,) = found["comparison"]
+    assert (shown["counts"], len(shown["changes"])) == ({"still_failing": 40, "new": 1}, 20)
+    assert "new_failures" not in shown

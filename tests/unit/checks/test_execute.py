@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandbox.checks.collected import CollectedResults
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
@@ -413,11 +414,13 @@ def test_a_failure_is_located_at_the_end_of_a_long_text_in_bounded_time(tmp_path
 
 
 def test_only_so_many_report_files_are_read(tmp_path: Path) -> None:
-    for n in range(25):
-        (tmp_path / f"{n:02}.xml").write_bytes(b'<testsuite tests="1"/>')
-    found = read_report(tmp_path)
+    for n in range(205):
+        (tmp_path / f"{n:03}.xml").write_bytes(b'<testsuite tests="1"/>')
+    results = CollectedResults()
+    found = read_report(tmp_path, results=results)
     assert found is not None
-    assert found.tests == 20
+    assert found.tests == 200
+    assert not results.complete
 
 
 # --- verdicts

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sandbox.checks.collected import CollectedResults
 from sandbox.checks.line_results import read_line_results
-from sandbox.checks.report import CollectedResults
 from sandbox.models import Report, TestOutcome
 from sandbox.models.checks import ResultPatterns
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.checks import report
+from sandbox.checks import collected, report
 from sandbox.checks.location import find_location
 from sandbox.checks.report import read_report
 from sandbox.models import TestOutcome, TestResult
@@ -94,7 +94,7 @@ CASES = """<testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
 
 def test_each_case_is_a_result_in_the_order_of_the_report(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(CASES)
-    results = report.CollectedResults()
+    results = collected.CollectedResults()
     read_report(tmp_path, results=results)
     found = [(r.test, r.outcome.value, r.time_s, r.message, r.path, r.line) for r in results.results]
     assert found == [
@@ -110,18 +110,53 @@ def test_each_case_is_a_result_in_the_order_of_the_report(tmp_path: Path) -> Non
 def test_a_file_that_cannot_be_read_makes_the_results_incomplete(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(CASES)
     (tmp_path / "b.xml").write_text("<testsuite")
-    results = report.CollectedResults()
+    results = collected.CollectedResults()
     assert read_report(tmp_path, results=results) is not None
     assert not results.complete
 
 
 def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: Path) -> None:
-    results = report.CollectedResults()
-    for _ in range(report.MOST_RESULTS):
+    results = collected.CollectedResults()
+    for _ in range(collected.MOST_RESULTS):
         results.add(TestResult(test="x" * 10, outcome=TestOutcome.PASSED))
     assert results.complete
     results.add(TestResult(test="y", outcome=TestOutcome.PASSED))
-    assert (len(results.results), results.complete) == (report.MOST_RESULTS, False)
-    long = report.CollectedResults()
+    assert (len(results.results), results.complete) == (collected.MOST_RESULTS, False)
+    long = collected.CollectedResults()
     long.add(TestResult(test="x" * 9 * 1024**2, outcome=TestOutcome.PASSED))
     assert (long.results, long.complete) == ([], False)
+
+
+def test_a_suite_without_counts_has_those_of_its_cases(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(
+        "<testsuite><testcase name='a'/><testcase name='b'><failure/></testcase></testsuite>"
+    )
+    found = read_report(tmp_path)
+    assert found is not None
+    assert (found.tests, found.failures) == (2, 1)
+
+
+CTEST = """<testsuite tests="1" failures="1"><testcase name="unit" classname="unit" time="0.1">
+<failure message="Failed"/><system-out>start\nunit.cpp:7: expected 3, got 4\nend</system-out></testcase></testsuite>"""
+GO = """<testsuites><testsuite tests="1" failures="1"><testcase classname="pkg" name="TestSum">
+<failure message="Failed" type="">=== RUN   TestSum
+    sum_test.go:12: got 3, want 4
+--- FAIL: TestSum (0.00s)</failure></testcase></testsuite></testsuites>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "place"),
+    [
+        (CTEST, "unit.cpp:7: expected 3, got 4", ("unit.cpp", 7)),
+        (GO, "sum_test.go:12: got 3, want 4", ("sum_test.go", 12)),
+    ],
+    ids=["ctest", "gotestsum"],
+)
+def test_a_message_that_says_nothing_is_replaced_by_what_the_test_printed(
+    text: str, said: str, place: tuple[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "a.xml").write_text(text)
+    found = read_report(tmp_path)
+    assert found is not None
+    (failed,) = found.failed
+    assert (failed.message, (failed.path, failed.line)) == (said, place)

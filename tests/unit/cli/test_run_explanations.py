@@ -251,3 +251,24 @@ def test_the_first_error_is_shown_before_the_last_lines(capsys: pytest.CaptureFi
         shown = [line.partition(" | ")[2] for line in capsys.readouterr().out.splitlines() if " | " in line]
         assert (shown[0], shown[-1]) == (first, "line 39")
         assert ("..." in shown) == (first != "line 25")
+
+
+def failing(count: int, message: str = "assert 1 == 2\n +1\n -2\nmore") -> Report:
+    shown = tuple(TestFailure(name=f"t{n}", message=message, path="a.py", line=n) for n in range(min(count, 50)))
+    return Report(tests=count + 5, failures=count, errors=0, skipped=0, failed=shown)
+
+
+def test_failing_tests_say_what_they_asserted_and_where_at_most_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(run(F, 1, report=failing(2), stderr_tail="noise\n"), capsys)
+    shown = [line.strip() for line in lines if line.startswith("      ")]
+    place = shown.index("x t0 (a.py:0): assert 1 == 2")
+    assert shown[place + 1 : place + 6] == ["+1", "-2", "x t1 (a.py:1): assert 1 == 2", "+1", "-2"]
+    assert not [line for line in lines if "noise" in line or "more" in line]
+    many = printed(run(F, 1, report=failing(300)), capsys)
+    assert len(many) < 26
+    assert any("and 294 more: sandbox check results run-" in line for line in many)
+
+
+def test_findings_of_a_compiler_are_errors_and_no_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    report = failing(3).model_copy(update={"kind": "diagnostics", "tests": 3})
+    assert "(3 errors" in printed(run(F, 1, report=report), capsys)[0]

@@ -1,0 +1,76 @@
+"""The tests of a run's reports, as many as are kept. Guest data: bounded, neutralised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sandbox.models import Report, TestFailure
+from sandbox.models.test_results import TestResult
+from sandbox.models.words import TestOutcome
+from sandbox.text import neutralise
+
+MOST_RESULTS = 20_000
+"""How many tests of a run are kept."""
+
+MOST_FAILURES = 50
+"""How many failed tests are in the record of a run."""
+
+_TEXT = 500
+_NAMES = {TestOutcome.FAILED: "failures", TestOutcome.ERROR: "errors", TestOutcome.SKIPPED: "skipped"}
+
+
+class CollectedResults:
+    """The tests of a report, as many as are kept. `complete`: whether all of them are there."""
+
+    MOST_FAILURES = MOST_FAILURES
+    _MOST_CHARS = 8 * 1024**2  # of all names, messages and paths
+
+    def __init__(self) -> None:
+        self.results: list[TestResult] = []
+        self.complete = True
+        self._chars = 0
+
+    def add(self, result: TestResult) -> None:
+        """Keep a result, as long as there is room."""
+        self._chars += len(result.test) + len(result.message or "") + len(result.path or "")
+        if len(self.results) < MOST_RESULTS and self._chars <= self._MOST_CHARS:
+            self.results.append(result)
+        else:
+            self.complete = False
+
+
+class ReportSum:
+    """Sums of results, and the first that failed."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failed: list[TestFailure] = []
+        self.only_rules = True
+
+    def add(self, results: Sequence[TestResult]) -> None:
+        """Count results."""
+        for result in results:
+            self.counts["tests"] += 1
+            self.only_rules &= result.rule is not None
+            name = _NAMES.get(result.outcome)
+            if name is not None:
+                self.counts[name] += 1
+            if name in {"failures", "errors"} and len(self.failed) < MOST_FAILURES:
+                self.failed.append(as_failure(result))
+
+    def to_report(self) -> Report:
+        """The sum. It is of `diagnostics` if it has nothing else."""
+        counts = {name: self.counts[name] for name in ("tests", "failures", "errors", "skipped")}
+        kind = "diagnostics" if self.only_rules and counts["tests"] else "tests"
+        return Report(**counts, failed=tuple(self.failed[:MOST_FAILURES]), kind=kind)
+
+
+def as_failure(result: TestResult) -> TestFailure:
+    """A failed test as it is in the record of a run. Pure."""
+    return TestFailure(name=result.test, message=result.message or "", path=result.path, line=result.line)
+
+
+def clip_text(text: str) -> str:
+    """The beginning of a text of the guest, safe to show."""
+    return neutralise(text[: 4 * _TEXT])[:_TEXT]

@@ -1,0 +1,131 @@
+"""Use-case: compare the checks of a task's last commit with the same checks on another tree, in clean rooms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox.checks.comparison import Side, compare_check
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import cache_clones
+from sandbox.models import Check, CheckRun, Comparison, FlakyTest, Task
+from sandbox.profiles import Profile
+from sandbox.store.comparisons import save_comparison
+from sandbox.store.records import find_task
+from sandbox.store.short_ids import complete_task_id
+from sandbox.workbench.checks import repetition
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.check_order import order_checks
+from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.git_facts import add_git_facts
+from sandbox.workbench.checks.layers import TreeOfCommit
+from sandbox.workbench.checks.repetition import RepeatedTree
+from sandbox.workbench.checks.tree_bindings import bind_tree
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import fetch_whole_tree
+
+BASE = "base"
+
+
+Compared = tuple[Comparison, tuple[FlakyTest, ...]]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A task's last commit, whose checks have run. `profile`: with the facts of no commit."""
+
+    task: Task
+    profile: Profile
+    source: TreeSource
+    runs: tuple[CheckRun, ...]
+
+
+def compare_verified(services: Services, verified: Verified, watch: Watch, options: VerifyOptions) -> Compared:
+    """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
+    fails newly runs again, and is flaky if it passes. Returns also the flaky tests.
+
+    Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
+    """
+    against = options.against or BASE
+    source = verified.source
+    commit = find_other_commit(services, verified.task, source, against)
+    repository, git = services.repositories.open(source.repo_id)
+    other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
+    before = _load_sides(services, verified, other, _label(watch, against), options)
+    after = {run.check_id: load_side(services.home, run) for run in verified.runs}
+    tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
+    checks, repeats = [], {}
+    for check in verified.profile.checks:
+        old, new = before.get(check.id, Side()), after.get(check.id, Side())
+        found = compare_check(check.id, old, new)
+        repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
+        checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
+    comparison = Comparison(
+        against=against,
+        commit=commit,
+        tree=other.tree,
+        checks=tuple(checks),
+        no_new_failures=not any(check.reasons for check in checks),
+    )
+    _save(services, verified, other, comparison)
+    return comparison, repetition.record(services.home, source, repeats)
+
+
+def find_other_commit(services: Services, task: Task, source: TreeSource, against: str) -> str:
+    """The commit that a name stands for: `base`, a task of the same repository, or a branch, tag or commit id.
+
+    Raises: `not_found`; `invalid_input`.
+    """
+    if against == BASE:
+        return task.base_commit
+    name = complete_task_id(services.home, against) if against.startswith("task-") else against
+    if not name.startswith("task-"):
+        repository, git = services.repositories.open(source.repo_id)
+        return cache_clones.resolve_commit(git, name, repository.default_branch)
+    other = find_task(services.home, name, allow_closed=True)
+    if other.repo_id != task.repo_id:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{other.id} is of another repository, {other.repo_id}",
+            hint="Name 'base', a commit, or a task of the same repository.",
+        )
+    return other.head_commit
+
+
+def _load_sides(
+    services: Services, verified: Verified, other: TreeSource, watch: Watch, options: VerifyOptions
+) -> dict[str, Side]:
+    """The checks on the other tree. A cached verdict whose test results are gone is not used."""
+    sides = _run_checks(services, verified, other, watch, options)
+    if any(is_lost(side) for side in sides.values()):
+        sides = _run_checks(services, verified, other, watch, dataclasses.replace(options, cache=False))
+    return sides
+
+
+def _run_checks(
+    services: Services, verified: Verified, other: TreeSource, watch: Watch, options: VerifyOptions
+) -> dict[str, Side]:
+    profile = add_git_facts(verified.profile, other.git, other.commit)
+    policy = services.policies.container.container
+    checks: Sequence[Check] = order_checks(profile, [check.id for check in profile.checks], policy)
+    runs = run_in_rooms(services, other, VerifyRequest(profile, tuple(checks), other.repo_id), watch, options)
+    return {run.check_id: load_side(services.home, run) for run in runs}
+
+
+def _label(watch: Watch, against: str) -> Watch:
+    """Announce the checks of the other tree under its name."""
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        watch.announce(check.model_copy(update={"id": f"{against}: {check.id}"}), run)
+
+    return dataclasses.replace(watch, announce=announce)
+
+
+def _save(services: Services, verified: Verified, other: TreeSource, comparison: Comparison) -> None:
+    source = verified.source
+    after = bind_tree(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
+    before = bind_tree(services, verified.profile, TreeOfCommit(other.git, other.tree, other.commit))
+    save_comparison(services.home, before.keys, after.keys, comparison)

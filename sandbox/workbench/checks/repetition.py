@@ -1,0 +1,155 @@
+"""Run checks several times over one tree: what fails newly, alone where its runner can select tests; or all of them.
+
+A run of these is no evidence for the gate: it is of a part, or was repeated until it passed. Only the rounds that a
+caller asked for are cached, up to the first that does not pass, so that no later luck opens the gate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandbox.checks import repeated
+from sandbox.checks.comparison import Reruns, Side
+from sandbox.checks.parameters import fill_parameters
+from sandbox.checks.selection import select_tests
+from sandbox.checks.shuffle import shuffle_check
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, TestChangeKind, TestResult, Verdict
+from sandbox.profiles import Profile
+from sandbox.store.flaky_tests import record_flaky_tests
+from sandbox.store.home import Home
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.check_order import order_checks
+from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.compared_sides import load_side
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.services import Services
+
+RERUNS = 2
+MOST_RERUN = 50
+"""Beyond so many newly failing tests of a check, chance is no explanation, and none runs again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RepeatedTree:
+    """A tree whose checks run several times. `profile`: with the facts of its commit. `owner`: of the runs."""
+
+    profile: Profile
+    source: TreeSource
+    owner: str
+
+
+def rerun_new_failures(
+    services: Services, tree: RepeatedTree, found: CheckComparison, first: Side, watch: Watch, options: VerifyOptions
+) -> list[Side]:
+    """The first run of a check and up to two more of what fails newly in it; only the first if nothing does."""
+    sides = [first]
+    arguments = _choose_arguments(tree, found, first)
+    if arguments is None:
+        return sides
+    policy = services.policies.container.container
+    checks = order_checks(tree.profile, [found.check_id], policy, arguments=arguments)
+    again = dataclasses.replace(options, cache=False, keep_going=False, jobs=1)
+    request = VerifyRequest(tree.profile, checks, tree.owner, keep=False)
+    for _ in range(RERUNS):
+        if watch.cancelled():
+            break
+        runs = run_in_rooms(services, tree.source, request, watch, again)
+        run = next((run for run in runs if run.check_id == found.check_id), None)
+        if run is None or run.verdict not in {Verdict.PASSED, Verdict.FAILED}:
+            break
+        sides.append(load_side(services.home, run))
+    return sides
+
+
+def _choose_arguments(tree: RepeatedTree, found: CheckComparison, first: Side) -> tuple[str, ...] | None:
+    """What runs again: arguments for a part, none for the whole check. None: nothing runs again."""
+    if first.run is None or first.run.verdict is not Verdict.FAILED or not found.reasons:
+        return None
+    if found.by == "verdict":
+        return () if found.before is Verdict.PASSED else None
+    names = {change.test for change in found.changes if change.change is TestChangeKind.NEWLY_FAILING}
+    if not 0 < found.counts.get(TestChangeKind.NEWLY_FAILING, 0) <= MOST_RERUN:
+        return None
+    tests = {result.test: result for result in first.results or () if result.test in names}
+    return _select(tree, found.check_id, list(tests.values()))
+
+
+def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> tuple[str, ...]:
+    check = next(check for check in tree.profile.checks if check.id == check_id)
+    source = tree.source
+
+    def exists(path: str) -> bool:
+        return objects.find_blob(source.git, source.tree, path.encode()) is not None
+
+    arguments = select_tests(check, tests, exists)
+    if arguments is None:
+        return ()
+    try:
+        fill_parameters(check, arguments)
+    except SandboxError:  # a name that its pattern does not take
+        return ()
+    return arguments
+
+
+def run_rounds(
+    services: Services, request: VerifyRequest, source: TreeSource, watch: Watch, options: VerifyOptions
+) -> tuple[tuple[CheckRun, ...], tuple[FlakyTest, ...]]:
+    """Run all checks `options.repeat` times. Returns of each check the first run that did not pass, or the last, and
+    the flaky tests.
+    """
+    rounds: list[tuple[CheckRun, ...]] = []
+    for number in range(options.repeat):
+        if rounds and watch.cancelled():
+            break
+        keep = all(all_passed(runs) for runs in rounds)
+        checks = shuffle_checks(request.checks, options.shuffle, number)
+        asked = dataclasses.replace(request, checks=checks, keep=keep)
+        rounds.append(run_in_rooms(services, source, asked, watch, dataclasses.replace(options, cache=False)))
+    chosen: dict[str, CheckRun] = {}
+    sides: dict[str, list[Side]] = {}
+    for run in (run for runs in rounds for run in runs):
+        sides.setdefault(run.check_id, []).append(load_side(services.home, run))
+        if run.check_id not in chosen or chosen[run.check_id].verdict is Verdict.PASSED:
+            chosen[run.check_id] = run
+    return tuple(chosen.values()), record(services.home, source, sides)
+
+
+def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -> tuple[Check, ...]:
+    """The checks with their tests in another order in each round. Raises: `invalid_input` if none of them can."""
+    if seed is None:
+        return tuple(checks)
+    if not any(check.shuffle for check in checks):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "No check of this profile can run its tests in another order",
+            hint="A profile says how in [check.shuffle]: docs/profiles.md.",
+        )
+    return tuple(shuffle_check(check, seed + number) for check in checks)
+
+
+def record(home: Home, source: TreeSource, sides: Mapping[str, Sequence[Side]]) -> tuple[FlakyTest, ...]:
+    """Find the flaky tests among the runs of each check, and keep them for the repository."""
+    now = datetime.now(UTC)
+    found = tuple(
+        test for check_id, runs in sides.items() for test in repeated.find_flaky(check_id, source.tree, runs, now)
+    )
+    if found:
+        try:
+            record_flaky_tests(home, source.repo_id, found)
+        except (OSError, SandboxError) as error:
+            _log.warning("the flaky tests of %s are not kept: %s", source.repo_id, error)
+    return found
+
+
+def count_reruns(sides: Sequence[Side]) -> Mapping[str, Reruns]:
+    """How often each test ran and failed; of a single run there is nothing to say."""
+    return repeated.add_up(sides) if len(sides) > 1 else {}

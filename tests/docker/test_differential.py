@@ -1,0 +1,159 @@
+"""A verdict against the base: what is new, on real runs of both trees. Real engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.mounts import unmount_below
+from sandbox.agent import run_results
+from sandbox.agent.outputs import VerifyResult
+from sandbox.errors import ErrorCode
+from sandbox.gate import DeliveryStep
+from sandbox.models import Task, Verification
+from sandbox.models.words import TestChangeKind
+from sandbox.workbench import VerifyOptions, Workbench
+from sandbox.workbench.checks.gate import TreeGate
+from tests.unit.conftest import initialised, refused
+
+PROFILE = """
+label = "bench"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "tests.txt"
+[[check]]
+id = "test"
+label = "its tests"
+argv = ["sh", "run.sh", "<tests>"]
+timeout_s = 300
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+[[check.parameter]]
+name = "tests"
+pattern = '[a-z]+'
+selects = "cargo"
+"""
+RUN = """\
+echo '<testsuite>' >/report/junit.xml
+status=0
+while read -r name outcome; do
+    [ -z "$1" ] || [ "$1" = "$name" ] || continue
+    [ "$outcome" != together ] || { [ -n "$1" ] && outcome=ok; } # fails only among the others
+    [ "$outcome" = ok ] || status=1
+    [ "$outcome" = ok ] && body= || body="<failure message='$name is $outcome'/>"
+    echo "<testcase name='$name'>$body</testcase>" >>/report/junit.xml
+done <tests.txt
+echo '</testsuite>' >>/report/junit.xml
+exit $status
+"""
+RED = b"one bad\ntwo bad\nthree ok\nfour ok\n"
+
+
+class Bench:
+    """A repository whose main branch is red: two of its tests fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        (self.home / "profiles").mkdir(parents=True)
+        (self.home / "profiles" / "bench.toml").write_text(PROFILE)
+        (self.home / "config.toml").write_text('[gate]\nrequire = "push"\naccept = "no-new-failures"\n')
+        upstream = initialised(root / "upstream")
+        upstream.write("run.sh", RUN.encode())
+        upstream.write("tests.txt", RED)
+        upstream.commit()
+        self.workbench = Workbench(self.home, environ=dict(os.environ), allow_file=True)
+        self.repo_id = self.workbench.clone(str(upstream.root)).repository.id
+
+    def task(self, content: bytes, **files: bytes) -> Task:
+        """A task whose one commit changes the tests."""
+        task = self.workbench.create_task(self.repo_id)
+        for path, text in {"tests.txt": content, **files}.items():
+            self.workbench.write_file(task.id, path, text, self.workbench.base_hash(task.id, path))
+        self.workbench.commit(task.id, "a change")
+        return self.workbench.task(task.id)
+
+    def verify(self, task: Task, against: str = "base") -> Verification:
+        return self.workbench.verify(task.id, None, VerifyOptions(against=against))
+
+    def gate(self, task: Task) -> TreeGate:
+        return TreeGate(self.workbench._services, task)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    root = tmp_path_factory.mktemp("differential")
+    made = Bench(root)
+    yield made
+    made.workbench.__exit__(None, None, None)
+    unmount_below(root)
+
+
+def changed(found: Verification) -> dict[str, TestChangeKind]:
+    assert found.comparison is not None
+    return {change.test: change.change for change in found.comparison.checks[0].changes}
+
+
+def test_work_on_a_red_main_branch(bench: Bench) -> None:
+    """A task that fixes one of two red tests and breaks none has no new failures, and the gate opens; one that breaks
+    a third has, by name, and the gate stays closed.
+    """
+    task = bench.task(RED.replace(b"one bad", b"one ok"))
+    with refused(ErrorCode.GATE_CLOSED) as caught:  # control: not compared yet
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+    assert "--against base" in (caught.value.hint or "")
+    found = bench.verify(task)
+    assert (found.verified, found.no_new_failures) == (False, True)
+    assert changed(found) == {"one": TestChangeKind.NEWLY_PASSING, "two": TestChangeKind.STILL_FAILING}
+    bench.gate(task).require_open(DeliveryStep.PUSH)
+
+    broken = bench.task(RED.replace(b"one bad", b"one ok").replace(b"three ok", b"three bad"))
+    found = bench.verify(broken)
+    assert (found.verified, found.no_new_failures) == (False, False)
+    assert changed(found)["three"] is TestChangeKind.NEWLY_FAILING
+    with refused(ErrorCode.GATE_CLOSED) as caught:
+        bench.gate(broken).require_open(DeliveryStep.PUSH)
+    assert "test: 1 test fails newly" in caught.value.details
+    again = [run for run in bench.workbench.runs(broken.id) if run.arguments]
+    assert [run.arguments for run in again] == [("three",), ("three",)], "what fails newly runs again, alone"
+
+
+def test_what_fails_and_passes_on_one_tree_is_flaky_and_always_shown(bench: Bench) -> None:
+    task = bench.task(RED.replace(b"three ok", b"three together"))
+    found = bench.verify(task)
+    assert changed(found)["three"] is TestChangeKind.FLAKY
+    assert found.no_new_failures
+    assert [(one.test, one.ran, one.failed) for one in found.flaky] == [("three", 3, 1)]
+    assert "without them" in found.flaky[0].remark
+    assert [(one.test, one.rate) for one in bench.workbench.flaky_tests(bench.repo_id)] == [("three", 0.333)]
+    sandbox = Command(bench.home)
+    shown = sandbox("verify", task.id, "--against", "base")
+    assert shown.code == 0
+    assert "flaky         three" in shown.stdout
+    assert "failed 1 of 3 runs on this tree" in shown.stdout
+    assert "2 of 6" not in sandbox("flaky", "list", bench.repo_id).stdout
+    assert sandbox.ok("flaky", "list", bench.repo_id)["flaky"][0]["ran"] == 6
+    assert sandbox.ok("flaky", "forget", bench.repo_id, "three")["forgotten"][0]["test"] == "three"
+    assert bench.workbench.flaky_tests(bench.repo_id) == ()
+
+
+def test_rounds_find_nothing_where_nothing_is_flaky(bench: Bench) -> None:
+    task = bench.task(b"one ok\n")
+    found = bench.workbench.verify(task.id, None, VerifyOptions(repeat=2))
+    assert (found.verified, found.flaky) == (True, ())
+    assert [run.verdict.value for run in bench.workbench.runs(task.id)] == ["passed", "passed"]
+
+
+def test_an_agent_gets_what_fails_newly_before_any_output(bench: Bench) -> None:
+    task = bench.task(RED.replace(b"four ok", b"four bad"))
+    found = run_results.build_answer(
+        bench.workbench.wait_run(bench.workbench.start_verify(task.id, None, VerifyOptions(against="base")).run_id),
+        VerifyResult,
+    )
+    assert found.comparison is not None
+    assert found.no_new_failures is False
+    assert found.comparison[0].new_failures == ("1 test fails newly",)
+    assert found.comparison[0].changes is not None
+    assert (found.comparison[0].changes[0].test, found.comparison[0].changes[0].failed) == ("four", 3)
