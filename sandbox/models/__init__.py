@@ -61,6 +61,16 @@ if TYPE_CHECKING:
     from sandbox.models.policies import PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
+    from sandbox.models.receipts import (
+        Receipt,
+        ReceiptCheck,
+        ReceiptKey,
+        ReceiptQuestion,
+        ReceiptRefusal,
+        ReplayedCheck,
+        ReplayResult,
+        SignedReceipt,
+    )
     from sandbox.models.remarks import Remark, RemarkKind
     from sandbox.models.repositories import ChosenProject, ChosenSettings, Repository
     from sandbox.models.runs import (
@@ -207,6 +217,11 @@ __all__ = [
     "PullState",
     "PushResult",
     "Readme",
+    "Receipt",
+    "ReceiptCheck",
+    "ReceiptKey",
+    "ReceiptQuestion",
+    "ReceiptRefusal",
     "Reconciliation",
     "RefusalReason",
     "RefusedEntry",
@@ -214,6 +229,8 @@ __all__ = [
     "RemarkKind",
     "RemoveResult",
     "RemovedLayers",
+    "ReplayResult",
+    "ReplayedCheck",
     "RepoId",
     "RepoMap",
     "Report",
@@ -236,6 +253,7 @@ __all__ = [
     "ServiceSetup",
     "Sha256",
     "Signals",
+    "SignedReceipt",
     "Snapshot",
     "SnapshotId",
     "SparseModel",
@@ -299,6 +317,8 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
+    "receipts": "Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal ReplayedCheck ReplayResult "
+    "SignedReceipt",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "

@@ -36,6 +36,7 @@ _ALLOWED_BEFORE_PREPARE = {
     "config.toml",
     "credentials.toml",
     "images",
+    "keys",
     "known_hosts",
     "policies",
     "profiles",
@@ -234,6 +235,11 @@ class Home:
     def policy_digests(self) -> Path:
         """Digests of the policies and settings that were in force when a controller last checked."""
         return self.repositories / "policies.json"
+
+    @property
+    def signing_keys(self) -> Path:
+        """The keys that sign receipts: `keys.json` with all public ones, and the private one in use."""
+        return self.root / "keys"
 
     @property
     def approvals(self) -> Path:

@@ -66,10 +66,14 @@ if TYPE_CHECKING:
         PullRequest,
         PullRequestStatus,
         PushResult,
+        Receipt,
+        ReceiptKey,
+        ReceiptQuestion,
         Reconciliation,
         Remark,
         RemovedLayers,
         RemoveResult,
+        ReplayResult,
         RepoMap,
         Repository,
         RepositoryUpdate,
@@ -79,6 +83,7 @@ if TYPE_CHECKING:
         RunSummary,
         SearchQuery,
         SearchResult,
+        SignedReceipt,
         Snapshot,
         Status,
         StopResult,
@@ -1266,6 +1271,61 @@ class Workbench:
         Policies: container, commit, paths, approvals, and settings. Raises: `not_found`.
         """
         return use.rules.list_rules(self._services, name)
+
+    def export_receipt(self, subject: str | RunSummary, *, signing_key: Path | None = None) -> SignedReceipt:
+        """A signed receipt (docs/receipts.md) of all checks of a task on its last commit, of one run in a clean room,
+        or of what `run` returned.
+
+        `subject`: id of a task or run, or the summary. `signing_key`: file with a private Ed25519 key in PEM, instead
+        of the home's key, which is made at its first use. Raises: `not_found`; `gate_closed` for a tree without
+        verdicts; `invalid_input` for the key, and for a run in a task's own files; `engine_unavailable`.
+        """
+        whole = self._complete_task_or_run(subject) if isinstance(subject, str) else subject
+        return home_operations.export_receipt(self._services, whole, signing_key)
+
+    def _complete_task_or_run(self, name: str) -> str:
+        return self.find_run(name) if name.startswith("run-") else self.task(name).id
+
+    def verify_receipt(self, content: bytes, question: ReceiptQuestion | None = None) -> Receipt:
+        """The content of a receipt that is signed by a trusted key and is about what is asked; ask it whether it
+        `passed`.
+
+        Raises: `receipt_refused` with a reason; `invalid_input` for a key or repository; as `clone` for a repository.
+        """
+        return use.receipts.verify(self._services, content, question or models.ReceiptQuestion())
+
+    def replay_receipt(
+        self,
+        content: bytes,
+        question: ReceiptQuestion | None = None,
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+    ) -> ReplayResult:
+        """Verify a receipt, run its checks here on its tree without cached verdicts, and compare the verdicts.
+
+        Raises: as `verify_receipt` and `run`.
+        """
+        services = self._services.with_runtime(runtime)
+        return home_operations.replay_receipt(services, content, question or models.ReceiptQuestion(), watch or Watch())
+
+    def receipt_keys(self) -> tuple[ReceiptKey, ...]:
+        """The public keys of this home, the newest last; the first call makes one.
+
+        Raises: `conflict` while another process makes one.
+        """
+        return use.signing.list_keys(self._services.home)
+
+    def rotate_receipt_key(self) -> ReceiptKey:
+        """Replace the home's key; the receipts that it has signed stay valid. Raises: `conflict`."""
+        return home_operations.rotate_receipt_key(self._services)
+
+    def revoke_receipt_key(self, keyid: str, *, reason: str = "") -> ReceiptKey:
+        """Revoke a key of this home by its id or its beginning; all its receipts are refused from now on.
+
+        Raises: `not_found`; `conflict`.
+        """
+        return home_operations.revoke_receipt_key(self._services, keyid, reason)
 
     def audit_verify(self) -> AuditReport:
         """Verify the hash chains of all journals; the report names the first changed entry of each.

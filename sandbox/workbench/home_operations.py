@@ -22,12 +22,16 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         ImageInfo,
         Probe,
         ProfileCandidates,
+        ReceiptKey,
+        ReceiptQuestion,
         Reconciliation,
         RemovedLayers,
         RemoveResult,
+        ReplayResult,
         Repository,
         RepositoryUpdate,
         RunSummary,
+        SignedReceipt,
         Suggestion,
     )
     from sandbox.workbench.checks.callbacks import Watch
@@ -175,6 +179,46 @@ def run(
         operation.note(
             commit=result.commit, tree=result.tree, profile=result.profile, verified=_true_or_false(result.verified)
         )
+    return result
+
+
+def export_receipt(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
+    """As `receipts.export_task`, `export_run` or `export_summary`. The journal has the receipt's digest and key."""
+    named = subject if isinstance(subject, str) else subject.repository.id
+    with record_home_operation(services, "receipt-export", {"subject": named}, names=[clip_text(named)]) as operation:
+        result = _export(services, subject, signing_key)
+        operation.note(receipt=result.receipt.digest, key=result.receipt.keyid, tree=result.receipt.tree)
+    return result
+
+
+def _export(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
+    if not isinstance(subject, str):
+        return use.receipts.export_summary(services, subject, signing_key)
+    export = use.receipts.export_run if subject.startswith("run-") else use.receipts.export_task
+    return export(services, subject, signing_key)
+
+
+def replay_receipt(services: Services, content: bytes, question: ReceiptQuestion, watch: Watch) -> ReplayResult:
+    """As `receipts.replay`."""
+    with record_home_operation(services, "receipt-replay", {"receipt": content}) as operation:
+        result = use.receipts.replay(services, content, question, watch)
+        operation.note(receipt=result.receipt.digest, agrees=_true_or_false(result.agrees))
+    return result
+
+
+def rotate_receipt_key(services: Services) -> ReceiptKey:
+    """As `signing.rotate`."""
+    with record_home_operation(services, "receipt-rotate-key", {}) as operation:
+        result = use.signing.rotate(services.home)
+        operation.note(key=result.keyid)
+    return result
+
+
+def revoke_receipt_key(services: Services, keyid: str, reason: str) -> ReceiptKey:
+    """As `signing.revoke`."""
+    with record_home_operation(services, "receipt-revoke-key", {"keyid": keyid}, names=[clip_text(keyid)]) as operation:
+        result = use.signing.revoke(services.home, keyid, reason)
+        operation.note(key=result.keyid)
     return result
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import receipts as receipts
     from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
+    from sandbox.workbench.controller import signing as signing
     from sandbox.workbench.delivery import follow as follow
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
@@ -59,13 +61,14 @@ else:
             "history",
             "layer_list",
             "log_lines",
+            "receipts",
             "stop",
             "task_checks",
             "task_events",
             "result_pages",
             "verify",
         ),
-        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
+        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules", "signing"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
         "repositories": (

@@ -19,6 +19,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun
 from sandbox.profiles import Profile, project_of
+from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, find_verdict, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
@@ -193,6 +194,7 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_one(check, room, watch))
+                save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 if as_before:  # the verdict's key does not cover what a failed check left in the room
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                 return runs[-1]

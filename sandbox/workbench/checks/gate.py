@@ -14,7 +14,7 @@ from sandbox.models import CheckRun, GateState, Task, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store import journal
 from sandbox.store.home import Home
-from sandbox.store.verdicts import find_last_run
+from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
@@ -120,12 +120,14 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked.
+    are bound to, by project, '' for the top; empty if no engine was asked. `bindings`: all that each verdict depends
+    on, by check, in the order of their runs.
     """
 
     runs: Mapping[str, CheckRun | None]
     unknown: str = ""
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
+    bindings: Mapping[str, Binding] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -151,4 +153,5 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     chains = split_into_chains(order_checks(profile, [check.id for check in profile.checks], policy))
     bound = [build_bindings(services.policies, setups[project_of(c[0].id)], source.tree, c) for c in chains]
     asked = {name: binding for bindings in bound for name, binding in bindings.items()}
-    return TreeVerdicts({name: find_last_run(services.home, binding) for name, binding in asked.items()}, setups=setups)
+    runs = {name: find_last_run(services.home, binding) for name, binding in asked.items()}
+    return TreeVerdicts(runs, setups=setups, bindings=asked)
