@@ -13,7 +13,7 @@ from sandbox.cli.repository_argument import locate_repository
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
-    from sandbox.models.receipts import Receipt, ReceiptKey, ReceiptQuestion, ReplayResult, SignedReceipt
+    from sandbox.models.receipts import FoundReceipts, Receipt, ReceiptKey, ReceiptQuestion, ReplayResult, SignedReceipt
     from sandbox.workbench import Workbench
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -134,6 +134,53 @@ def _show_replay(found: ReplayResult) -> None:
     ]
     show_table(["CHECK", "RECEIPT", "HERE", "OTHER THAN THERE"], rows)
     click.echo("the verdicts agree" if found.agrees else "the verdicts differ")
+
+
+@receipt.command()
+@click.argument("repo_id", metavar="REPO")
+@click.argument("file", type=click.File("rb"))
+@_KEY
+@global_options
+@click.pass_obj
+def push(invocation: Invocation, /, repo_id: str, file: Any, keys: tuple[Path, ...]) -> None:
+    """Add the receipt in FILE to the git notes of its commit on REPO's remote: refs/notes/space-sandbox."""
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    with invocation.workbench() as workbench:
+        found = workbench.push_receipt(repo_id, _read(file), ReceiptQuestion(keys=keys))
+    invocation.emit(found, lambda: click.echo(f"{found.ref} of {repo_id}: {found.receipt.digest}"))
+
+
+@receipt.command()
+@click.argument("url", metavar="URL")
+@click.option("--ref", default="HEAD", help="Branch, tag or commit. Default: the default branch.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the newest receipt that holds to FILE.")
+@_KEY
+@global_options
+@click.pass_obj
+def fetch(invocation: Invocation, /, url: str, ref: str, output: Path | None, keys: tuple[Path, ...]) -> int:
+    """Fetch the receipts that URL's git notes have for a commit, and verify each.
+
+    Exits with 0 if one holds and its checks passed, with 1 if the newest one that holds says that a check did not
+    pass, with 3 if none holds.
+    """
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    with invocation.workbench() as workbench:
+        found = workbench.fetch_receipts(locate_repository(workbench, url), ref, ReceiptQuestion(keys=keys))
+    if output is not None and found.envelope:
+        output.write_text(found.envelope + "\n", encoding="ascii")
+    invocation.emit(found, lambda: _show_found(found))
+    return 3 if not found.receipts else 0 if found.receipts[0].passed else 1
+
+
+def _show_found(found: FoundReceipts) -> None:
+    for each in found.receipts:
+        _show(each)
+    if found.refused:
+        note(f"{len(found.refused)} receipt(s) refused: {', '.join(sorted(set(found.refused)))}")
+    if not found.receipts:
+        click.echo(f"no receipt of commit {found.commit} holds")
 
 
 @receipt.command()

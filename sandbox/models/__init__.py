@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.receipts import (
+        FoundReceipts,
+        PushedReceipt,
         Receipt,
         ReceiptCheck,
         ReceiptKey,
@@ -170,6 +172,7 @@ __all__ = [
     "FetchResult",
     "FileClass",
     "FileContent",
+    "FoundReceipts",
     "GateState",
     "Guest",
     "GuestKind",
@@ -216,6 +219,7 @@ __all__ = [
     "PullRequestStatus",
     "PullState",
     "PushResult",
+    "PushedReceipt",
     "Readme",
     "Receipt",
     "ReceiptCheck",
@@ -317,8 +321,8 @@ _MODULES = {
     "policies": "PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
-    "receipts": "Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal ReplayedCheck ReplayResult "
-    "SignedReceipt",
+    "receipts": "FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal "
+    "ReplayedCheck ReplayResult SignedReceipt",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "

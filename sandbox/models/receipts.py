@@ -123,6 +123,28 @@ class ReceiptQuestion(Model):
     ref: str | None = None
 
 
+class FoundReceipts(Model):
+    """The receipts of a commit that came with its repository, in its git notes.
+
+    `receipts`: those that hold, the one that was signed last first; `refused`: why the others do not. `envelope`: of
+    the first.
+    """
+
+    commit: ObjectId
+    tree: ObjectId
+    receipts: tuple[Receipt, ...]
+    refused: tuple[str, ...]
+    envelope: str = ""
+
+
+class PushedReceipt(Model):
+    """The answer of `receipt push`: the ref of the remote, its new commit, and the receipt that was added."""
+
+    ref: str
+    notes_commit: ObjectId
+    receipt: Receipt
+
+
 class ReplayedCheck(Model):
     """One check of a receipt and of its replay. `differences`: fields of the question that are not the same here."""
 

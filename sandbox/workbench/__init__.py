@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Diff,
         FetchResult,
         FileContent,
+        FoundReceipts,
         GuestTable,
         ImageArchive,
         ImageInfo,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         ProfileCandidates,
         PullRequest,
         PullRequestStatus,
+        PushedReceipt,
         PushResult,
         Receipt,
         ReceiptKey,
@@ -1308,6 +1310,20 @@ class Workbench:
         """
         services = self._services.with_runtime(runtime)
         return home_operations.replay_receipt(services, content, question or models.ReceiptQuestion(), watch or Watch())
+
+    def push_receipt(self, repo_id: str, content: bytes, question: ReceiptQuestion | None = None) -> PushedReceipt:
+        """Add a receipt to the git notes of its commit on the remote, `refs/notes/space-sandbox`.
+
+        Raises: `receipt_refused`; `not_found` for the repository or commit; as `push`.
+        """
+        return home_operations.push_receipt(self._services, repo_id, content, question or models.ReceiptQuestion())
+
+    def fetch_receipts(self, url: str, ref: str = "HEAD", question: ReceiptQuestion | None = None) -> FoundReceipts:
+        """The receipts that a remote's notes have for a commit, each verified with the trusted keys.
+
+        Raises: as `clone`; `not_found` for an unknown ref; `unsafe_repository` for notes that cannot be used.
+        """
+        return use.receipt_notes.fetch_receipts(self._services, url, ref, question or models.ReceiptQuestion())
 
     def receipt_keys(self) -> tuple[ReceiptKey, ...]:
         """The public keys of this home, the newest last; the first call makes one.

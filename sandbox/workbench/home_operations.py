@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         ImageInfo,
         Probe,
         ProfileCandidates,
+        PushedReceipt,
         ReceiptKey,
         ReceiptQuestion,
         Reconciliation,
@@ -203,6 +204,14 @@ def replay_receipt(services: Services, content: bytes, question: ReceiptQuestion
     with record_home_operation(services, "receipt-replay", {"receipt": content}) as operation:
         result = use.receipts.replay(services, content, question, watch)
         operation.note(receipt=result.receipt.digest, agrees=_true_or_false(result.agrees))
+    return result
+
+
+def push_receipt(services: Services, repo_id: str, content: bytes, question: ReceiptQuestion) -> PushedReceipt:
+    """As `receipt_notes.push_receipt`."""
+    with record_home_operation(services, "receipt-push", {"receipt": content}, names=[repo_id]) as operation:
+        result = use.receipt_notes.push_receipt(services, repo_id, content, question)
+        operation.note(receipt=result.receipt.digest, ref=result.ref, commit=result.notes_commit)
     return result
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.delivery import follow as follow
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
+    from sandbox.workbench.delivery import receipt_notes as receipt_notes
     from sandbox.workbench.reconciling import remove_repository as remove_repository
     from sandbox.workbench.repositories import change_settings as change_settings
     from sandbox.workbench.repositories import clone as clone
@@ -69,7 +70,7 @@ else:
             "verify",
         ),
         "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules", "signing"),
-        "delivery": ("follow", "pull_requests", "push"),
+        "delivery": ("follow", "pull_requests", "push", "receipt_notes"),
         "reconciling": ("remove_repository",),
         "repositories": (
             "change_settings",
