@@ -242,6 +242,20 @@ class GateSettings(_SettingsSection):
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
 
 
+class ReceiptSettings(_SettingsSection):
+    """Receipts of verdicts (docs/receipts.md).
+
+    `signing_key`: file with a private Ed25519 key in PEM, instead of the home's own key.
+    `trusted_keys`: files with public keys, as `receipt verify --key` takes them, instead of the home's own.
+    `pull_requests`: a pull request of a verified tree gets a receipt: it is pushed as a git note, and the description
+    has its digest and how to check it.
+    """
+
+    signing_key: str = ""
+    trusted_keys: tuple[str, ...] = ()
+    pull_requests: bool = False
+
+
 class CredentialSettings(_SettingsSection):
     """`store`: where `credentials set` stores secrets; `auto`: the system keyring if it is usable, else the file."""
 
@@ -350,6 +364,7 @@ class Settings(_SettingsSection):
     disk: DiskSettings = DiskSettings()
     keep: KeepSettings = KeepSettings()
     gate: GateSettings = GateSettings()
+    receipts: ReceiptSettings = ReceiptSettings()
     credentials: CredentialSettings = CredentialSettings()
     author: PersonSettings = PersonSettings()
     committer: PersonSettings = PersonSettings()

@@ -107,7 +107,7 @@ def _sign(
     signing_key: Path | None,
     left_out: Sequence[str] = (),
 ) -> SignedReceipt:
-    signer = find_signer(services.home, signing_key)
+    signer = find_signer(services, signing_key)
     receipt = Receipt(
         tree=subject.tree,
         commit=subject.commit,
@@ -134,7 +134,7 @@ def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
 
 def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
     """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
-    trusted = load_trusted(services.home, question.keys)
+    trusted = load_trusted(services, question.keys)
     expected = Expectation(question.tree, question.commit, question.checks)
     receipt = verify_receipt(content, trusted, expected)
     if question.repository is not None:

@@ -11,6 +11,7 @@ from sandbox.models.receipts import ReceiptKey
 from sandbox.receipts import keys
 from sandbox.store import signing_keys
 from sandbox.store.home import Home
+from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 _LOCK, _LOCK_TIMEOUT_S = "keys", 10.0
 
 
-def find_signer(home: Home, path: Path | None) -> CryptoSigner:
-    """The signer of the operator's key file, else of the home's key, which is made at its first use.
+def find_signer(services: Services, path: Path | None) -> CryptoSigner:
+    """The signer of a key file, else of that of the settings, else of the home's key, which is made at its first use.
 
     Raises: `invalid_input` for a file that is no such key; `conflict`; `internal`.
     """
-    if path is not None:
-        return keys.load_signer(_read(path), str(path))
+    configured = services.settings.receipts.signing_key
+    chosen = path or (Path(configured) if configured else None)
+    return _home_signer(services.home) if chosen is None else keys.load_signer(_read(chosen), str(chosen))
+
+
+def _home_signer(home: Home) -> CryptoSigner:
     found = signing_keys.find_current(home)
     if found is None:
         with home.locked(_LOCK, _LOCK_TIMEOUT_S):
@@ -39,7 +44,7 @@ def _create(home: Home) -> tuple[ReceiptKey, bytes]:
 
 def list_keys(home: Home) -> tuple[ReceiptKey, ...]:
     """The public keys of this home, the newest last; one is made if none is in use. Raises: `conflict`, `internal`."""
-    find_signer(home, None)
+    _home_signer(home)
     return signing_keys.list_keys(home)
 
 
@@ -63,11 +68,15 @@ def revoke(home: Home, keyid: str, reason: str) -> ReceiptKey:
     return revoked
 
 
-def load_trusted(home: Home, paths: Sequence[Path]) -> tuple[ReceiptKey, ...]:
-    """The keys of these files; without files, those of the home. Raises: `invalid_input`, `internal`."""
-    if not paths:
-        return signing_keys.list_keys(home)
-    return tuple(key for path in paths for key in keys.parse_trusted_keys(_read(path), str(path)))
+def load_trusted(services: Services, paths: Sequence[Path]) -> tuple[ReceiptKey, ...]:
+    """The keys of these files; without files, those of the settings, else those of the home.
+
+    Raises: `invalid_input`, `internal`.
+    """
+    chosen = paths or [Path(path) for path in services.settings.receipts.trusted_keys]
+    if not chosen:
+        return signing_keys.list_keys(services.home)
+    return tuple(key for path in chosen for key in keys.parse_trusted_keys(_read(path), str(path)))
 
 
 def _read(path: Path) -> bytes:

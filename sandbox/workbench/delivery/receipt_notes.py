@@ -9,7 +9,14 @@ from sandbox.git import objects
 from sandbox.git.notes import NOTES_REF, add_to_note, fetch_notes, read_note
 from sandbox.git.push.send import push_notes
 from sandbox.git.transport import RemoteAccess
-from sandbox.models.receipts import FoundReceipts, PushedReceipt, Receipt, ReceiptQuestion, ReceiptRefusal
+from sandbox.models.receipts import (
+    FoundReceipts,
+    PushedReceipt,
+    Receipt,
+    ReceiptQuestion,
+    ReceiptRefusal,
+    SignedReceipt,
+)
 from sandbox.receipts.refusals import refusal_error
 from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.workbench.controller.commit_identity import choose_identity
@@ -23,7 +30,13 @@ def push_receipt(services: Services, repo_id: str, content: bytes, question: Rec
 
     Raises: `receipt_refused`; `not_found` if the commit is not in the cache clone; as `push`.
     """
-    receipt = verify_receipt(content, load_trusted(services.home, question.keys), Expectation())
+    receipt = verify_receipt(content, load_trusted(services, question.keys), Expectation())
+    return push_signed(services, repo_id, SignedReceipt(receipt=receipt, envelope=content.strip().decode()))
+
+
+def push_signed(services: Services, repo_id: str, signed: SignedReceipt) -> PushedReceipt:
+    """As `push_receipt`, for a receipt that was verified or signed here. Raises: as `push_receipt`."""
+    receipt = signed.receipt
     repository, git = services.repositories.open(repo_id)
     if receipt.commit is None or objects.peel(git, receipt.commit, "commit") != receipt.commit:
         raise SandboxError(
@@ -33,7 +46,7 @@ def push_receipt(services: Services, repo_id: str, content: bytes, question: Rec
         )
     if objects.tree_of(git, receipt.commit) != receipt.tree:
         raise refusal_error(ReceiptRefusal.WRONG_TREE, f"{receipt.commit} has another tree")
-    commit, line = receipt.commit, content.strip()
+    commit, line = receipt.commit, signed.envelope.encode()
     identity = choose_identity(services.settings, services.git_operator).as_environment(datetime.now(UTC))
 
     def send(access: RemoteAccess) -> str:
@@ -60,7 +73,7 @@ def fetch_receipts(services: Services, url: str, ref: str, question: ReceiptQues
         services.remotes.run_with_access(services.remotes.parse(url), lambda access: fetch_notes(git, access))
         lines = read_note(git, commit)
     tree = objects.tree_of(git, commit)
-    trusted = load_trusted(services.home, question.keys)
+    trusted = load_trusted(services, question.keys)
     expected = Expectation(tree, None, question.checks)
     held, refused = list[tuple[Receipt, str]](), list[str]()
     for line in lines:
