@@ -256,6 +256,18 @@ class ReceiptSettings(_SettingsSection):
     pull_requests: bool = False
 
 
+class CacheSettings(_SettingsSection):
+    """A verdict cache that several homes share, such as the jobs of a CI (docs/ci.md).
+
+    `url`: a directory, or a URL of fsspec such as `s3://bucket/folder` (extra `fsspec`); empty: none. Entries are
+    receipts; one that no trusted key signed is not used.
+    `write`: passed verdicts of this home are added, signed with its key.
+    """
+
+    url: str = ""
+    write: bool = True
+
+
 class CredentialSettings(_SettingsSection):
     """`store`: where `credentials set` stores secrets; `auto`: the system keyring if it is usable, else the file."""
 
@@ -365,6 +377,7 @@ class Settings(_SettingsSection):
     keep: KeepSettings = KeepSettings()
     gate: GateSettings = GateSettings()
     receipts: ReceiptSettings = ReceiptSettings()
+    cache: CacheSettings = CacheSettings()
     credentials: CredentialSettings = CredentialSettings()
     author: PersonSettings = PersonSettings()
     committer: PersonSettings = PersonSettings()

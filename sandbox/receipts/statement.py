@@ -18,10 +18,11 @@ from sandbox.models.receipts import CheckDefinition, Receipt, ReceiptCheck, Rece
 from sandbox.receipts.envelope import parse_strict_json
 from sandbox.receipts.refusals import refusal_error
 from sandbox.store.verdicts import Binding
+from sandbox.version import __version__
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
-PRODUCT = "space-sandbox"
+PRODUCT, PRODUCT_VERSION = "space-sandbox", __version__
 
 
 def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:

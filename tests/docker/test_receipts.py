@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from devtools.guests import remove_guests_of
 from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
 from sandbox.forges.body import compose
@@ -119,3 +121,25 @@ def test_a_pull_request_names_its_receipt_which_is_signed_and_pushed_once(bench:
     assert f"--ref {task.head_commit} --key PUBLIC-KEY" in text
     found = bench.workbench.fetch_receipts(str(bench.upstream.root), task.head_commit)
     assert ([receipt.digest for receipt in found.receipts], found.refused) == ([first.receipt.digest], ())
+
+
+def test_jobs_of_a_ci_share_what_passed(bench: Bench, tmp_path: Path) -> None:
+    """Two homes, as two jobs have, and one key. Control: a home without the key runs everything."""
+    signer = Signer()
+    (tmp_path / "private.pem").write_bytes(signer.pem)
+    (tmp_path / "public.pem").write_bytes(signer.public_pem)
+    receipts = {"signing_key": str(tmp_path / "private.pem"), "trusted_keys": [str(tmp_path / "public.pem")]}
+    cache = {"url": str(tmp_path / "shared")}
+
+    def run_in(home: str, settings: dict[str, object]) -> list[bool]:
+        root = tmp_path / home
+        shutil.copytree(bench.home / "profiles", root / "profiles")
+        with Workbench(root, environ=dict(os.environ), settings=settings, allow_file=True) as job:
+            summary = job.run(str(bench.upstream.root))
+            assert summary.verified
+            remove_guests_of(root)
+        return [run.cached for run in summary.runs]
+
+    assert run_in("first", {"receipts": receipts, "cache": cache}) == [False, False]
+    assert run_in("second", {"receipts": receipts, "cache": cache}) == [True, True]
+    assert run_in("stranger", {"cache": {**cache, "write": False}}) == [False, False]

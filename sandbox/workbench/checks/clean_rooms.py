@@ -26,6 +26,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
+from sandbox.workbench.checks.shared_cache import open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -178,13 +179,17 @@ class _ChainRunner:
         return known
 
     def _find_cached_runs(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
-        return answer_chain(
-            chain, lambda check: find_verdict(self.services.home, bound[check.id]), keep_going=self.options.keep_going
-        )
+        shared = open_shared_cache(self.services)
+
+        def find(check: Check) -> CheckRun | None:
+            binding = bound[check.id]
+            return find_verdict(self.services.home, binding) or (shared.find(binding) if shared else None)
+
+        return answer_chain(chain, find, keep_going=self.options.keep_going)
 
     def _run_in_room(self, chain: Chain, bound: dict[str, Binding], watch: Watch) -> tuple[CheckRun, ...]:
         source, runs = self.source, list[CheckRun]()
-        trees = (source.tree, source.similar_tree)
+        trees, shared = (source.tree, source.similar_tree), open_shared_cache(self.services)
         checks = [bound[check.id].check for check in chain]
         lfs = self.request.profile.lfs
         with worktrees.clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
@@ -197,6 +202,8 @@ class _ChainRunner:
                 save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 if as_before:  # the verdict's key does not cover what a failed check left in the room
                     save_verdict(self.services.home, bound[check.id], runs[-1])
+                    if shared is not None:
+                        shared.add(bound[check.id], runs[-1])
                 return runs[-1]
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)

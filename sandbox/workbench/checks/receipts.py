@@ -20,12 +20,11 @@ from sandbox.models.receipts import (
 )
 from sandbox.receipts.envelope import digest_of, sign_payload
 from sandbox.receipts.refusals import refusal_error
-from sandbox.receipts.statement import describe_check, now, write_statement
+from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
 from sandbox.receipts.verification import Expectation, require_subject, verify_receipt
 from sandbox.store import runs as stored_runs
 from sandbox.store.bindings import find_binding
 from sandbox.store.records import find_repository, find_task
-from sandbox.version import __version__
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.checks.verify import run_url
@@ -114,7 +113,7 @@ def _sign(
         source=subject.source if subject.source.startswith(_PUBLIC) else "",
         checks=_in_order(checks),
         left_out=tuple(left_out),
-        product_version=__version__,
+        product_version=PRODUCT_VERSION,
         signed_at=now(),
     )
     envelope = sign_payload(write_statement(receipt), signer)
