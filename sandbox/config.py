@@ -246,7 +246,8 @@ class ReceiptSettings(_SettingsSection):
     """Receipts of verdicts (docs/receipts.md).
 
     `signing_key`: file with a private Ed25519 key in PEM, instead of the home's own key.
-    `trusted_keys`: files with public keys, as `receipt verify --key` takes them, instead of the home's own.
+    `trusted_keys`: files with public keys, as `receipt verify --key` takes them, instead of the home's own; in the
+    variable, separated by colons.
     `pull_requests`: a pull request of a verified tree gets a receipt: it is pushed as a git note, and the description
     has its digest and how to check it.
     """
@@ -254,6 +255,11 @@ class ReceiptSettings(_SettingsSection):
     signing_key: str = ""
     trusted_keys: tuple[str, ...] = ()
     pull_requests: bool = False
+
+    @field_validator("trusted_keys", mode="before")
+    @classmethod
+    def _split_variable(cls, value: object) -> object:
+        return tuple(filter(None, value.split(":"))) if isinstance(value, str) else value
 
 
 class CacheSettings(_SettingsSection):

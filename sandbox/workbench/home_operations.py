@@ -170,6 +170,8 @@ def run(
     arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
     if options.include_changes:
         arguments["include_changes"] = True
+    if options.changed_since is not None:
+        arguments["changed_since"] = options.changed_since
     if options.projects is not None:
         arguments["projects"] = {name: dict(project) for name, project in options.projects.items()}
     with record_home_operation(

@@ -18,7 +18,8 @@ class VerifyOptions:
     project's packages anew. `lfs`: of `run`: whether checkouts hold the files of Git LFS; None: as the repository's
     settings say. `projects`, `subpath`: of `run`, instead of those in the repository's settings: by name, the fields of
     `ChosenProject`; and the folder of the project. `named_folder`: of `run`: the folder that the caller is in; a
-    project that holds it is run unless something else says what runs. Raises: `invalid_input`.
+    project that holds it is run unless something else says what runs. `changed_since`: of `run`: only the checks of
+    projects with a file that changed since this branch, tag or commit. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -31,6 +32,7 @@ class VerifyOptions:
     projects: Mapping[str, Mapping[str, object]] | None = None
     subpath: str | None = None
     named_folder: str = ""
+    changed_since: str | None = None
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
