@@ -222,6 +222,7 @@ class KeepSettings(_SettingsSection):
     `runs`: records and logs of runs, for each task and repository; the oldest go first.
     `logs_bytes`: of the logs of each task and repository; the oldest go first, their records stay.
     `verdicts`: cached verdicts of the home; the oldest go first, and their checks run again.
+    `artifacts_days`: artifacts of runs; the contents that no run names are deleted.
     `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits.
     `journal_bytes`: a longer journal is named. A journal is never cut.
     `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
@@ -231,6 +232,7 @@ class KeepSettings(_SettingsSection):
     runs: NonNegativeInt = 1000
     logs_bytes: NonNegativeInt = 2 * 1024**3
     verdicts: NonNegativeInt = 20_000
+    artifacts_days: NonNegativeFloat = 30.0
     quarantine_days: NonNegativeFloat = 30.0
     journal_bytes: NonNegativeInt = 256 * 1024**2
     repack_days: NonNegativeFloat = 7.0

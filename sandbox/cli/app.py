@@ -57,6 +57,7 @@ _COMMANDS = {
     "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
     "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
+    "artifacts": ("sandbox.cli.artifacts:artifacts", "List and get the files that checks left to be kept."),
     "receipt": ("sandbox.cli.receipt:receipt", "Export and verify signed receipts of verdicts."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
+    from sandbox.models.artifacts import Artifact, ArtifactList, Coverage, RefusedArtifact
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
     from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, CheckParameter, Limits, Risk
+    from sandbox.models.checks import ArtifactRule, Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
@@ -128,6 +129,9 @@ __all__ = [
     "Approval",
     "ApprovalScope",
     "ApprovalState",
+    "Artifact",
+    "ArtifactList",
+    "ArtifactRule",
     "AttackOutcome",
     "AttackReport",
     "AttackResult",
@@ -160,6 +164,7 @@ __all__ = [
     "ConflictResolution",
     "ConflictSide",
     "Context",
+    "Coverage",
     "CredentialInfo",
     "Delivery",
     "Diff",
@@ -228,6 +233,7 @@ __all__ = [
     "ReceiptRefusal",
     "Reconciliation",
     "RefusalReason",
+    "RefusedArtifact",
     "RefusedEntry",
     "Remark",
     "RemarkKind",
@@ -296,12 +302,13 @@ __all__ = [
 
 _MODULES = {
     "approvals": "Approval",
+    "artifacts": "Artifact ArtifactList Coverage RefusedArtifact",
     "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
     "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check CheckParameter Limits Risk",
+    "checks": "ArtifactRule Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",

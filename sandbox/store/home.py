@@ -222,6 +222,11 @@ class Home:
         """The verdict of a clean room, by the key of its binding. It can be computed again by running the check."""
         return self.repositories / f"verdicts/{key}.json"
 
+    @property
+    def artifacts(self) -> Path:
+        """Contents of the artifacts of all runs, by their sha256."""
+        return self.repositories / "artifacts"
+
     def journal(self, name: str) -> Path:
         """The journal of a task, by its id, or of the home."""
         return self.repositories / f"journal/{name}.jsonl"

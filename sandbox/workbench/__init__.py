@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox.models import (
         ApplyResult,
         Approval,
+        ArtifactList,
         AttackReport,
         AuditRecord,
         AuditReport,
@@ -732,6 +733,17 @@ class Workbench:
         return use.result_pages.read_test_results(
             self._services.home, run_id, failed_only=failed_only, cursor=cursor, limit=limit
         )
+
+    def artifacts(self, run_id: str) -> ArtifactList:
+        """The files of a run that its profile asked to keep. Raises: `not_found` for an unknown run."""
+        return use.artifacts.list_artifacts(self._services.home, run_id)
+
+    def read_artifact(self, run_id: str, path: str) -> Iterator[bytes]:
+        """The content of one artifact, in chunks; the last one comes only if all of it has the hash of the list.
+
+        Raises: `not_found`; `internal` for a stored file that was changed.
+        """
+        return use.artifacts.read_artifact(self._services.home, run_id, path)
 
     def guests(self, before: GuestTable | None = None) -> GuestTable:
         """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.

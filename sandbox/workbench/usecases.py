@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
+    from sandbox.workbench.checks import artifacts as artifacts
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
@@ -57,6 +58,7 @@ else:
         "": ("reconciling",),
         "approvals": ("requests",),
         "checks": (
+            "artifacts",
             "background",
             "guest_list",
             "history",
