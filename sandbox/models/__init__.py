@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         SyncResult,
         SyncState,
     )
-    from sandbox.models.policies import PolicyRule
+    from sandbox.models.policies import PolicyAnswer, PolicyDifference, PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.receipts import (
@@ -211,6 +211,8 @@ __all__ = [
     "PatchResult",
     "PatchedFile",
     "Permission",
+    "PolicyAnswer",
+    "PolicyDifference",
     "PolicyRule",
     "PreparedLayers",
     "Pressure",
@@ -325,7 +327,7 @@ _MODULES = {
     "model": "Model SparseModel",
     "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
     "SyncResult SyncState",
-    "policies": "PolicyRule",
+    "policies": "PolicyAnswer PolicyDifference PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "receipts": "FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal "

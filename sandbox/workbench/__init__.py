@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         LogQuery,
         PatchResult,
         Permission,
+        PolicyAnswer,
+        PolicyDifference,
         PolicyRule,
         PreparedLayers,
         Probe,
@@ -1285,6 +1287,33 @@ class Workbench:
         Policies: container, commit, paths, approvals, and settings. Raises: `not_found`.
         """
         return use.rules.list_rules(self._services, name)
+
+    def check_patch(self, patch: bytes, repo_id: str = "") -> tuple[PolicyAnswer, ...]:
+        """What the rules in force say of an edit with this unified diff, by path. Raises: `patch_rejected`."""
+        return use.policy_questions.check_patch(self._services, patch, repo_id)
+
+    def check_paths(self, paths: Sequence[str], repo_id: str = "") -> tuple[PolicyAnswer, ...]:
+        """As `check_patch`, for paths of new files. Raises: no specific code."""
+        return use.policy_questions.check_paths(self._services, paths, repo_id)
+
+    def check_url(self, url: str) -> PolicyAnswer:
+        """Whether the rules in force allow a URL as a remote. Raises: no specific code."""
+        return use.policy_questions.check_url(self._services, url)
+
+    def check_tool(self, tool: str, risk: Risk) -> PolicyAnswer:
+        """What an agent's call of a tool would meet. Raises: no specific code."""
+        return use.policy_questions.check_tool(self._services, tool, risk)
+
+    def check_limits(self, owner_id: str, check_id: str) -> tuple[PolicyAnswer, ...]:
+        """What a check of a task or repository would meet. Raises: `not_found`; as `checks`."""
+        return use.policy_questions.check_check(self._services, owner_id, check_id)
+
+    def policy_differences(self, other_home: Path | None = None) -> tuple[PolicyDifference, ...]:
+        """The rules in force that are not as shipped, or not as in another home, which is only read.
+
+        Raises: no specific code.
+        """
+        return use.policy_questions.diff_rules(self._services, other_home)
 
     def export_receipt(self, subject: str | RunSummary, *, signing_key: Path | None = None) -> SignedReceipt:
         """A signed receipt (docs/receipts.md) of all checks of a task on its last commit, of one run in a clean room,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import policy_questions as policy_questions
     from sandbox.workbench.checks import receipts as receipts
     from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import stop as stop
@@ -64,6 +65,7 @@ else:
             "history",
             "layer_list",
             "log_lines",
+            "policy_questions",
             "receipts",
             "stop",
             "task_checks",
