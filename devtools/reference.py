@@ -237,6 +237,7 @@ _MEANT = {
     ErrorCode.SERVICE_FAILED: "a service of a check ended, or was not ready in time; its last lines are shown",
     ErrorCode.IMAGE_MISSING: "the image is not here; `sandbox images build`",
     ErrorCode.POLICY_VIOLATION: "refused by a policy, or a container is not what was asked for",
+    ErrorCode.RECEIPT_REFUSED: "a receipt does not hold, or is about something else; `reason` says which",
     ErrorCode.INTERNAL: "a defect, or a damaged file of ours",
 }
 

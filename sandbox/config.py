@@ -228,6 +228,7 @@ class KeepSettings(_SettingsSection):
     `runs`: records and logs of runs, for each task and repository; the oldest go first.
     `logs_bytes`: of the logs of each task and repository; the oldest go first, their records stay.
     `verdicts`: cached verdicts of the home; the oldest go first, and their checks run again.
+    `artifacts_days`: artifacts of runs; the contents that no run names are deleted.
     `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits.
     `journal_bytes`: a longer journal is named. A journal is never cut.
     `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
@@ -237,6 +238,7 @@ class KeepSettings(_SettingsSection):
     runs: NonNegativeInt = 1000
     logs_bytes: NonNegativeInt = 2 * 1024**3
     verdicts: NonNegativeInt = 20_000
+    artifacts_days: NonNegativeFloat = 30.0
     quarantine_days: NonNegativeFloat = 30.0
     journal_bytes: NonNegativeInt = 256 * 1024**2
     repack_days: NonNegativeFloat = 7.0
@@ -251,6 +253,38 @@ class GateSettings(_SettingsSection):
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
     require_candidate: bool = False
     accept: Literal["passed", "no-new-failures"] = "passed"
+
+
+class ReceiptSettings(_SettingsSection):
+    """Receipts of verdicts (docs/receipts.md).
+
+    `signing_key`: file with a private Ed25519 key in PEM, instead of the home's own key.
+    `trusted_keys`: files with public keys, as `receipt verify --key` takes them, instead of the home's own; in the
+    variable, separated by colons.
+    `pull_requests`: a pull request of a verified tree gets a receipt: it is pushed as a git note, and the description
+    has its digest and how to check it.
+    """
+
+    signing_key: str = ""
+    trusted_keys: tuple[str, ...] = ()
+    pull_requests: bool = False
+
+    @field_validator("trusted_keys", mode="before")
+    @classmethod
+    def _split_variable(cls, value: object) -> object:
+        return tuple(filter(None, value.split(":"))) if isinstance(value, str) else value
+
+
+class CacheSettings(_SettingsSection):
+    """A verdict cache that several homes share, such as the jobs of a CI (docs/ci.md).
+
+    `url`: a directory, or a URL of fsspec such as `s3://bucket/folder` (extra `fsspec`); empty: none. Entries are
+    receipts; one that no trusted key signed is not used.
+    `write`: passed verdicts of this home are added, signed with its key.
+    """
+
+    url: str = ""
+    write: bool = True
 
 
 class CredentialSettings(_SettingsSection):
@@ -361,6 +395,8 @@ class Settings(_SettingsSection):
     disk: DiskSettings = DiskSettings()
     keep: KeepSettings = KeepSettings()
     gate: GateSettings = GateSettings()
+    receipts: ReceiptSettings = ReceiptSettings()
+    cache: CacheSettings = CacheSettings()
     credentials: CredentialSettings = CredentialSettings()
     author: PersonSettings = PersonSettings()
     committer: PersonSettings = PersonSettings()

@@ -41,6 +41,7 @@ class ErrorCode(StrEnum):
     IMAGE_MISSING = "image_missing"
     SERVICE_FAILED = "service_failed"
     POLICY_VIOLATION = "policy_violation"
+    RECEIPT_REFUSED = "receipt_refused"
     INTERNAL = "internal"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import click
@@ -17,9 +18,19 @@ from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.verdicts import format_elapsed, show_runs
+from sandbox.lazy_module import LazyModule
 from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
 
+if TYPE_CHECKING:
+    from sandbox.cli import ci as ci_systems
+    from sandbox.cli.reports import files, report_data
+else:  # loaded in a CI, or if a report is asked for (docs/adr/0080)
+    ci_systems = LazyModule("sandbox.cli.ci")
+    files = LazyModule("sandbox.cli.reports.files")
+    report_data = LazyModule("sandbox.cli.reports.report_data")
+
+_CI_VARIABLES = {"GITHUB_ACTIONS", "GITLAB_CI"}
 _ALWAYS_SHOWN = {
     RemarkKind.SUGGESTION,  # a reader of "verified" may think that these checks ran
     RemarkKind.ONLY_FOLDER,  # or that all folders were looked at
@@ -37,6 +48,11 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
 @click.option("--profile", help="Use this profile instead of the detected one.")
 @click.option("--subpath", metavar="FOLDER", help="Folder of the project: detection looks there, and checks run there.")
 @click.option(
+    "--changed-since",
+    metavar="REF",
+    help="Run only the checks of projects with a file that changed since this branch, tag or commit.",
+)
+@click.option(
     "--project",
     "projects",
     multiple=True,
@@ -52,6 +68,14 @@ _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, Remar
 @click.option(
     "--include-changes", is_flag=True, help="Verify the files of a local directory as they are, also uncommitted ones."
 )
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="KIND=FILE",
+    help="Write the result to FILE as junit, sarif, markdown, codequality, outputs (NAME=value) or receipt (signed). "
+    "Repeatable.",
+)
 @add_clean_room_options
 @runtime_option
 @global_options
@@ -66,19 +90,28 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     note(f"Cloning and verifying {what['ref']}")
     projects = parse_projects(what["projects"]) or None
     lfs = None if what["lfs"] is None else what["lfs"] == "yes"
+    wanted = files.parse_reports(what["reports"]) if what["reports"] else []
+    ci = ci_systems.current_ci(to_stderr=invocation.json) if _CI_VARIABLES & os.environ.keys() else None
     options = replace(
         rooms.options,
         include_changes=what["include_changes"],
         projects=projects,
         subpath=what["subpath"],
+        changed_since=what["changed_since"],
         lfs=lfs,
     )
     with invocation.workbench() as workbench:
         located = locate_repository(workbench, url)
         options = replace(options, named_folder=_find_named_folder(url, located))
-        summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
+        with ci.guard() if ci else nullcontext():
+            summary = workbench.run(located, what["ref"], checks, what["profile"], rooms.watch, options)
+            invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
+        if wanted or ci:
+            data = report_data.collect_tests(workbench, summary)
+            files.write_reports(workbench, data, wanted)
+            if ci:
+                ci.show(data)
     _warn_of_other_folder(url, located, summary)
-    invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
     shown = _ALWAYS_SHOWN | ({RemarkKind.LFS} if lfs is False else set()) | (set() if summary.verified else _ON_FAILURE)
     show_advice(remark for remark in summary.advice if remark.kind in shown)
     if summary.uncommitted is not None and summary.uncommitted.included:
@@ -122,6 +155,8 @@ def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)
     click.echo(_conclude(summary, took))
+    if not summary.runs:
+        click.echo("nothing of the projects has changed")
     if summary.left_out:
         click.echo(
             f"not run: {one_line(', '.join(summary.left_out))}; the tree is verified only when all checks passed"

@@ -72,7 +72,8 @@ class BodyFacts:
     `caller_text`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject,
     oldest first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown;
     `unknown_reason` then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
-    flags. `impact`: as in a `Diff`. `comparison`: of the tree with its base, if they were compared.
+    flags. `impact`: as in a `Diff`. `comparison`: of the tree with its base, if they were compared. `receipt`: of a
+    signed receipt of the verdicts: its digest, the id of its key, and the command that checks it.
     """
 
     prompt: str
@@ -92,6 +93,7 @@ class BodyFacts:
     provenance: Provenance
     impact: tuple[str, ...] = ()
     comparison: Comparison | None = None
+    receipt: tuple[str, str, tuple[str, ...]] | None = None
 
 
 def compose(facts: BodyFacts) -> str:
@@ -157,6 +159,7 @@ def _generated_part(facts: BodyFacts) -> str:
         _section("Candidate", _list([as_prose(line) for run in facts.runs for line in _phases(run)])),
         _section("Against the base", describe_comparison(facts.comparison) if facts.comparison else ""),
         _section("", _provenance(facts)),
+        _section("", _receipt(facts)),
         _section(f"Commits ({len(facts.commits)})", _list([_commit(*commit) for commit in facts.commits])),
         _section(f"Files ({len(facts.files)})", _list([_file(file) for file in facts.files])),
         _section("When it takes effect", _list([as_prose(line) for line in facts.impact])),
@@ -234,6 +237,16 @@ def _provenance(facts: BodyFacts) -> str:
     bound = _list([f"{name}: {value}" for name, value in lines if value])
     again = f"To run the checks again on exactly this commit:\n\n{as_code(shlex.join(found.command))}"
     return f"A verdict is bound to:\n\n{bound}\n\n{again}"
+
+
+def _receipt(facts: BodyFacts) -> str:
+    if facts.receipt is None:
+        return ""
+    digest, keyid, command = facts.receipt
+    check = f"{as_code(shlex.join(command))}, with the public key of who opened this request"
+    return (
+        f"A signed receipt of these verdicts is {as_code(digest)}, by the key {as_code(keyid)}. To check it: {check}."
+    )
 
 
 def _describe_room(room: RoomProvenance) -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,7 @@ from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
+from sandbox.git.local.read_refs import NOTES
 from sandbox.git.local.view import read_refs_of_repository, view_local_repository
 from sandbox.git.objects import is_object_id, require_ref_name
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
@@ -240,7 +241,8 @@ def read_local_refs(git: Git, access: RemoteAccess) -> RemoteRefs | None:
         return None
     found = read_refs_of_repository(git, path, MAX_REFS)
     branch = found.head.removeprefix("refs/heads/") if found.head.startswith("refs/heads/") else ""
-    return RemoteRefs(RemoteHead(branch, found.values.get(found.head, "")), found.values)
+    shared = {name: oid for name, oid in found.values.items() if not name.startswith(f"{NOTES}/")}
+    return RemoteRefs(RemoteHead(branch, found.values.get(found.head, "")), shared)
 
 
 def list_refs(git: Git, access: RemoteAccess, *options: str, patterns: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
+    from sandbox.models.artifacts import Artifact, ArtifactList, Coverage, RefusedArtifact
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
     from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, CheckParameter, Limits, Risk
+    from sandbox.models.checks import ArtifactRule, Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.commit_verdicts import (
         Bisection,
@@ -72,9 +73,21 @@ if TYPE_CHECKING:
         SyncResult,
         SyncState,
     )
-    from sandbox.models.policies import PolicyRule
+    from sandbox.models.policies import PolicyAnswer, PolicyDifference, PolicyRule
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
+    from sandbox.models.receipts import (
+        FoundReceipts,
+        PushedReceipt,
+        Receipt,
+        ReceiptCheck,
+        ReceiptKey,
+        ReceiptQuestion,
+        ReceiptRefusal,
+        ReplayedCheck,
+        ReplayResult,
+        SignedReceipt,
+    )
     from sandbox.models.releases import (
         PendingConfirmation,
         ReleaseEntry,
@@ -139,6 +152,9 @@ __all__ = [
     "Approval",
     "ApprovalScope",
     "ApprovalState",
+    "Artifact",
+    "ArtifactList",
+    "ArtifactRule",
     "AttackOutcome",
     "AttackReport",
     "AttackResult",
@@ -176,6 +192,7 @@ __all__ = [
     "ConflictResolution",
     "ConflictSide",
     "Context",
+    "Coverage",
     "CredentialInfo",
     "Delivery",
     "Diff",
@@ -191,6 +208,7 @@ __all__ = [
     "FileClass",
     "FileContent",
     "FlakyTest",
+    "FoundReceipts",
     "GateState",
     "Guest",
     "GuestKind",
@@ -235,6 +253,8 @@ __all__ = [
     "Permission",
     "PhaseRun",
     "PhaseVerdict",
+    "PolicyAnswer",
+    "PolicyDifference",
     "PolicyRule",
     "PreparedLayers",
     "Pressure",
@@ -248,9 +268,16 @@ __all__ = [
     "PullRequestStatus",
     "PullState",
     "PushResult",
+    "PushedReceipt",
     "Readme",
+    "Receipt",
+    "ReceiptCheck",
+    "ReceiptKey",
+    "ReceiptQuestion",
+    "ReceiptRefusal",
     "Reconciliation",
     "RefusalReason",
+    "RefusedArtifact",
     "RefusedEntry",
     "ReleaseEntry",
     "ReleaseEvent",
@@ -262,6 +289,8 @@ __all__ = [
     "RemarkKind",
     "RemoveResult",
     "RemovedLayers",
+    "ReplayResult",
+    "ReplayedCheck",
     "RepoId",
     "RepoMap",
     "Report",
@@ -285,6 +314,7 @@ __all__ = [
     "ServiceSetup",
     "Sha256",
     "Signals",
+    "SignedReceipt",
     "Snapshot",
     "SnapshotId",
     "SparseModel",
@@ -325,12 +355,13 @@ __all__ = [
 
 _MODULES = {
     "approvals": "Approval",
+    "artifacts": "Artifact ArtifactList Coverage RefusedArtifact",
     "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
     "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check CheckParameter Limits Risk",
+    "checks": "ArtifactRule Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
     "comparisons": "CheckComparison Comparison TestChange",
@@ -354,10 +385,12 @@ _MODULES = {
     "model": "Model SparseModel",
     "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
     "SyncResult SyncState",
-    "policies": "PolicyRule",
+    "policies": "PolicyAnswer PolicyDifference PolicyRule",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
+    "receipts": "FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal "
+    "ReplayedCheck ReplayResult SignedReceipt",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "

@@ -116,6 +116,25 @@ class ResultPatterns(Model):
         return tuple((outcome, text) for outcome, text in said if text is not None)
 
 
+class ArtifactRule(Model):
+    """`[[check.artifact]]`: files to keep after the check. `path`: as in gitignore(5), from the check's directory.
+
+    `coverage`: the files are of this format, and are summed up.
+    """
+
+    path: str = Field(min_length=1, max_length=500)
+    coverage: Literal["cobertura", "lcov"] | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _require_inside(cls, text: str) -> str:
+        if text.startswith(("!", "#")) or text.endswith("/") or ".." in text.split("/"):
+            raise ValueError(
+                "a pattern of files inside the check's directory, without `!`, `..` and a slash at the end"
+            )
+        return text
+
+
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
@@ -126,7 +145,7 @@ class Check(Model):
     added; such a run is of a part of the check. `results`: how its output says how tests ended, for programs that write
     no JUnit file. `launch`: the command is an application that is probed while it runs (docs/applications.md).
     `shuffle`: variables that make its tests run in another order, with `<seed>` for a number up to 99,999; only set
-    where the caller asks for it.
+    where the caller asks for it. `artifacts`: files to keep after the check.
     """
 
     id: CheckId
@@ -148,6 +167,9 @@ class Check(Model):
     results: ResultPatterns | None = None
     launch: LaunchSteps | None = None
     shuffle: dict[str, str] = Field(default_factory=dict)
+    artifacts: tuple[ArtifactRule, ...] = Field(
+        default=(), max_length=16, validation_alias=AliasChoices("artifact", "artifacts")
+    )
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

@@ -20,3 +20,25 @@ class PolicyRule(Model):
     value: bool | int | float | str | tuple[str, ...]
     origin: Literal["built-in", "operator", "config", "environment", "program"]
     source: str = ""
+
+
+class PolicyAnswer(Model):
+    """What one path, URL, tool or check would meet. `outcome`: `asked` if a person would be asked; `flagged` if it goes
+    through and a person sees it before a push. `rule`: the key in `policy show`, or what has none. `source`: its file.
+    """
+
+    subject: str
+    outcome: Literal["allowed", "flagged", "asked", "refused"]
+    rule: str
+    why: str = ""
+    source: str = ""
+
+
+class PolicyDifference(Model):
+    """One rule that is not as shipped, or not as in another home. None: there is no such rule."""
+
+    policy: str
+    key: str
+    before: str | None
+    now: str | None
+    source: str

@@ -38,6 +38,7 @@ _ALLOWED_BEFORE_PREPARE = {
     "config.toml",
     "credentials.toml",
     "images",
+    "keys",
     "known_hosts",
     "policies",
     "profiles",
@@ -235,6 +236,11 @@ class Home:
         """The verdict of a clean room, by the key of its binding. It can be computed again by running the check."""
         return self.repositories / f"verdicts/{key}.json"
 
+    @property
+    def artifacts(self) -> Path:
+        """Contents of the artifacts of all runs, by their sha256."""
+        return self.repositories / "artifacts"
+
     def journal(self, name: str) -> Path:
         """The journal of a task, by its id, or of the home."""
         return self.repositories / f"journal/{name}.jsonl"
@@ -248,6 +254,11 @@ class Home:
     def policy_digests(self) -> Path:
         """Digests of the policies and settings that were in force when a controller last checked."""
         return self.repositories / "policies.json"
+
+    @property
+    def signing_keys(self) -> Path:
+        """The keys that sign receipts: `keys.json` with all public ones, and the private one in use."""
+        return self.root / "keys"
 
     @property
     def approvals(self) -> Path:

@@ -145,6 +145,11 @@ def _ended_at(run: CheckRun) -> datetime:
     return run.started_at + timedelta(seconds=run.wall_time_s)
 
 
+def is_bound(run: CheckRun, binding: Binding) -> bool:
+    """Whether a binding is that of a run, also of a cached one. Pure."""
+    return _has_binding(run.model_copy(update={"cached": False}), binding)
+
+
 def _has_binding(run: CheckRun, binding: Binding) -> bool:
     actual = (run.tree, run.image_digest, run.check_id, run.runtime, run.layers, run.clean_room, run.cached)
     expected = (binding.tree, binding.image_digest, binding.check.id, binding.runtime, binding.layers, True, False)

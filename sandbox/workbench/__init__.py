@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox.models import (
         ApplyResult,
         Approval,
+        ArtifactList,
         AttackReport,
         AuditRecord,
         AuditReport,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         FlakyTest,
+        FoundReceipts,
         GuestTable,
         ImageArchive,
         ImageInfo,
@@ -63,18 +65,25 @@ if TYPE_CHECKING:
         LogQuery,
         PatchResult,
         Permission,
+        PolicyAnswer,
+        PolicyDifference,
         PolicyRule,
         PreparedLayers,
         Probe,
         ProfileCandidates,
         PullRequest,
         PullRequestStatus,
+        PushedReceipt,
         PushResult,
+        Receipt,
+        ReceiptKey,
+        ReceiptQuestion,
         Reconciliation,
         ReleaseState,
         Remark,
         RemovedLayers,
         RemoveResult,
+        ReplayResult,
         RepoMap,
         Repository,
         RepositoryHistory,
@@ -85,6 +94,7 @@ if TYPE_CHECKING:
         RunSummary,
         SearchQuery,
         SearchResult,
+        SignedReceipt,
         Snapshot,
         Status,
         StopResult,
@@ -896,6 +906,17 @@ class Workbench:
             self._services.home, run_id, failed_only=failed_only, cursor=cursor, limit=limit
         )
 
+    def artifacts(self, run_id: str) -> ArtifactList:
+        """The files of a run that its profile asked to keep. Raises: `not_found` for an unknown run."""
+        return use.artifacts.list_artifacts(self._services.home, run_id)
+
+    def read_artifact(self, run_id: str, path: str) -> Iterator[bytes]:
+        """The content of one artifact, in chunks; the last one comes only if all of it has the hash of the list.
+
+        Raises: `not_found`; `internal` for a stored file that was changed.
+        """
+        return use.artifacts.read_artifact(self._services.home, run_id, path)
+
     def guests(self, before: GuestTable | None = None) -> GuestTable:
         """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.
 
@@ -1436,6 +1457,102 @@ class Workbench:
         Policies: container, commit, paths, approvals, and settings. Raises: `not_found`.
         """
         return use.rules.list_rules(self._services, name)
+
+    def check_patch(self, patch: bytes, repo_id: str = "") -> tuple[PolicyAnswer, ...]:
+        """What the rules in force say of an edit with this unified diff, by path. Raises: `patch_rejected`."""
+        return use.policy_questions.check_patch(self._services, patch, repo_id)
+
+    def check_paths(self, paths: Sequence[str], repo_id: str = "") -> tuple[PolicyAnswer, ...]:
+        """As `check_patch`, for paths of new files. Raises: no specific code."""
+        return use.policy_questions.check_paths(self._services, paths, repo_id)
+
+    def check_url(self, url: str) -> PolicyAnswer:
+        """Whether the rules in force allow a URL as a remote. Raises: no specific code."""
+        return use.policy_questions.check_url(self._services, url)
+
+    def check_tool(self, tool: str, risk: Risk) -> PolicyAnswer:
+        """What an agent's call of a tool would meet. Raises: no specific code."""
+        return use.policy_questions.check_tool(self._services, tool, risk)
+
+    def check_limits(self, owner_id: str, check_id: str) -> tuple[PolicyAnswer, ...]:
+        """What a check of a task or repository would meet. Raises: `not_found`; as `checks`."""
+        return use.policy_questions.check_check(self._services, owner_id, check_id)
+
+    def policy_differences(self, other_home: Path | None = None) -> tuple[PolicyDifference, ...]:
+        """The rules in force that are not as shipped, or not as in another home, which is only read.
+
+        Raises: no specific code.
+        """
+        return use.policy_questions.diff_rules(self._services, other_home)
+
+    def export_receipt(self, subject: str | RunSummary, *, signing_key: Path | None = None) -> SignedReceipt:
+        """A signed receipt (docs/receipts.md) of all checks of a task on its last commit, of one run in a clean room,
+        or of what `run` returned.
+
+        `subject`: id of a task or run, or the summary. `signing_key`: file with a private Ed25519 key in PEM, instead
+        of the home's key, which is made at its first use. Raises: `not_found`; `gate_closed` for a tree without
+        verdicts; `invalid_input` for the key, and for a run in a task's own files; `engine_unavailable`.
+        """
+        whole = self._complete_task_or_run(subject) if isinstance(subject, str) else subject
+        return home_operations.export_receipt(self._services, whole, signing_key)
+
+    def _complete_task_or_run(self, name: str) -> str:
+        return self.find_run(name) if name.startswith("run-") else self.task(name).id
+
+    def verify_receipt(self, content: bytes, question: ReceiptQuestion | None = None) -> Receipt:
+        """The content of a receipt that is signed by a trusted key and is about what is asked; ask it whether it
+        `passed`.
+
+        Raises: `receipt_refused` with a reason; `invalid_input` for a key or repository; as `clone` for a repository.
+        """
+        return use.receipts.verify(self._services, content, question or models.ReceiptQuestion())
+
+    def replay_receipt(
+        self,
+        content: bytes,
+        question: ReceiptQuestion | None = None,
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+    ) -> ReplayResult:
+        """Verify a receipt, run its checks here on its tree without cached verdicts, and compare the verdicts.
+
+        Raises: as `verify_receipt` and `run`.
+        """
+        services = self._services.with_runtime(runtime)
+        return home_operations.replay_receipt(services, content, question or models.ReceiptQuestion(), watch or Watch())
+
+    def push_receipt(self, repo_id: str, content: bytes, question: ReceiptQuestion | None = None) -> PushedReceipt:
+        """Add a receipt to the git notes of its commit on the remote, `refs/notes/space-sandbox`.
+
+        Raises: `receipt_refused`; `not_found` for the repository or commit; as `push`.
+        """
+        return home_operations.push_receipt(self._services, repo_id, content, question or models.ReceiptQuestion())
+
+    def fetch_receipts(self, url: str, ref: str = "HEAD", question: ReceiptQuestion | None = None) -> FoundReceipts:
+        """The receipts that a remote's notes have for a commit, each verified with the trusted keys.
+
+        Raises: as `clone`; `not_found` for an unknown ref; `unsafe_repository` for notes that cannot be used.
+        """
+        return use.receipt_notes.fetch_receipts(self._services, url, ref, question or models.ReceiptQuestion())
+
+    def receipt_keys(self) -> tuple[ReceiptKey, ...]:
+        """The public keys of this home, the newest last; the first call makes one.
+
+        Raises: `conflict` while another process makes one.
+        """
+        return use.signing.list_keys(self._services.home)
+
+    def rotate_receipt_key(self) -> ReceiptKey:
+        """Replace the home's key; the receipts that it has signed stay valid. Raises: `conflict`."""
+        return home_operations.rotate_receipt_key(self._services)
+
+    def revoke_receipt_key(self, keyid: str, *, reason: str = "") -> ReceiptKey:
+        """Revoke a key of this home by its id or its beginning; all its receipts are refused from now on.
+
+        Raises: `not_found`; `conflict`.
+        """
+        return home_operations.revoke_receipt_key(self._services, keyid, reason)
 
     def audit_verify(self) -> AuditReport:
         """Verify the hash chains of all journals; the report names the first changed entry of each.

@@ -27,13 +27,18 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         ImageInfo,
         Probe,
         ProfileCandidates,
+        PushedReceipt,
+        ReceiptKey,
+        ReceiptQuestion,
         Reconciliation,
         ReleaseState,
         RemovedLayers,
         RemoveResult,
+        ReplayResult,
         Repository,
         RepositoryUpdate,
         RunSummary,
+        SignedReceipt,
         Suggestion,
         Verification,
     )
@@ -194,6 +199,8 @@ def run(
     arguments: dict[str, object] = {"url": remote, "ref": ref, "checks": list(check_ids), "profile": profile_name}
     if options.include_changes:
         arguments["include_changes"] = True
+    if options.changed_since is not None:
+        arguments["changed_since"] = options.changed_since
     if options.projects is not None:
         arguments["projects"] = {name: dict(project) for name, project in options.projects.items()}
     with record_home_operation(
@@ -249,6 +256,54 @@ def _record_release(services: Services, name: str, owner_id: str) -> AbstractCon
 def _describe_state(state: ReleaseState) -> tuple[str, ...]:
     last = state.history[-1].event.value if state.history else "unchanged"
     return (f"{last} {state.current or 'none'}",)
+
+
+def export_receipt(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
+    """As `receipts.export_task`, `export_run` or `export_summary`. The journal has the receipt's digest and key."""
+    named = subject if isinstance(subject, str) else subject.repository.id
+    with record_home_operation(services, "receipt-export", {"subject": named}, names=[clip_text(named)]) as operation:
+        result = _export(services, subject, signing_key)
+        operation.note(receipt=result.receipt.digest, key=result.receipt.keyid, tree=result.receipt.tree)
+    return result
+
+
+def _export(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
+    if not isinstance(subject, str):
+        return use.receipts.export_summary(services, subject, signing_key)
+    export = use.receipts.export_run if subject.startswith("run-") else use.receipts.export_task
+    return export(services, subject, signing_key)
+
+
+def replay_receipt(services: Services, content: bytes, question: ReceiptQuestion, watch: Watch) -> ReplayResult:
+    """As `receipts.replay`."""
+    with record_home_operation(services, "receipt-replay", {"receipt": content}) as operation:
+        result = use.receipts.replay(services, content, question, watch)
+        operation.note(receipt=result.receipt.digest, agrees=_true_or_false(result.agrees))
+    return result
+
+
+def push_receipt(services: Services, repo_id: str, content: bytes, question: ReceiptQuestion) -> PushedReceipt:
+    """As `receipt_notes.push_receipt`."""
+    with record_home_operation(services, "receipt-push", {"receipt": content}, names=[repo_id]) as operation:
+        result = use.receipt_notes.push_receipt(services, repo_id, content, question)
+        operation.note(receipt=result.receipt.digest, ref=result.ref, commit=result.notes_commit)
+    return result
+
+
+def rotate_receipt_key(services: Services) -> ReceiptKey:
+    """As `signing.rotate`."""
+    with record_home_operation(services, "receipt-rotate-key", {}) as operation:
+        result = use.signing.rotate(services.home)
+        operation.note(key=result.keyid)
+    return result
+
+
+def revoke_receipt_key(services: Services, keyid: str, reason: str) -> ReceiptKey:
+    """As `signing.revoke`."""
+    with record_home_operation(services, "receipt-revoke-key", {"keyid": keyid}, names=[clip_text(keyid)]) as operation:
+        result = use.signing.revoke(services.home, keyid, reason)
+        operation.note(key=result.keyid)
+    return result
 
 
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:

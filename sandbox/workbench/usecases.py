@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
+    from sandbox.workbench.checks import artifacts as artifacts
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import bisect as bisect
     from sandbox.workbench.checks import candidate as candidate
@@ -18,6 +19,8 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import policy_questions as policy_questions
+    from sandbox.workbench.checks import receipts as receipts
     from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
@@ -29,10 +32,12 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
+    from sandbox.workbench.controller import signing as signing
     from sandbox.workbench.delivery import follow as follow
     from sandbox.workbench.delivery import promote as promote
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
+    from sandbox.workbench.delivery import receipt_notes as receipt_notes
     from sandbox.workbench.reconciling import remove_repository as remove_repository
     from sandbox.workbench.repositories import change_settings as change_settings
     from sandbox.workbench.repositories import clone as clone
@@ -59,6 +64,7 @@ else:
         "": ("reconciling",),
         "approvals": ("requests",),
         "checks": (
+            "artifacts",
             "background",
             "bisect",
             "commit_history",
@@ -68,14 +74,16 @@ else:
             "history",
             "layer_list",
             "log_lines",
+            "policy_questions",
+            "receipts",
             "stop",
             "task_checks",
             "task_events",
             "result_pages",
             "verify",
         ),
-        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
-        "delivery": ("follow", "promote", "pull_requests", "push"),
+        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules", "signing"),
+        "delivery": ("follow", "promote", "pull_requests", "push", "receipt_notes"),
         "reconciling": ("remove_repository",),
         "repositories": (
             "change_settings",

@@ -1,4 +1,4 @@
-"""The branches, tags and HEAD of a local repository, in the files format (gitrepository-layout(5)).
+"""The branches, tags, notes and HEAD of a local repository, in the files format (gitrepository-layout(5)).
 
 What git would ignore as a broken ref is ignored here too. A text that is not a ref is never repeated.
 """
@@ -17,7 +17,9 @@ MAX_DEPTH = 64
 _PACKED_BYTES = 256 * 1024**2
 _LOOSE_BYTES = 4096
 _MAX_HOPS = 5  # git's own limit for symbolic refs
-BRANCHES_AND_TAGS = ("refs/heads", "refs/tags")
+NOTES = "refs/notes"
+"""Refs of receipts are among them (`git.notes`)."""
+SHOWN = ("refs/heads", "refs/tags", NOTES)
 _PACKED = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
 _PEELED = lazy_pattern(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
 _LOOSE = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
@@ -35,8 +37,8 @@ class LocalRefs:
 
 
 def read_refs(git_dir: Folder, common_dir: Folder, most: int) -> LocalRefs:
-    """Branches, tags and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
-    values = read_values(common_dir, most, BRANCHES_AND_TAGS)
+    """Branches, tags, notes and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
+    values = read_values(common_dir, most, SHOWN)
     return LocalRefs(read_head(git_dir), values)
 
 

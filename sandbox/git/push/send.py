@@ -13,12 +13,13 @@ from sandbox.git.failures import memory_error
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.publishing import publish_branch
 from sandbox.git.local.view import view_local_repository
+from sandbox.git.notes import NOTES_REF
 from sandbox.git.objects import peel, require_ref_name
 from sandbox.git.process import Git, ResourceLimits
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
-from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, network_access
+from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, list_refs, network_access
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
@@ -55,6 +56,22 @@ def push(git: Git, access: RemoteAccess, commit: str, branch: str, expected: str
         raise
     _verify_arrived(git, access, commit, branch)
     return page
+
+
+def push_notes(git: Git, access: RemoteAccess, commit: str, expected: str | None) -> None:
+    """Push the ref of receipts, which must still be at `expected` (None: must not exist), and verify.
+
+    Raises: as `push`.
+    """
+    _send(git, access, commit, NOTES_REF, expected)
+    found = [oid for oid, name in list_refs(git, access, patterns=(NOTES_REF,)) if name == NOTES_REF]
+    if found != [commit]:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"The remote accepted the push, but {NOTES_REF} now has another commit",
+            details=f"sent {commit}\nfound {found}",
+            hint="Fetch the receipts to see whether yours is among them.",
+        )
 
 
 def find_pull_request_page(output: str, hostname: str) -> str | None:

@@ -20,12 +20,14 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
+from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, find_verdict, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
+from sandbox.workbench.checks.shared_cache import open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
@@ -205,16 +207,22 @@ class _ChainRunner:
         return None
 
     def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
-        return answer_chain(
-            chain, lambda check: find_verdict(self.services.home, bound[check.id]), keep_going=self.options.keep_going
-        )
+        """From this home's cache, or the shared one. A launch has files to release, which only its home has."""
+        shared = open_shared_cache(self.services)
+
+        def find(check: Check) -> CheckRun | None:
+            binding = bound[check.id]
+            known = find_verdict(self.services.home, binding)
+            return shared.find(binding) if known is None and shared and check.launch is None else known
+
+        return answer_chain(chain, find, keep_going=self.options.keep_going)
 
     def _run_in_room(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         source, runs = self.source, list[CheckRun]()
         setup = self._choose_setup(chain)
         recorder = self._build_recorder(setup)
         bound = build_bindings(self.services.policies, setup, source.tree, chain)
-        trees = (source.tree, source.similar_tree)
+        trees, shared = (source.tree, source.similar_tree), open_shared_cache(self.services)
         checks = [bound[check.id].check for check in chain]
         lfs = self.request.profile.lfs
         with worktrees.clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
@@ -224,9 +232,12 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
+                save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 # the verdict's key does not cover what a failed check left in the room
                 if as_before and self.request.keep:
                     save_verdict(self.services.home, bound[check.id], runs[-1])
+                    if shared is not None:
+                        shared.add(bound[check.id], runs[-1])
                 return runs[-1]
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)

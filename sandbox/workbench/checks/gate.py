@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
@@ -16,7 +17,7 @@ from sandbox.profiles import Profile
 from sandbox.store import journal
 from sandbox.store.comparisons import find_comparison
 from sandbox.store.home import Home
-from sandbox.store.verdicts import find_last_run
+from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
@@ -161,8 +162,9 @@ class TreeVerdicts:
     """The cached runs on a tree, by check of the profile; None: no verdict. A check that failed once counts as failed.
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
-    are bound to, by project, '' for the top; empty if no engine was asked. `keys`: of what they are bound to.
-    `candidate`: the launch of its application, None without one or if the profile has no `[launch]`.
+    are bound to, by project, '' for the top; empty if no engine was asked. `bindings`: all that each verdict depends
+    on, by check, in the order of their runs. `keys`: of all bindings that count. `candidate`: the launch of its
+    application, None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
@@ -171,6 +173,7 @@ class TreeVerdicts:
     candidate: CheckRun | None = None
     candidate_required: bool = False
     keys: tuple[str, ...] = ()
+    bindings: Mapping[str, Binding] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -189,14 +192,21 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     bound = bind_tree(services, profile, source)
-    runs = {name: run for ways in bound.chains for name, run in _find_best_runs(services, ways).items()}
+    ways = [_find_best_way(services, ways) for ways in bound.chains]
+    runs = {name: run for way in ways for name, run in way.runs.items()}
+    bindings = {name: binding for way in ways for name, binding in way.bindings.items()}
     launched = None if profile.launch is None else bind_launch(services, profile, source)
     candidate = None if launched is None else find_last_run(services.home, launched)
-    return TreeVerdicts(runs, setups=bound.setups, keys=bound.keys, candidate=candidate)
+    return TreeVerdicts(runs, setups=bound.setups, bindings=bindings, keys=bound.keys, candidate=candidate)
 
 
-def _find_best_runs(services: Services, ways: Sequence[Bindings]) -> dict[str, CheckRun | None]:
-    """The last runs of a chain by check, of the first way to run it of which each check passed, else of the first."""
-    found = [{name: find_last_run(services.home, one) for name, one in bindings.items()} for bindings in ways]
-    passed = (way for way in found if all(run is not None and run.verdict is Verdict.PASSED for run in way.values()))
-    return next(passed, None) or next((way for way in found if any(way.values())), found[0])
+class _Way(NamedTuple):
+    bindings: Bindings
+    runs: Mapping[str, CheckRun | None]
+
+
+def _find_best_way(services: Services, ways: Sequence[Bindings]) -> _Way:
+    """The first way to run a chain of which each check passed, else the first that was run, with its last runs."""
+    found = [_Way(one, {name: find_last_run(services.home, each) for name, each in one.items()}) for one in ways]
+    passed = (way for way in found if all(r is not None and r.verdict is Verdict.PASSED for r in way.runs.values()))
+    return next(passed, None) or next((way for way in found if any(way.runs.values())), found[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from sandbox.checks.service_guests import RunServices, ServiceRunner, find_servi
 from sandbox.engine.create_options import Supervisor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
+from sandbox.files.tree import WorktreeFiles
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, ServiceSetup
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
@@ -33,6 +36,11 @@ from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
     from sandbox.store.liveness import LiveController
+    from sandbox.workbench.checks import artifacts
+else:  # loaded if a check has artifacts (docs/adr/0080)
+    artifacts = LazyModule("sandbox.workbench.checks.artifacts")
+
+_log = logging.getLogger(__name__)
 
 
 def run_one(
@@ -59,10 +67,21 @@ def run_one(
                 _surround(services, recorder, which, companions) as place,
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+                if check.artifacts:
+                    _collect_artifacts(services.home, owner, run_id, check, place)
             run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
+
+
+def _collect_artifacts(home: Home, owner: str, run_id: str, check: Check, place: CheckDirectories) -> None:
+    """Keep what the profile asks for. A home that cannot be written loses artifacts, and no verdict."""
+    try:
+        with WorktreeFiles(place.workspace) as files:
+            artifacts.collect_artifacts(home, owner, run_id, check, files)
+    except OSError as error:
+        _log.warning("the artifacts of %s are not kept: %s", run_id, error)
 
 
 def _demand_of_run(check: Check, companions: Sequence[ServiceSetup]) -> Demand:

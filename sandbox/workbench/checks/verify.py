@@ -48,11 +48,12 @@ from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
-    from sandbox.workbench.checks import differential, directory_tree, repetition
+    from sandbox.workbench.checks import changed_parts, differential, directory_tree, repetition
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
 else:  # loaded at first use (docs/adr/0080)
+    changed_parts = LazyModule("sandbox.workbench.checks.changed_parts")
     differential = LazyModule("sandbox.workbench.checks.differential")
     directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
     working_directories = LazyModule("sandbox.workbench.checks.uncommitted")
@@ -151,7 +152,8 @@ def run_url(
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
         find_advice = partial(advise, services, repository.id, facts, profile, left_out)
-        checks = order_checks(profile, check_ids or [c.id for c in profile.checks], policy, find_advice)
+        wanted = _choose_checks(updated, found, profile, check_ids, options)
+        checks = order_checks(profile, wanted, policy, find_advice) if wanted or not profile.checks else ()
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
@@ -171,6 +173,19 @@ def run_url(
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
+
+
+def _choose_checks(
+    updated: UpdatedRepository, found: _Verified, profile: Profile, check_ids: Sequence[str], options: VerifyOptions
+) -> Sequence[str]:
+    """The ids of the checks to run: those that the caller names, else all, of what changed if the caller asks so."""
+    if options.changed_since is None:
+        return check_ids or [check.id for check in profile.checks]
+    commits = (updated.find_commit(options.changed_since), found.commit)
+    changed = changed_parts.find_changed_checks(
+        profile, changed_parts.list_changed_paths(found.git, commits, found.tree)
+    )
+    return [name for name in check_ids if name in changed] if check_ids else changed
 
 
 def _choose_settings(

@@ -25,7 +25,8 @@ class VerifyOptions:
     verdict of a room that read one is an answer. `against`: of `verify`: compare the checks with
     those on another tree: `base`, a commit or a task; all checks run then, as with `keep_going`. `repeat`: of
     `verify`: run the checks so often, each time in fresh rooms. `shuffle`: of `verify`: a number that the order of
-    tests depends on, for checks that know how. Raises: `invalid_input`.
+    tests depends on, for checks that know how. `changed_since`: of `run`: only the checks of projects with a file that
+    changed since this branch, tag or commit. Raises: `invalid_input`.
     """
 
     cache: bool = True
@@ -42,6 +43,7 @@ class VerifyOptions:
     against: str | None = None
     repeat: int = 1
     shuffle: int | None = None
+    changed_since: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.repeat <= MOST_ROUNDS:

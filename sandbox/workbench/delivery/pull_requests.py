@@ -7,7 +7,7 @@ because the forge is asked for one of this branch before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox.credentials import Credential
@@ -25,13 +25,14 @@ from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.journaling import record_operation
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery import description, push, secret_scan
+from sandbox.workbench.delivery import description, push, request_receipts, secret_scan
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge, unsupported_forge
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.approved_state import require_approved
 
 if TYPE_CHECKING:
     from sandbox.forges import body
+    from sandbox.models.receipts import SignedReceipt
 else:
     body = LazyModule("sandbox.forges.body")
 
@@ -71,12 +72,16 @@ def open_pull_request(
     tree_gate = TreeGate(services, task)
     if announce is not None:
         announce(push.describe_delivery(tree_gate, options.step))
-    proposal = _build_proposal(tree_gate, options, project)  # checks the gate and the texts before anything is sent
+    receipt = request_receipts.sign_receipt(tree_gate) if project is not None else None
+    facts = _gather_facts(tree_gate, options, receipt)
+    proposal = _build_proposal(tree_gate, facts, options, project)  # checks gate and texts before anything is sent
     if project is None:
         _, page = push.push_with_page(services, task_id, task.head_commit)
         raise unsupported_forge(remote, task.branch, task.base_branch, page)
     with connect_forge(remote, project) as forge:
         pushed, _ = push.push_with_page(services, task_id, task.head_commit, forge=forge)
+        if receipt is not None:
+            request_receipts.push_receipt(services, task.repo_id, receipt)
         with lifecycle.lock_task(services, task_id) as task:
             require_approved("commit", task.head_commit, pushed.commit)
             pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
@@ -95,13 +100,20 @@ def _require_base(repositories: RegisteredRepositories, task: Task) -> None:
         )
 
 
-def _build_proposal(tree_gate: TreeGate, options: PullRequestOptions, project: Project | None) -> Proposal:
+def _gather_facts(tree_gate: TreeGate, options: PullRequestOptions, receipt: SignedReceipt | None) -> body.BodyFacts:
+    services, task = tree_gate.services, tree_gate.task
+    is_trusted = services.surface.actor is not Actor.AGENT
+    facts = description.gather_facts(services, task, options.body or None, trusted=is_trusted, tree_gate=tree_gate)
+    return facts if receipt is None else replace(facts, receipt=request_receipts.describe(services, task, receipt))
+
+
+def _build_proposal(
+    tree_gate: TreeGate, facts: body.BodyFacts, options: PullRequestOptions, project: Project | None
+) -> Proposal:
     """The pull request to open. Raises: `gate_closed`; `invalid_input`; `policy_violation` for a text that is too long
     or contains a secret.
     """
     services, task = tree_gate.services, tree_gate.task
-    is_trusted = services.surface.actor is not Actor.AGENT
-    facts = description.gather_facts(services, task, options.body or None, trusted=is_trusted, tree_gate=tree_gate)
     if not facts.verified:  # a verified tree passes every gate
         tree_gate.require_open(options.step)
     first = facts.commits[0][1] if facts.commits else None

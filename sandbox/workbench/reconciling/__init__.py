@@ -28,6 +28,7 @@ from sandbox.workbench.reconciling.refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.retention import (
     find_large_journals,
     find_large_logs,
+    find_old_artifacts,
     find_old_runs,
     find_old_tasks,
     find_old_verdicts,
@@ -105,6 +106,7 @@ ALL: tuple[Finder, ...] = (
     find_old_runs,
     find_large_logs,
     find_old_verdicts,
+    find_old_artifacts,
     find_large_journals,
     find_unpacked_clones,
     find_unconfirmed_releases,

@@ -17,10 +17,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
+from sandbox.store import artifacts, bindings, result_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
-from sandbox.store.result_files import SUFFIX
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
@@ -34,7 +34,8 @@ def _list_logs(records: Sequence[Path]) -> list[Path]:
     found: dict[str, list[Path]] = {record.stem: [] for record in records}
     for path in sorted(records[0].parent.iterdir()) if records else ():
         if path.stem in found and (
-            path.suffix in {".stdout", ".stderr", SUFFIX} or path.suffix.startswith(".service-")
+            path.suffix in {".stdout", ".stderr", result_files.SUFFIX, bindings.SUFFIX, artifacts.SUFFIX}
+            or path.suffix.startswith(".service-")
         ):
             found[path.stem].append(path)
     return [log for logs in found.values() for log in logs]
@@ -83,6 +84,20 @@ def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
         old = sorted(stored, key=_age_s)[limit:]
         note = f"older than the newest {limit}; their checks run again when they are asked for"
         yield Finding("verdicts", f"{len(old)} of {len(stored)}", partial(_unlink_all, old), note=note)
+
+
+def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
+    """Lists of artifacts older than `keep.artifacts_days`, then contents that no list names."""
+    home, days = reconciler.services.home, reconciler.services.settings.keep.artifacts_days
+    for folder in sorted(home.all_logs()) if days else ():
+        old = artifacts.find_old_lists(folder, days)
+        if old:
+            note = f"artifacts of {len(old)} runs older than {days:g} days"
+            yield Finding("artifacts", folder.name, partial(_unlink_all, old), note=note)
+    unused = artifacts.find_unused(home)
+    if unused:
+        note = f"{sum(map(_size_of, unused)) / 2**20:.0f} MiB; no run names them"
+        yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note)
 
 
 def _unlink_all(paths: Sequence[Path]) -> str:

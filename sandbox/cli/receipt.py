@@ -1,0 +1,225 @@
+"""`sandbox receipt`: signed statements of verdicts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note, runtime_option, show_table
+from sandbox.cli.repository_argument import locate_repository
+from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.models.receipts import FoundReceipts, Receipt, ReceiptKey, ReceiptQuestion, ReplayResult, SignedReceipt
+    from sandbox.workbench import Workbench
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_KEY = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=_FILE,
+    metavar="FILE",
+    help="Trusted public key in PEM, or a list of keys. Repeatable. Default: the keys of this home.",
+)
+_REPO = click.option("--repo", "repository", metavar="URL", help="Repository that must have the commit of the receipt.")
+_REF = click.option("--ref", help="Branch, tag or commit of --repo that must have the tree of the receipt.")
+
+
+@click.group()
+def receipt() -> None:
+    """Export the verdicts of clean rooms as signed receipts, and verify receipts of others.
+
+    A receipt is an in-toto test result in a DSSE envelope. It exits with 3 when a receipt is refused.
+    """
+
+
+@receipt.command()
+@click.argument("subject", metavar="TASK|RUN")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the receipt to FILE instead of stdout.")
+@click.option(
+    "--signing-key", type=_FILE, metavar="FILE", help="Private Ed25519 key in PEM. Default: the key of this home."
+)
+@global_options
+@click.pass_obj
+def export(invocation: Invocation, subject: str, output: Path | None, signing_key: Path | None) -> None:
+    """Print a receipt of all checks of TASK on its last commit, or of one RUN of a clean room."""
+    with invocation.workbench() as workbench:
+        found = workbench.export_receipt(subject, signing_key=signing_key)
+    write_receipt(invocation, found, output)
+
+
+def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | None) -> None:
+    """Write a receipt to a file, else to stdout."""
+    if output is None:
+        click.echo(found.envelope)
+        return
+    output.write_text(found.envelope + "\n", encoding="ascii")
+    invocation.emit(found.receipt, lambda: note(f"{output}: {found.receipt.digest}, key {found.receipt.keyid[:16]}"))
+
+
+@receipt.command()
+@click.argument("file", type=click.File("rb"))
+@_KEY
+@_REPO
+@_REF
+@click.option("--tree", metavar="ID", help="The tree that it must be about.")
+@click.option("--commit", metavar="ID", help="The commit that it must be about.")
+@click.option("--check", "checks", multiple=True, metavar="ID", help="A check that it must have. Repeatable.")
+@global_options
+@click.pass_obj
+def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
+    """Verify the receipt in FILE (`-`: stdin): signature, key, content, and what it is about.
+
+    Needs no engine; a network only for a --repo that is not local. Exits with 0 if it holds and all its checks passed,
+    with 1 if it holds and a check did not pass, with 3 if it is refused.
+    """
+    with invocation.workbench() as workbench:
+        found = workbench.verify_receipt(_read(file), _ask(workbench, what))
+    invocation.emit(found, lambda: _show(found))
+    return 0 if found.passed else 1
+
+
+@receipt.command()
+@click.argument("file", type=click.File("rb"))
+@_KEY
+@_REPO
+@_REF
+@runtime_option
+@global_options
+@click.pass_obj
+def replay(invocation: Invocation, /, file: Any, **what: Any) -> int:
+    """Verify the receipt in FILE, run its checks here on its tree, and compare the verdicts.
+
+    Exits with 0 if every verdict is the same, else with 1.
+    """
+    from sandbox.cli.verdicts import CheckProgress  # noqa: PLC0415 - lazy: `receipt verify` runs no check
+
+    with invocation.workbench() as workbench:
+        watch = CheckProgress().watch()
+        found = workbench.replay_receipt(_read(file), _ask(workbench, what), watch, runtime=invocation.runtime)
+    invocation.emit(found, lambda: _show_replay(found))
+    return 0 if found.agrees else 1
+
+
+def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    repository = what.pop("repository")
+    return ReceiptQuestion(repository=locate_repository(workbench, repository) if repository else None, **what)
+
+
+def _read(file: Any) -> bytes:
+    content: bytes = file.read(1024**2 + 1)
+    return content
+
+
+def _show(found: Receipt) -> None:
+    rows = [[c.id, c.verdict.value, c.image_digest[:19], c.runtime, f"{c.wall_time_s:.1f} s"] for c in found.checks]
+    show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
+    if found.left_out:
+        click.echo(f"not asked: {one_line(', '.join(found.left_out))}")
+    word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
+    click.echo(f"{word}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))
+    click.echo(f"signed {found.signed_at.isoformat()} by {found.keyid[:16]}, {found.digest}")
+
+
+def _show_replay(found: ReplayResult) -> None:
+    rows = [
+        [one_line(c.id), c.before.value, c.now.value if c.now else "-", ", ".join(c.differences) or "-"]
+        for c in found.checks
+    ]
+    show_table(["CHECK", "RECEIPT", "HERE", "OTHER THAN THERE"], rows)
+    click.echo("the verdicts agree" if found.agrees else "the verdicts differ")
+
+
+@receipt.command()
+@click.argument("repo_id", metavar="REPO")
+@click.argument("file", type=click.File("rb"))
+@_KEY
+@global_options
+@click.pass_obj
+def push(invocation: Invocation, /, repo_id: str, file: Any, keys: tuple[Path, ...]) -> None:
+    """Add the receipt in FILE to the git notes of its commit on REPO's remote: refs/notes/space-sandbox."""
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    with invocation.workbench() as workbench:
+        found = workbench.push_receipt(repo_id, _read(file), ReceiptQuestion(keys=keys))
+    invocation.emit(found, lambda: click.echo(f"{found.ref} of {repo_id}: {found.receipt.digest}"))
+
+
+@receipt.command()
+@click.argument("url", metavar="URL")
+@click.option("--ref", default="HEAD", help="Branch, tag or commit. Default: the default branch.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the newest receipt that holds to FILE.")
+@_KEY
+@global_options
+@click.pass_obj
+def fetch(invocation: Invocation, /, url: str, ref: str, output: Path | None, keys: tuple[Path, ...]) -> int:
+    """Fetch the receipts that URL's git notes have for a commit, and verify each.
+
+    Exits with 0 if one holds and its checks passed, with 1 if the newest one that holds says that a check did not
+    pass, with 3 if none holds.
+    """
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    with invocation.workbench() as workbench:
+        found = workbench.fetch_receipts(locate_repository(workbench, url), ref, ReceiptQuestion(keys=keys))
+    if output is not None and found.envelope:
+        output.write_text(found.envelope + "\n", encoding="ascii")
+    invocation.emit(found, lambda: _show_found(found))
+    return 3 if not found.receipts else 0 if found.receipts[0].passed else 1
+
+
+def _show_found(found: FoundReceipts) -> None:
+    for each in found.receipts:
+        _show(each)
+    if found.refused:
+        note(f"{len(found.refused)} receipt(s) refused: {', '.join(sorted(set(found.refused)))}")
+    if not found.receipts:
+        click.echo(f"no receipt of commit {found.commit} holds")
+
+
+@receipt.command()
+@click.option("--pem", is_flag=True, help="Print only the public key in use, in PEM.")
+@global_options
+@click.pass_obj
+def keys(invocation: Invocation, pem: bool) -> None:
+    """List the home's keys; --json prints the list that `verify --key` takes. The first use makes a key."""
+    with invocation.workbench() as workbench:
+        found = workbench.receipt_keys()
+    if pem:
+        sys.stdout.write(next(key for key in reversed(found) if not (key.retired_at or key.revoked_at)).public_key)
+        return
+    invocation.emit({"keys": found}, lambda: show_table(["KEY", "STATE", "SINCE"], [_row(key) for key in found]))
+
+
+def _row(key: ReceiptKey) -> list[str]:
+    state = "revoked" if key.revoked_at else "retired" if key.retired_at else "in use"
+    since = key.revoked_at or key.retired_at or key.created_at
+    return [key.keyid[:16], state, since.isoformat() if since else "-"]
+
+
+@receipt.command("rotate-key")
+@global_options
+@click.pass_obj
+def rotate_key(invocation: Invocation) -> None:
+    """Replace the home's key. Receipts that it has signed stay valid."""
+    with invocation.workbench() as workbench:
+        key = workbench.rotate_receipt_key()
+    invocation.emit(key, lambda: click.echo(f"new key {key.keyid}"))
+
+
+@receipt.command("revoke-key")
+@click.argument("keyid", metavar="KEY")
+@click.option("--reason", default="", help="Why; it is shown when a receipt of the key is refused.")
+@global_options
+@click.pass_obj
+def revoke_key(invocation: Invocation, keyid: str, reason: str) -> None:
+    """Revoke a key: all its receipts are refused from now on, whenever they were signed."""
+    with invocation.workbench() as workbench:
+        key = workbench.revoke_receipt_key(keyid, reason=reason)
+    invocation.emit(key, lambda: click.echo(f"revoked {key.keyid}"))

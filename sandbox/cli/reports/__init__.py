@@ -1,0 +1,1 @@
+"""The result of `sandbox run` as files that other programs read."""

@@ -1,0 +1,174 @@
+"""Receipts: signed statements of verdicts, the keys that sign them, and what a verification finds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sandbox.models.checks import Limits
+from sandbox.models.ids import CheckId, ObjectId
+from sandbox.models.model import HostPath, Model
+from sandbox.models.runs import Usage, Verdict
+from sandbox.models.service_rules import ServiceRun
+
+
+class ReceiptRefusal(StrEnum):
+    """Why a receipt is refused: `reason` of the error `receipt_refused`."""
+
+    MALFORMED = "malformed"  # truncated, too large, or not an envelope
+    TAMPERED = "tampered"  # the signature of a trusted key does not fit the content
+    WRONG_KEY = "wrong_key"  # no signature is by a trusted key
+    REVOKED_KEY = "revoked_key"
+    RETIRED_KEY = "retired_key"  # signed after its key was replaced
+    DOWNGRADED = "downgraded"  # another type or version of envelope, statement, predicate or receipt
+    INCONSISTENT = "inconsistent"  # signed, but its parts contradict each other
+    WRONG_TREE = "wrong_tree"
+    WRONG_COMMIT = "wrong_commit"
+    WRONG_CHECKS = "wrong_checks"  # a check that the caller asks for is not in it
+
+
+class ReceiptKey(Model):
+    """A public Ed25519 key. `retired_at`: it was replaced: receipts until then stay valid. `revoked_at`: no receipt of
+    it is valid, whenever it says that it was signed.
+    """
+
+    keyid: str = Field(pattern=r"^[0-9a-f]{64}$")
+    public_key: str = Field(max_length=2000)
+    created_at: datetime | None = None
+    retired_at: datetime | None = None
+    revoked_at: datetime | None = None
+    reason: str = ""
+
+
+class CheckDefinition(Model):
+    """The definition of a check as it is in a receipt. `env`: only names, since values may be private."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: tuple[str, ...]
+    timeout_s: float
+    limits: Limits
+    requires: tuple[CheckId, ...]
+    workspace: str
+    arguments: tuple[str, ...] = ()
+
+
+class ReceiptCheck(Model):
+    """One check of a receipt: what was asked, and what the guest did.
+
+    `key`: digest of all that the verdict depends on, as in the verdict cache; `after`: that of the check before it in
+    the same room. `policy`: digest of the container policy.
+    """
+
+    id: CheckId
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    after: str = Field(pattern=r"^([0-9a-f]{64})?$")
+    key_version: int
+    definition: CheckDefinition
+    image_digest: str
+    layers: tuple[str, ...]
+    policy: str
+    runtime: str
+    platform: str
+    services: tuple[ServiceRun, ...] = ()
+    submodules: bool = False
+    lfs: bool = False
+    guest_user: str | None = None
+    run_id: str
+    verdict: Verdict
+    exit_code: int | None
+    signal: int | None
+    started_at: datetime
+    wall_time_s: float
+    usage: Usage
+    tests: int | None = None  # of the guest's own report, as are the failures
+    test_failures: int | None = None
+
+
+class Receipt(Model):
+    """The content of a receipt. `commit`: None for a tree that no commit was named for. `left_out`: checks of the
+    profile that were not asked for. `digest`: of the envelope. `keyid`: of the key that signed it.
+    """
+
+    version: Literal[1] = 1
+    tree: ObjectId
+    commit: ObjectId | None
+    source: str = ""
+    checks: tuple[ReceiptCheck, ...] = Field(min_length=1)
+    left_out: tuple[str, ...] = ()
+    product_version: str
+    signed_at: datetime
+    digest: str = ""
+    keyid: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether each of its checks passed."""
+        return all(check.verdict is Verdict.PASSED for check in self.checks)
+
+
+class ReceiptQuestion(Model):
+    """What a receipt is verified against. `keys`: files of trusted keys; none: the home's. `repository`: URL or
+    directory that must have its commit, with its tree; `ref`: what there must have its tree. `checks`: must be in it.
+    """
+
+    keys: tuple[HostPath, ...] = ()
+    tree: str | None = None
+    commit: str | None = None
+    checks: tuple[str, ...] = ()
+    repository: str | None = None
+    ref: str | None = None
+
+
+class FoundReceipts(Model):
+    """The receipts of a commit that came with its repository, in its git notes.
+
+    `receipts`: those that hold, the one that was signed last first; `refused`: why the others do not. `envelope`: of
+    the first.
+    """
+
+    commit: ObjectId
+    tree: ObjectId
+    receipts: tuple[Receipt, ...]
+    refused: tuple[str, ...]
+    envelope: str = ""
+
+
+class PushedReceipt(Model):
+    """The answer of `receipt push`: the ref of the remote, its new commit, and the receipt that was added."""
+
+    ref: str
+    notes_commit: ObjectId
+    receipt: Receipt
+
+
+class ReplayedCheck(Model):
+    """One check of a receipt and of its replay. `differences`: fields of the question that are not the same here."""
+
+    id: str
+    before: Verdict
+    now: Verdict | None
+    same_question: bool
+    differences: tuple[str, ...] = ()
+
+
+class ReplayResult(Model):
+    """The answer of `receipt replay`. `agrees`: each check of the receipt ran on its tree and has the same verdict."""
+
+    receipt: Receipt
+    checks: tuple[ReplayedCheck, ...]
+    agrees: bool
+
+
+class SignedReceipt(Model):
+    """A receipt with its envelope, as JSON text in one line."""
+
+    receipt: Receipt
+    envelope: str
+
+
+Statement = dict[str, Any]
+"""An in-toto Statement as JSON."""

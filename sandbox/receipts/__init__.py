@@ -1,0 +1,1 @@
+"""Receipts of verdicts: in-toto statements in DSSE envelopes (docs/receipts.md)."""

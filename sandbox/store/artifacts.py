@@ -1,0 +1,110 @@
+"""Artifacts of runs: a list beside each run's logs, and the contents by their hash, once for the whole home."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sandbox.document_errors import describe_errors
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.artifacts import Artifact, ArtifactList
+from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.lockfile import create_locked
+
+SUFFIX = ".artifacts"
+_UNUSED_S = 3600.0  # a content without a list may be of a run that is about to write its list
+
+
+def store_content(home: Home, chunks: Iterable[bytes]) -> tuple[str, int]:
+    """Store a content; returns its hash and size. As logs it is not synced. Raises: OSError; what `chunks` raises."""
+    folder = home.artifacts
+    folder.mkdir(mode=0o700, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    fd, beside = create_locked(folder / "content", 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                file.write(chunk)
+            file.flush()
+            beside.replace(folder / digest.hexdigest())
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    return f"sha256:{digest.hexdigest()}", size
+
+
+def save_list(home: Home, owner_id: str, found: ArtifactList) -> None:
+    """Write the list of a run, after its contents. Raises: OSError."""
+    path = home.logs(owner_id) / f"{found.run_id}{SUFFIX}"
+    write_json(path, found.model_dump(mode="json"), synced=False)
+
+
+def read_list(home: Home, owner_id: str, run_id: str) -> ArtifactList | None:
+    """The list of a run that `find_owner` found; None if it has none. Raises: `internal` for a damaged file."""
+    path = home.logs(owner_id) / f"{run_id}{SUFFIX}"
+    document = read_json(path)
+    try:
+        return None if document is None else ArtifactList.model_validate(document)
+    except ValidationError as error:
+        raise damaged_file_error(path, describe_errors(error)) from error
+
+
+def stream_content(home: Home, artifact: Artifact) -> Iterator[bytes]:
+    """The content of an artifact, verified: the last chunk comes only if all of it has the hash of the list.
+
+    Raises: `not_found` if it is no longer kept; `internal` if it was changed.
+    """
+    digest, held = hashlib.sha256(), b""
+    try:
+        with _path_of(home, artifact.sha256).open("rb") as file:
+            while chunk := file.read(1024**2):
+                digest.update(chunk)
+                if held:
+                    yield held
+                held = chunk
+    except FileNotFoundError as error:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND, f"The artifact {artifact.path} is no longer kept", details=artifact.sha256
+        ) from error
+    if f"sha256:{digest.hexdigest()}" != artifact.sha256:
+        raise SandboxError(ErrorCode.INTERNAL, f"The stored artifact {artifact.path} was changed")
+    yield held
+
+
+def find_unused(home: Home) -> list[Path]:
+    """Contents that no list names, and that are not new."""
+    used = set[str]()
+    for path in (list_path for folder in home.all_logs() for list_path in folder.glob(f"*{SUFFIX}")):
+        with suppress(SandboxError, ValidationError, OSError):
+            used |= {each.sha256.removeprefix("sha256:") for each in _parse(path)}
+    stored = home.artifacts.glob("[0-9a-f]*") if home.artifacts.is_dir() else ()
+    return [path for path in stored if path.name not in used and _age_s(path) > _UNUSED_S]
+
+
+def find_old_lists(folder: Path, days: float) -> list[Path]:
+    """The lists of one folder of logs that are older than this."""
+    return [path for path in folder.glob(f"run-*{SUFFIX}") if _age_s(path) > days * 86400.0]
+
+
+def _parse(path: Path) -> tuple[Artifact, ...]:
+    return ArtifactList.model_validate(read_json(path)).artifacts
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _path_of(home: Home, sha256: str) -> Path:
+    return home.artifacts / sha256.removeprefix("sha256:")

@@ -1,0 +1,59 @@
+"""What each run of a clean room was bound to, beside its record: a receipt says it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sandbox.errors import SandboxError
+from sandbox.models import CheckRun
+from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.runs import find_owner, is_run_id
+from sandbox.store.verdicts import Binding, is_bound
+
+SUFFIX = ".binding"
+_log = logging.getLogger(__name__)
+
+
+def save_binding(logs: Path, run_id: str, binding: Binding) -> None:
+    """Write it beside the run. As its logs it is not synced; a failure loses a later receipt and no verdict."""
+    try:
+        write_json(logs / f"{run_id}{SUFFIX}", binding.model_dump(mode="json"), synced=False)
+    except OSError as error:
+        _log.warning("what %s was bound to is not kept: %s", run_id, error)
+
+
+def find_binding(home: Home, run: CheckRun) -> Binding | None:
+    """What a run was bound to; None if that is not kept, or is not about this run.
+
+    A verdict may outlive the run's record, with the task that it was given in: then it is in the verdict cache.
+    """
+    found = _read_beside(home, run) or _search_verdicts(home, run)
+    return found if found is not None and is_bound(run, found) else None
+
+
+def _read_beside(home: Home, run: CheckRun) -> Binding | None:
+    if not is_run_id(run.run_id):
+        return None
+    try:
+        document = read_json(home.logs(find_owner(home, run.run_id)) / f"{run.run_id}{SUFFIX}")
+        return None if document is None else Binding.model_validate(document)
+    except (SandboxError, ValidationError):
+        return None
+
+
+def _search_verdicts(home: Home, run: CheckRun) -> Binding | None:
+    wanted = run.run_id.encode()
+    for path in home.verdict("any").parent.glob("[0-9a-f]*.json"):
+        try:
+            content = path.read_bytes()
+            if wanted in content:
+                document = json.loads(content)
+                if document["run"]["run_id"] == run.run_id:
+                    return Binding.model_validate(document["binding"])
+        except (OSError, ValueError, KeyError, TypeError, ValidationError):
+            continue
+    return None

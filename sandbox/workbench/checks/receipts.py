@@ -1,0 +1,205 @@
+"""Use-cases: export the verdicts of clean rooms as signed receipts, verify a receipt, and repeat what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.models import CheckRun, RunSummary
+from sandbox.models.receipts import (
+    Receipt,
+    ReceiptCheck,
+    ReceiptQuestion,
+    ReceiptRefusal,
+    ReplayedCheck,
+    ReplayResult,
+    SignedReceipt,
+)
+from sandbox.receipts.envelope import digest_of, sign_payload
+from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
+from sandbox.receipts.verification import Expectation, require_subject, verify_receipt
+from sandbox.store import runs as stored_runs
+from sandbox.store.bindings import find_binding
+from sandbox.store.records import find_repository, find_task
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.gate import TreeGate
+from sandbox.workbench.checks.verify import run_url
+from sandbox.workbench.checks.verify_options import VerifyOptions
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.controller.signing import find_signer, load_trusted
+from sandbox.workbench.repositories import clone
+
+_PUBLIC = ("https://", "http://", "ssh://", "git@")
+
+
+def export_task(services: Services, task_id: str, signing_key: Path | None) -> SignedReceipt:
+    """A receipt of all checks of a task on the tree of its last commit, from the verdict cache.
+
+    Raises: `not_found`; `gate_closed` if a check has no verdict there; as `TreeGate.verdicts` and `find_signer`.
+    """
+    task = find_task(services.home, task_id)
+    gate = TreeGate(services, task)
+    known = gate.verdicts
+    missing = [name for name, run in known.runs.items() if run is None]
+    if missing or not known.runs:
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            f"The tree of {task_id} has no verdict of {', '.join(missing) or 'any check'}",
+            hint=f"sandbox verify {task_id}",
+        )
+    checks = [describe_check(known.bindings[name], run) for name, run in known.runs.items() if run is not None]
+    source = find_repository(services.home, task.repo_id).remote_url
+    return _sign(services, _Subject(gate.tree, task.head_commit, source), checks, signing_key)
+
+
+def export_run(services: Services, run_id: str, signing_key: Path | None) -> SignedReceipt:
+    """A receipt of one run in a clean room, whatever its verdict.
+
+    Raises: `not_found`, also if what it was bound to is not kept; `invalid_input` for a run in a task's own files.
+    """
+    owner = stored_runs.find_owner(services.home, run_id)
+    run = stored_runs.find_run(services.home, owner, run_id)
+    source = find_repository(services.home, owner).remote_url if not owner.startswith("task-") else ""
+    return _sign(services, _Subject(run.tree, None, source), [_describe_run(services, run)], signing_key)
+
+
+def export_summary(services: Services, summary: RunSummary, signing_key: Path | None) -> SignedReceipt:
+    """A receipt of what `run` answered. Raises: `not_found` if what a run was bound to is not kept."""
+    checks = [_describe_run(services, run) for run in summary.runs]
+    included = summary.uncommitted is not None and summary.uncommitted.included
+    subject = _Subject(summary.tree, None if included else summary.commit, summary.repository.remote_url)
+    return _sign(services, subject, checks, signing_key, summary.left_out)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    tree: str
+    commit: str | None
+    source: str
+
+
+def _describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
+    if not run.clean_room:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{run.run_id} ran in the files of a task: only a clean room gives receipts",
+            hint="Commit, then `sandbox verify TASK`.",
+        )
+    binding = find_binding(services.home, run)
+    if binding is None:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"What the verdict of '{run.check_id}' depends on is no longer kept",
+            hint="Run the checks again with --no-cache.",
+        )
+    return describe_check(binding, run)
+
+
+def _sign(
+    services: Services,
+    subject: _Subject,
+    checks: Sequence[ReceiptCheck],
+    signing_key: Path | None,
+    left_out: Sequence[str] = (),
+) -> SignedReceipt:
+    signer = find_signer(services, signing_key)
+    receipt = Receipt(
+        tree=subject.tree,
+        commit=subject.commit,
+        source=subject.source if subject.source.startswith(_PUBLIC) else "",
+        checks=_in_order(checks),
+        left_out=tuple(left_out),
+        product_version=PRODUCT_VERSION,
+        signed_at=now(),
+    )
+    envelope = sign_payload(write_statement(receipt), signer)
+    found = receipt.model_copy(update={"digest": digest_of(envelope), "keyid": signer.public_key.keyid})
+    return SignedReceipt(receipt=found, envelope=envelope)
+
+
+def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
+    """Each check after the one that it follows in its room; otherwise as given."""
+    left, found = list(checks), list[ReceiptCheck]()
+    while left:
+        waiting = {check.key for check in left}
+        found += [check for check in left if check.after not in waiting]
+        left = [check for check in left if check.after in waiting]
+    return tuple(found)
+
+
+def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
+    """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
+    trusted = load_trusted(services, question.keys)
+    expected = Expectation(question.tree, question.commit, question.checks)
+    receipt = verify_receipt(content, trusted, expected)
+    if question.repository is not None:
+        require_subject(receipt, Expectation(_find_tree(services, receipt, question.repository, question.ref)))
+    return receipt
+
+
+def _find_tree(services: Services, receipt: Receipt, repository: str, ref: str | None) -> str:
+    wanted = ref or receipt.commit
+    if wanted is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "The receipt names no commit", hint="Name a branch, tag or commit with --ref."
+        )
+    updated = clone.update_cache(services, repository)
+    try:
+        return objects.tree_of(updated.git, clone.fetch_commit(services, updated, wanted))
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND or ref is not None:
+            raise
+        raise refusal_error(ReceiptRefusal.WRONG_COMMIT, f"the repository has no commit {wanted}") from error
+
+
+def replay(services: Services, content: bytes, question: ReceiptQuestion, watch: Watch) -> ReplayResult:
+    """Run the checks of a receipt here, on its tree, without cached verdicts, and compare.
+
+    Raises: `receipt_refused`; `invalid_input` if no repository is known; as `run_url`.
+    """
+    receipt = verify(services, content, question)
+    repository = question.repository or receipt.source
+    if not repository or (receipt.commit is None and question.ref is None):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The receipt does not say where its tree is",
+            hint="Name the repository with --repo, and a branch, tag or commit with --ref.",
+        )
+    require_subject(receipt, Expectation(_find_tree(services, receipt, repository, question.ref)))
+    options = VerifyOptions(cache=False, keep_going=True, runtime=services.runtime)
+    ids = [check.id for check in receipt.checks]
+    summary = run_url(services, (repository, question.ref or receipt.commit or "HEAD"), ids, None, watch, options)
+    again = {run.check_id: _describe_run(services, run) for run in summary.runs}
+    checks = tuple(_compare(before, again.get(before.id)) for before in receipt.checks)
+    agrees = summary.tree == receipt.tree and all(check.now is check.before for check in checks)
+    return ReplayResult(receipt=receipt, checks=checks, agrees=agrees)
+
+
+_QUESTION = (
+    "definition",
+    "image_digest",
+    "layers",
+    "policy",
+    "runtime",
+    "platform",
+    "submodules",
+    "lfs",
+    "key_version",
+)
+
+
+def _compare(before: ReceiptCheck, now: ReceiptCheck | None) -> ReplayedCheck:
+    if now is None:
+        return ReplayedCheck(id=before.id, before=before.verdict, now=None, same_question=False)
+    differences = tuple(name for name in _QUESTION if getattr(before, name) != getattr(now, name))
+    return ReplayedCheck(
+        id=before.id,
+        before=before.verdict,
+        now=now.verdict,
+        same_question=before.key == now.key,
+        differences=differences,
+    )

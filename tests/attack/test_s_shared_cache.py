@@ -1,0 +1,127 @@
+"""THREATS S113: a shared verdict cache that somebody else writes into.
+
+Control: a careless reader, who takes what is under the verdict's name, answers `passed`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from sandbox.models import CheckRun, Verdict
+from sandbox.models.receipts import Receipt
+from sandbox.receipts.statement import describe_check, write_statement
+from sandbox.store.verdicts import Binding
+from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
+from sandbox.workbench.controller.services import build_services
+from tests.unit.receipt_samples import Signer, made_binding, made_receipt, made_run, statement_of, with_statement
+
+pytestmark = [pytest.mark.must, pytest.mark.one_git]
+
+OURS, THEIRS = Signer(), Signer()
+ASKED, OTHER = made_binding("test"), made_binding("test", runtime="runsc")
+RUN = made_run("test")
+
+
+def entry(signer: Signer, binding: Binding, run: CheckRun = RUN) -> bytes:
+    receipt: Receipt = made_receipt(checks=(describe_check(binding, run),), commit=None, tree=binding.tree)
+    return signer.sign(write_statement(receipt))
+
+
+class Shared:
+    """A home whose settings name a shared cache, and its own key as the only trusted one."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        (root / "private.pem").write_bytes(OURS.pem)
+        (root / "public.pem").write_bytes(OURS.public_pem)
+        keys = {"signing_key": str(root / "private.pem"), "trusted_keys": [str(root / "public.pem")]}
+        flags = {"receipts": keys, "cache": {"url": url}}
+        found = open_shared_cache(build_services(root / "home", {"PATH": os.environ["PATH"]}, flags, allow_file=True))
+        assert found is not None
+        self.cache: SharedCache = found
+
+    def put(self, content: bytes) -> None:
+        self.cache.store.write(f"{ASKED.key}.json", content)
+
+
+@pytest.fixture(params=["directory", "fsspec"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+    memory = f"memory://{tmp_path.name}"
+    if request.param == "fsspec":
+        fsspec.filesystem("memory").store.clear()
+    return Shared(tmp_path, str(tmp_path / "shared") if request.param == "directory" else memory)
+
+
+def test_s113_what_one_home_adds_another_home_uses(shared: Shared) -> None:
+    """The control of all others: an entry that is right is used."""
+    assert shared.cache.find(ASKED) is None
+    shared.cache.add(ASKED, RUN)
+    found = shared.cache.find(ASKED)
+    assert found is not None
+    assert (found.verdict, found.cached, found.stdout_tail) == (Verdict.PASSED, True, "")
+    assert shared.cache.find(OTHER) is None
+
+
+def say_passed(statement: dict[str, object]) -> None:
+    predicate: dict[str, object] = statement["predicate"]  # type: ignore[assignment]  # JSON
+    predicate.update(result="PASSED", passedTests=["test"], failedTests=[])
+
+
+FAILED = made_run("test", Verdict.FAILED)
+POISON: dict[str, Callable[[], tuple[bytes, str]]] = {
+    "another key": lambda: (entry(THEIRS, ASKED), "wrong_key"),
+    "another question under this name": lambda: (entry(OURS, OTHER), "wrong_checks"),
+    "another tree under this name": lambda: (entry(OURS, made_binding("test", tree="b" * 40)), "wrong_tree"),
+    "a failure that says passed": lambda: (with_statement(entry(OURS, ASKED, FAILED), say_passed), "tampered"),
+    "an end by a signal that says passed": lambda: (
+        entry(OURS, ASKED, made_run("test", exit_code=None, signal=9)),
+        "inconsistent",
+    ),
+    "garbage": lambda: (b"\xff" * 100, "malformed"),
+    "a large file": lambda: (entry(OURS, ASKED) + b" " * 2 * 1024**2, "malformed"),
+}
+
+
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+def test_s113_a_poisoned_entry_is_refused_by_name(
+    shared: Shared, poison: Callable[[], tuple[bytes, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    content, reason = poison()
+    shared.put(content)
+    if content.startswith(b"{"):
+        assert statement_of(content)["predicate"]["result"] == "PASSED", "void"
+    with caplog.at_level(logging.WARNING):
+        assert shared.cache.find(ASKED) is None
+    assert f"({reason})" in caplog.text
+
+
+def test_s113_entries_that_are_no_regular_files_are_not_followed(tmp_path: Path) -> None:
+    shared, folder = Shared(tmp_path, str(tmp_path / "shared")), tmp_path / "shared"
+    shared.cache.add(ASKED, RUN)
+    place, elsewhere = folder / f"{ASKED.key}.json", tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    assert json.loads(place.read_bytes()), "void"
+    assert shared.cache.find(ASKED) is None
+    place.unlink()
+    os.mkfifo(place)
+    assert shared.cache.find(ASKED) is None  # and nobody waits for a writer
+    place.unlink()
+    place.mkdir()
+    assert shared.cache.find(ASKED) is None
+    shared.cache.add(ASKED, RUN)  # cannot be written: a warning
+
+
+@pytest.mark.parametrize(
+    "run", [FAILED, made_run("test", exit_code=None, signal=9)], ids=["a failure", "an end by a signal"]
+)
+def test_s113_only_passed_verdicts_are_shared(tmp_path: Path, run: CheckRun) -> None:
+    shared = Shared(tmp_path, str(tmp_path / "shared"))
+    shared.cache.add(ASKED, run)
+    assert not (tmp_path / "shared").exists()

@@ -1,0 +1,145 @@
+"""What a receipt says, who can read it, and which keys are accepted."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf import json_format
+from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Verdict
+from sandbox.models.receipts import ReceiptKey
+from sandbox.receipts import keys
+from sandbox.receipts.statement import PREDICATE_TYPE, write_statement
+from sandbox.receipts.verification import Expectation, verify_receipt
+from tests.unit.receipt_samples import (
+    COMMIT,
+    PRODUCT,
+    SIGNED_AT,
+    TREE,
+    Signer,
+    made_receipt,
+    pae,
+    signed,
+    statement_of,
+)
+
+ANYTHING = Expectation()
+
+
+def refusal_of(envelope: bytes, *trusted: ReceiptKey, expected: Expectation = ANYTHING) -> str:
+    with pytest.raises(SandboxError) as caught:
+        verify_receipt(envelope, trusted, expected)
+    assert caught.value.code is ErrorCode.RECEIPT_REFUSED
+    return caught.value.reason or ""
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASSED, Verdict.FAILED, Verdict.OOM_KILLED])
+def test_what_was_signed_is_what_is_read(verdict: Verdict) -> None:
+    signer, receipt = Signer(), made_receipt(verdict)
+
+    found = verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING)
+
+    assert found.model_copy(update={"digest": "", "keyid": ""}) == receipt
+    assert (found.passed, found.keyid) == (verdict is Verdict.PASSED, signer.trusted.keyid)
+
+
+def test_a_receipt_has_no_output_and_no_value_of_a_variable() -> None:
+    text = write_statement(made_receipt()).decode()
+    assert "TOKEN" in text
+    assert "private value" not in text
+    assert '"out"' not in text
+
+
+def test_an_independent_implementation_accepts_the_statement_and_the_signature() -> None:
+    """The models are in-toto's own, the signature is verified by `cryptography` alone."""
+    signer = Signer()
+    envelope = json.loads(signed(signer, made_receipt(Verdict.TIMED_OUT)))
+    payload = base64.b64decode(envelope["payload"], validate=True)
+
+    signer.private.public_key().verify(base64.b64decode(envelope["signatures"][0]["sig"]), pae(payload))
+    parsed = json_format.Parse(payload, statement_pb2.Statement())  # refuses unknown fields
+    Statement.copy_from_pb(parsed).validate()
+    result = json_format.Parse(json.dumps(json.loads(payload)["predicate"]), test_result_pb2.TestResult())
+
+    assert parsed.predicate_type == PREDICATE_TYPE
+    assert [dict(subject.digest) for subject in parsed.subject] == [{"gitTree": TREE}, {"gitCommit": COMMIT}]
+    assert (result.result, list(result.passed_tests), list(result.failed_tests)) == ("FAILED", ["build"], ["test"])
+    assert [each.name for each in result.configuration] == ["space-sandbox", "build", "test"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "reason"),
+    [
+        (Expectation(tree="b" * 40), "wrong_tree"),
+        (Expectation(commit="b" * 40), "wrong_commit"),
+        (Expectation(checks=("lint",)), "wrong_checks"),
+    ],
+)
+def test_a_receipt_about_something_else_is_refused(expected: Expectation, reason: str) -> None:
+    signer = Signer()
+    verify_receipt(signed(signer), [signer.trusted], Expectation(TREE, COMMIT, ("test",)))
+    assert refusal_of(signed(signer), signer.trusted, expected=expected) == reason
+
+
+def test_a_retired_key_is_good_for_what_it_signed_before() -> None:
+    signer = Signer()
+    retired = signer.trusted.model_copy(update={"retired_at": SIGNED_AT})
+    later = made_receipt(signed_at=SIGNED_AT + timedelta(seconds=1))
+
+    assert verify_receipt(signed(signer), [retired], ANYTHING).passed
+    assert refusal_of(signed(signer, later), retired) == "retired_key"
+
+
+def test_a_revoked_key_is_good_for_nothing_also_when_it_is_trusted_elsewhere() -> None:
+    signer = Signer()
+    revoked = signer.trusted.model_copy(update={"revoked_at": SIGNED_AT + timedelta(days=9), "reason": "stolen"})
+    assert refusal_of(signed(signer), revoked) == "revoked_key"
+    assert refusal_of(signed(signer), signer.trusted, revoked) == "revoked_key"
+
+
+def test_one_of_several_trusted_keys_is_enough() -> None:
+    ours, theirs = Signer(), Signer()
+    assert verify_receipt(signed(ours), [theirs.trusted, ours.trusted], ANYTHING).keyid == ours.trusted.keyid
+
+
+def test_only_ed25519_keys_are_keys() -> None:
+    other = ec.generate_private_key(ec.SECP256R1())
+    public = other.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    for load, content in (
+        (keys.load_signer, other.private_bytes(*PRODUCT)),
+        (keys.load_signer, b"no key"),
+        (keys.parse_trusted_keys, public),
+        (keys.parse_trusted_keys, b"no key"),
+        (keys.parse_trusted_keys, b'{"keys": [{"keyid": "x"}]}'),
+    ):
+        with pytest.raises(SandboxError) as caught:
+            load(content, "theirs")
+        assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_key_whose_id_is_another_keys_is_refused() -> None:
+    ours, theirs = Signer(), Signer()
+    renamed = theirs.trusted.model_copy(update={"keyid": ours.trusted.keyid})
+    with pytest.raises(SandboxError, match="its id is not that"):
+        verify_receipt(signed(ours), [renamed], ANYTHING)
+
+
+def test_keys_that_a_home_lists_are_trusted_elsewhere() -> None:
+    signer = Signer()
+    listed = json.dumps({"keys": [signer.trusted.model_dump(mode="json")]}).encode()
+    assert verify_receipt(signed(signer), keys.parse_trusted_keys(listed, "theirs"), ANYTHING).passed
+
+
+def test_the_same_content_is_the_same_statement() -> None:
+    assert statement_of(signed(Signer())) == statement_of(signed(Signer()))
