@@ -41,7 +41,7 @@ _ALLOWED_BEFORE_PREPARE = {
     "profiles",
     "repositories",
 }
-_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine"}
+_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine", "serve"}
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
