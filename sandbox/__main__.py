@@ -10,7 +10,7 @@ _OBJECTS_BEFORE_COLLECTION = 200_000
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    import _signal  # noqa: PLC0415 - only after the working directory left the import path, see below
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415 - only after the working directory left the import path, see below
 
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         # Ctrl-C during the slow imports would print a traceback: until the command sets its handler, it ends with 130.

@@ -12,7 +12,7 @@ another user behind it, another version, a process that is more confined than th
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # typeshed lacks it
 import _socket
 import os
 import sys
@@ -129,7 +129,7 @@ def _wait(connection: _socket.socket) -> int:
     """Forward signals until the command ends."""
 
     def forward(number: int, _frame: object) -> None:
-        try:
+        try:  # noqa: SIM105 - contextlib costs more than all of this module
             connection.send(bytes([number]))
         except OSError:
             pass  # it has ended

@@ -155,9 +155,7 @@ def _forward(connection: socket.socket, pidfd: int) -> bool:
     return bool(numbers)
 
 
-def _become(
-    shepherd: int, identity: Identity, request: CommandRequest, run_command: Callable[[], int]
-) -> NoReturn:
+def _become(shepherd: int, identity: Identity, request: CommandRequest, run_command: Callable[[], int]) -> NoReturn:
     """Run the command, and end as the interpreter does, but for taking down every module."""
     code = 1
     try:
@@ -211,4 +209,4 @@ def _open_stream(number: int, encoding: str, errors: str) -> io.TextIOWrapper:
     mode = "r" if number == 0 else "w"
     raw = io.FileIO(number, mode, closefd=False)
     buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
-    return io.TextIOWrapper(buffer, encoding, errors, line_buffering=number == 2 or raw.isatty())  # type: ignore[type-var]  # either buffer
+    return io.TextIOWrapper(buffer, encoding, errors, line_buffering=number == 2 or raw.isatty())

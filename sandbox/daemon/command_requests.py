@@ -36,7 +36,7 @@ class CommandRequest:
 
 
 def receive_request(connection: socket.socket) -> CommandRequest:
-    """Read one request. Raises: ValueError for a malformed one; OSError, also when it takes longer than `DEADLINE_S`."""
+    """Read one request, within `DEADLINE_S`. Raises: ValueError for a malformed one; OSError."""
     until = time.monotonic() + DEADLINE_S
     connection.settimeout(DEADLINE_S)
     content, streams, _flags, _address = socket.recv_fds(connection, 1 << 16, _STREAMS)

@@ -1,9 +1,9 @@
 """Who a request is from, before any route sees it.
 
-At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so its `Host` and `Origin` say
-nothing, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an attacker
-controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every request must
-name our address as its host, and no other origin; then it needs the token.
+At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so `Host` and `Origin` say
+nothing there, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an
+attacker controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every
+request must name our address as its host, and no other origin; then it needs the token.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ class Peer:
 
 def identify_peer(connection: socket.socket) -> Peer:
     """The process that connected, as the kernel recorded it. Raises: OSError."""
-    pid, uid, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return Peer(pid, uid)
 
 
@@ -68,8 +66,8 @@ def _describe(pid: int) -> dict[str, object]:
     found: dict[str, object] = {name: status.get(name, "") for name in _COMPARED}
     for name in _NAMESPACES:
         with suppress(FileNotFoundError):  # a kernel without this kind
-            found[f"{name} namespace"] = os.readlink(f"/proc/{pid}/ns/{name}")
-    root = os.stat(f"/proc/{pid}/root")
+            found[f"{name} namespace"] = str(Path(f"/proc/{pid}/ns/{name}").readlink())
+    root = Path(f"/proc/{pid}/root").stat()
     found["root directory"] = (root.st_dev, root.st_ino)
     with suppress(OSError):  # no security module, or one without this file
         found["security label"] = Path(f"/proc/{pid}/attr/current").read_bytes()
@@ -83,8 +81,6 @@ def _still_runs(connection: socket.socket) -> bool:
     except OSError:
         return True
     try:
-
-
         return not select.select([fd], [], [], 0)[0]
     finally:
         os.close(fd)

@@ -18,7 +18,7 @@ from sandbox.version import __version__
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """`host`, `port`: of the TCP listener; `token`: what its clients must send. Without one there is only the socket."""
+    """`host`, `port`: of the TCP listener; `token`: what its clients must send, '' without a listener."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -37,9 +37,7 @@ def make_applications(agent: Agent, options: HttpOptions) -> Applications:
     """The routes of one home."""
     authorities = list_authorities(options.host, options.port)
     app = make_app(agent, options.host, options.port, [Route("/healthz", show_health)])
-    return Applications(
-        OurUser(app, authorities[0]), Network(app, authorities, options.token, lambda _scope: False)
-    )
+    return Applications(OurUser(app, authorities[0]), Network(app, authorities, options.token, lambda _scope: False))
 
 
 async def show_health(_request: Request) -> Response:
