@@ -55,6 +55,7 @@ _COMMANDS = {
     "logs": ("sandbox.cli.history:log", "Print the output of a task's last check run, or of one run."),
     "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
     "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
+    "events": ("sandbox.cli.events:events", "Show what happened in this home, or follow it."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),

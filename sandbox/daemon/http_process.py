@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import signal
 import socket
+from functools import partial
 from types import FrameType
 
 import anyio
@@ -19,6 +20,7 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.transports.http import LifelongServer, make_uvicorn
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
+from sandbox.daemon.event_stream import EventHub
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import HttpOptions, make_applications
 
@@ -30,30 +32,37 @@ def serve_http_process(
 ) -> int:
     """Serve until a signal. Returns the exit code of the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    apps = make_applications(agent, options)
+    hub = EventHub(agent.workbench)
+    apps = make_applications(agent, hub, options)
     protocol = _make_protocol(apps.for_our_user, apps.for_network)
-    server = make_uvicorn(apps.for_our_user, agent.workbench.end_network, protocol)
-    drain = _Drain(server)
-    signal.signal(signal.SIGUSR1, drain.begin)
+    ending = _Ending(agent, hub)
+    server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
+    signal.signal(signal.SIGUSR1, partial(ending.drain, server))
     with handle_signals(server.handle_exit):
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
-    if drain.has_begun:
+    if ending.is_draining:
         agent.workbench.wait_for_runs()
     return 0
 
 
-class _Drain:
-    """End without stopping a check or a transfer."""
+class _Ending:
+    """How this process ends: at once, or, when a newer program has taken over, without stopping a check or transfer."""
 
-    def __init__(self, server: LifelongServer) -> None:
-        self._server = server
-        self.has_begun = False
+    def __init__(self, agent: Agent, hub: EventHub) -> None:
+        self._agent, self._hub = agent, hub
+        self.is_draining = False
 
-    def begin(self, number: int, frame: FrameType | None) -> None:
+    def drain(self, server: LifelongServer, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
-        self.has_begun = True
-        self._server.keep_network()
-        self._server.handle_exit(number, frame)
+        self.is_draining = True
+        server.handle_exit(number, frame)
+
+    def shut_down(self) -> None:
+        """The server begins to end its connections."""
+        self._hub.end()
+        if not self.is_draining:
+            self._agent.workbench.end_network()
 
 
 def _make_protocol(for_our_user: ASGIApp, for_network: ASGIApp) -> type[TimeoutProtocol]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,7 +13,10 @@ from starlette.types import ASGIApp
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import list_authorities
 from sandbox.agent.transports.http import make_app
+from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
+from sandbox.daemon.metrics import make_registry, show_metrics
+from sandbox.daemon.tool_calls import PREFIX, make_api_routes
 from sandbox.version import __version__
 
 
@@ -33,13 +37,19 @@ class Applications:
     for_network: ASGIApp
 
 
-def make_applications(agent: Agent, options: HttpOptions) -> Applications:
+def make_applications(agent: Agent, hub: EventHub, options: HttpOptions) -> Applications:
     """The routes of one home."""
     authorities = list_authorities(options.host, options.port)
-    app = make_app(agent, options.host, options.port, [Route("/healthz", show_health)])
+    routes = [
+        Route("/healthz", show_health),
+        Route("/metrics", partial(show_metrics, make_registry(agent.workbench))),
+        Route(f"{PREFIX}/events", partial(stream_events, hub)),
+        *make_api_routes(agent),
+    ]
+    app = make_app(agent, options.host, options.port, routes)
     return Applications(OurUser(app, authorities[0]), Network(app, authorities, options.token, lambda _scope: False))
 
 
-async def show_health(_request: Request) -> Response:
+def show_health(_request: Request) -> Response:
     """For those who watch the service: it answers."""
     return JSONResponse({"status": "ok", "version": __version__})

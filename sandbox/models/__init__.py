@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
+    from sandbox.models.home_event import HomeEvent, HomeEventKind
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
@@ -164,6 +165,8 @@ __all__ = [
     "Guest",
     "GuestKind",
     "GuestTable",
+    "HomeEvent",
+    "HomeEventKind",
     "Host",
     "ImageArchive",
     "ImageInfo",
@@ -307,6 +310,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         FetchResult,
         FileContent,
         GuestTable,
+        HomeEvent,
         ImageArchive,
         ImageInfo,
         Impact,
@@ -740,6 +741,17 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task.
         """
         return use.task_events.follow_task(self._services.home, task_id, poll_s)
+
+    def events(self, limit: int = 100) -> tuple[HomeEvent, ...]:
+        """The newest events of this home, oldest first. Raises: no specific code."""
+        return use.home_events.list_recent(self._services.home, limit)
+
+    def follow_events(self, poll_s: float = 0.5) -> Iterator[HomeEvent | None]:
+        """What happens in this home from now on, in any process. None is yielded after each look, every `poll_s`.
+
+        Raises: no specific code.
+        """
+        return use.home_events.follow_home(self._services.home, poll_s)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None

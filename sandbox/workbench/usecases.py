@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
     from sandbox.workbench.controller import doctor as doctor
+    from sandbox.workbench.controller import home_events as home_events
     from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
@@ -65,7 +66,7 @@ else:
             "result_pages",
             "verify",
         ),
-        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
+        "controller": ("audit", "credentials", "doctor", "home_events", "image_archives", "journaling", "rules"),
         "delivery": ("follow", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
         "repositories": (

@@ -79,17 +79,12 @@ class LifelongServer(uvicorn.Server):
 
     def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._end_network: Callable[[], None] | None = end_network
-
-    def keep_network(self) -> None:
-        """Let what git does over the network end by itself at the shutdown."""
-        self._end_network = None
+        self._end_network = end_network
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn, without its error and traceback for each answer that the shutdown interrupts."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        if self._end_network is not None:
-            self._end_network()
+        self._end_network()
         await super().shutdown(sockets)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
