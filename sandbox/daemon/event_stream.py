@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,41 +19,47 @@ from sandbox.agent.results import neutralise_values
 from sandbox.models import HomeEvent
 from sandbox.workbench import Workbench
 
+Listener: TypeAlias = Callable[[HomeEvent | None], object]
+
 WAITING_EVENTS = 1000
+"""A listener with so many events that it has not read is disconnected."""
+
 _IDLE_S = 15.0
 _MOST_LISTENERS = 100
 
 
 class EventHub:
-    """Follows the journals of a home in a thread while there are listeners, and gives each event to all of them."""
+    """Follows the journals of a home in a thread while there are listeners, and calls all of them with each event.
+
+    A listener is called in that thread, and must not block; None says that the daemon ends.
+    """
 
     def __init__(self, workbench: Workbench) -> None:
         self._workbench = workbench
-        self._listeners: dict[asyncio.Queue[HomeEvent | None], asyncio.AbstractEventLoop] = {}
+        self._listeners: list[Listener] = []
         self._lock = threading.Lock()
         self._has_listeners = threading.Event()
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._follow, name="events", daemon=True).start()
 
     def end(self) -> None:
-        """Stop following, and disconnect the listeners."""
+        """Stop following, and tell the listeners."""
         self._is_ending.set()
         self._has_listeners.set()
         self._give(None)
 
-    @contextmanager
-    def listen(self) -> Iterator[asyncio.Queue[HomeEvent | None]]:
-        """A queue of the events from now on; None ends it. Call it in the event loop."""
-        queue: asyncio.Queue[HomeEvent | None] = asyncio.Queue(WAITING_EVENTS + 1)
+    def add(self, listener: Listener) -> None:
+        """Call it with each event from now on."""
         with self._lock:
-            self._listeners[queue] = asyncio.get_running_loop()
-        self._has_listeners.set()
-        try:
-            yield queue
-        finally:
-            with self._lock:
-                self._listeners.pop(queue, None)
+            self._listeners.append(listener)
+            self._has_listeners.set()
+
+    def remove(self, listener: Listener) -> None:
+        """Do not call it any more."""
+        with self._lock:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._has_listeners.clear()
 
     @property
     def is_full(self) -> bool:
@@ -63,21 +69,16 @@ class EventHub:
     def _follow(self) -> None:
         while self._has_listeners.wait() and not self._is_ending.is_set():
             for event in self._workbench.follow_events():
-                if self._is_ending.is_set():
-                    return
                 if event is not None:
                     self._give(event)
-                elif not self._listeners:
+                elif self._is_ending.is_set() or not self._has_listeners.is_set():
                     break
-            with self._lock:
-                if not self._listeners:
-                    self._has_listeners.clear()
 
     def _give(self, event: HomeEvent | None) -> None:
         with self._lock:
-            listeners = list(self._listeners.items())
-        for queue, loop in listeners:
-            loop.call_soon_threadsafe(_put, queue, event)
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(event)
 
 
 def _put(queue: asyncio.Queue[HomeEvent | None], event: HomeEvent | None) -> None:
@@ -95,7 +96,14 @@ def stream_events(hub: EventHub, _request: Request) -> Response:
 
 
 async def _write(hub: EventHub) -> AsyncIterator[str]:
-    with hub.listen() as queue:
+    queue: asyncio.Queue[HomeEvent | None] = asyncio.Queue(WAITING_EVENTS + 1)
+    loop = asyncio.get_running_loop()
+
+    def listener(event: HomeEvent | None) -> None:
+        loop.call_soon_threadsafe(_put, queue, event)
+
+    hub.add(listener)
+    try:
         yield ": listening\n\n"
         while True:
             try:
@@ -106,6 +114,8 @@ async def _write(hub: EventHub) -> AsyncIterator[str]:
             if event is None:
                 return
             yield format_event(event)
+    finally:
+        hub.remove(listener)
 
 
 def format_event(event: HomeEvent) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import signal
 import socket
+import threading
 from functools import partial
 from types import FrameType
 
@@ -23,6 +24,8 @@ from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.daemon.event_stream import EventHub
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import HttpOptions, make_applications
+from sandbox.daemon.timers import make_timers, run_timers
+from sandbox.daemon.webhooks import Webhook
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -33,11 +36,16 @@ def serve_http_process(
     """Serve until a signal. Returns the exit code of the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     hub = EventHub(agent.workbench)
+    settings = agent.workbench.settings.serve
+    for receiver in settings.webhook:
+        hub.add(Webhook(receiver))
     apps = make_applications(agent, hub, options)
     protocol = _make_protocol(apps.for_our_user, apps.for_network)
     ending = _Ending(agent, hub)
     server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
+    timers = make_timers(agent.workbench, settings)
+    threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
     with handle_signals(server.handle_exit):
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
     if ending.is_draining:
@@ -51,6 +59,7 @@ class _Ending:
     def __init__(self, agent: Agent, hub: EventHub) -> None:
         self._agent, self._hub = agent, hub
         self.is_draining = False
+        self.begun = threading.Event()
 
     def drain(self, server: LifelongServer, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
@@ -60,6 +69,7 @@ class _Ending:
 
     def shut_down(self) -> None:
         """The server begins to end its connections."""
+        self.begun.set()
         self._hub.end()
         if not self.is_draining:
             self._agent.workbench.end_network()
