@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from sandbox.checks import declared as declared_packages
     from sandbox.checks import report as reports
     from sandbox.models.test_results import ResultSource
-    from sandbox.store import result_files
+    from sandbox.store import result_files, usage_files
 else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
     line_results = LazyModule("sandbox.checks.line_results")
     reports = LazyModule("sandbox.checks.report")
     result_files = LazyModule("sandbox.store.result_files")
+    usage_files = LazyModule("sandbox.store.usage_files")
 
 _log = logging.getLogger(__name__)
 
@@ -214,6 +215,7 @@ class Recorder:
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
         report = self._read_results(run_id, check, directories)
+        self._save_usage(run_id, check, ending)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -246,6 +248,13 @@ class Recorder:
         )
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
+
+    def _save_usage(self, run_id: str, check: Check, ending: ContainerExit) -> None:
+        if ending.samples:
+            try:
+                usage_files.save_usage(self.logs, run_id, check, ending.samples)
+            except OSError as error:
+                _log.warning("the usage of %s over time is not kept: %s", run_id, error)
 
     def _read_results(self, run_id: str, check: Check, directories: CheckDirectories) -> Report | None:
         """The sum of the tests that the check reported; each of them is kept beside the logs."""

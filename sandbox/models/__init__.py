@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task
     from sandbox.models.test_results import TestResult, TestResults
+    from sandbox.models.usage_samples import UsageSample, UsageSeries
     from sandbox.models.words import (
         SLUG_PATTERN,
         TASK_ID_PATTERN,
@@ -267,6 +268,8 @@ __all__ = [
     "UncommittedChange",
     "UncommittedChanges",
     "Usage",
+    "UsageSample",
+    "UsageSeries",
     "Verdict",
     "Verification",
     "WorkspaceEntry",
@@ -310,6 +313,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "usage_samples": "UsageSample UsageSeries",
     "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         Task,
         TaskEvent,
         TestResults,
+        UsageSeries,
         Verification,
         WorkspaceRecord,
         WorkspaceRequest,
@@ -726,6 +727,13 @@ class Workbench:
         return use.result_pages.read_test_results(
             self._services.home, run_id, failed_only=failed_only, cursor=cursor, limit=limit
         )
+
+    def usage(self, run_id: str) -> UsageSeries:
+        """What a run used while it ran, at most four samples a second.
+
+        Raises: `not_found` for an unknown run, and for one without samples; `conflict` while it runs.
+        """
+        return use.usage_over_time.read_usage(self._services.home, run_id)
 
     def guests(self, before: GuestTable | None = None) -> GuestTable:
         """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.

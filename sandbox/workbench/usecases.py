@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
     from sandbox.workbench.checks import task_events as task_events
+    from sandbox.workbench.checks import usage_over_time as usage_over_time
     from sandbox.workbench.checks import verify as verify
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
@@ -64,6 +65,7 @@ else:
             "task_checks",
             "task_events",
             "result_pages",
+            "usage_over_time",
             "verify",
         ),
         "controller": ("audit", "credentials", "doctor", "home_events", "image_archives", "journaling", "rules"),

@@ -17,10 +17,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
+from sandbox.store import result_files, usage_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
-from sandbox.store.result_files import SUFFIX
 from sandbox.store.runs import newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
@@ -34,7 +34,8 @@ def _list_logs(records: Sequence[Path]) -> list[Path]:
     found: dict[str, list[Path]] = {record.stem: [] for record in records}
     for path in sorted(records[0].parent.iterdir()) if records else ():
         if path.stem in found and (
-            path.suffix in {".stdout", ".stderr", SUFFIX} or path.suffix.startswith(".service-")
+            path.suffix in {".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX}
+            or path.suffix.startswith(".service-")
         ):
             found[path.stem].append(path)
     return [log for logs in found.values() for log in logs]
