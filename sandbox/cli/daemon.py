@@ -130,13 +130,13 @@ def _make_parts(
     token = tcp.read_token(token_path, create=token_file is None) if address else ""
 
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:
-        from sandbox.daemon.http_process import serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
+        from sandbox.daemon.http_process import Controllers, serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
         from sandbox.daemon.routes import HttpOptions  # noqa: PLC0415 - as above
 
         bound = int(http.getsockname()[1]) if http is not None else port
-        with invocation.agent_workbench() as workbench:
-            agent = make_agent(workbench, ServerOptions(approvals, None))
-            return serve_http_process(agent, HttpOptions(host, bound, token), api, http)
+        with invocation.agent_workbench() as workbench, invocation.workbench() as person:
+            controllers = Controllers(make_agent(workbench, ServerOptions(approvals, None)), person)
+            return serve_http_process(controllers, HttpOptions(host, bound, token), api, http)
 
     return Parts(
         home=home.root,

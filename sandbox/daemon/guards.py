@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 RIGHTS = "sandbox.rights"
 """Key of a request's scope: `user`, `token`, `person` (a browser's session), or `none`."""
 
-OPEN_PATHS = frozenset({"/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js"})
+"""What needs no token: it says nothing about the home, or has a secret of its own."""
 _REPLACED = {b"host", b"origin"}
 
 

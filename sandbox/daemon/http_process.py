@@ -11,6 +11,7 @@ import ctypes
 import signal
 import socket
 import threading
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
@@ -26,20 +27,30 @@ from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import HttpOptions, make_applications
 from sandbox.daemon.timers import make_timers, run_timers
 from sandbox.daemon.webhooks import Webhook
+from sandbox.workbench import Workbench
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
+@dataclass(frozen=True)
+class Controllers:
+    """`agent`: for MCP and the JSON API. `person`: for the dashboard, whose decisions are those of a person."""
+
+    agent: Agent
+    person: Workbench
+
+
 def serve_http_process(
-    agent: Agent, options: HttpOptions, unix_listener: socket.socket, tcp_listener: socket.socket | None
+    controllers: Controllers, options: HttpOptions, unix_listener: socket.socket, tcp_listener: socket.socket | None
 ) -> int:
     """Serve until a signal. Returns the exit code of the process."""
+    agent = controllers.agent
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve
     for receiver in settings.webhook:
         hub.add(Webhook(receiver))
-    apps = make_applications(agent, hub, options)
+    apps = make_applications(agent, controllers.person, hub, options)
     protocol = _make_protocol(apps.for_our_user, apps.for_network)
     ending = _Ending(agent, hub)
     server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)

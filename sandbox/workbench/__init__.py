@@ -709,6 +709,10 @@ class Workbench:
         """Id of a run; without `run_id`, of the newest run of a task or a repository. Raises: `not_found`."""
         return use.history.find_run_id(self._services.home, owner_id, run_id)
 
+    def past_run(self, run_id: str) -> CheckRun:
+        """The record of a run of any task or repository. Raises: `not_found`; `conflict` while it runs."""
+        return use.history.read_run(self._services.home, run_id)
+
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
         """Lines of one stream of a run, by number or by a pattern; by default the last ones. Also while it runs.
 
@@ -749,6 +753,13 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task.
         """
         return use.task_events.follow_task(self._services.home, task_id, poll_s)
+
+    def look_at_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent | None]:
+        """As `watch_task`, and None after each look, so that a caller can end while nothing happens.
+
+        Raises: `not_found`; `conflict` for a closed task.
+        """
+        return use.task_events.look_at_task(self._services.home, task_id, poll_s)
 
     def events(self, limit: int = 100) -> tuple[HomeEvent, ...]:
         """The newest events of this home, oldest first. Raises: no specific code."""
