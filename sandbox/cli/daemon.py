@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -37,17 +39,20 @@ _STOP_S = 30.0
     default="policy",
     help="auto: allow every call of agents without asking, for trusted automation.",
 )
+@click.option(
+    "--unit", type=click.Choice(["user", "system", "socket"]), help="Only print a unit for systemd, for this home."
+)
 @click.option("--status", "shows", is_flag=True, help="Only say which daemon serves this home.")
 @click.option("--stop", "stops", is_flag=True, help="Only end the daemon that serves this home.")
 @global_options
 @click.pass_obj
 def serve(
     invocation: Invocation,
+    /,
     address: str | None,
     token_file: Path | None,
     approvals: Literal["policy", "auto"],
-    shows: bool,
-    stops: bool,
+    **instead: Any,
 ) -> int:
     """Serve this home until a signal: commands start faster, programs and agents connect to it.
 
@@ -56,17 +61,16 @@ def serve(
 
     Exits with 4 if another daemon serves the home, and --status with 1 if there is none.
     """
-    if shows and stops:
-        raise click.UsageError("Give either --status or --stop.")
-    if shows:
-        return _show(invocation)
-    if stops:
-        return _stop(invocation)
+    chosen = [name for name, value in instead.items() if value]
+    if len(chosen) > 1:
+        raise click.UsageError("Give only one of --status, --stop and --unit.")
+    if chosen:
+        return _INSTEAD[chosen[0]](invocation, instead[chosen[0]])
     _run(invocation, address, token_file, approvals)
     return 0
 
 
-def _show(invocation: Invocation) -> int:
+def _show(invocation: Invocation, _chosen: bool) -> int:
     found = _find(_home(invocation))
     if found is None:
         invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
@@ -77,7 +81,7 @@ def _show(invocation: Invocation) -> int:
     return 0
 
 
-def _stop(invocation: Invocation) -> int:
+def _stop(invocation: Invocation, _chosen: bool) -> int:
     home = _home(invocation)
     found = _find(home)
     if found is not None:
@@ -85,6 +89,20 @@ def _stop(invocation: Invocation) -> int:
     text = "No daemon serves this home." if found is None else f"Process {found.pid} has ended."
     invocation.emit({"stopped": found.pid if found else None}, lambda: click.echo(text))
     return 0
+
+
+def _print_unit(invocation: Invocation, kind: str) -> int:
+    from sandbox.daemon.units import make_unit  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - as above
+
+    home = _home(invocation)
+    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve"]
+    text = make_unit(kind, home, command, system_user(os.environ).user)
+    invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
+    return 0
+
+
+_INSTEAD: dict[str, Callable[[Invocation, Any], int]] = {"shows": _show, "stops": _stop, "unit": _print_unit}
 
 
 def _end(home: Path, found: DaemonRecord) -> None:
