@@ -28,7 +28,7 @@ id = "true"
 label = "true"
 argv = ["/bin/true"]
 """
-_PYTHON = [sys.executable, "-I", "-c", "pass"]
+PYTHON = [sys.executable, "-I", "-c", "pass"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def main() -> None:
         for command, (number, target) in commands.items():
             words = command.split()
             name = f"{number} {' '.join(w for w in words if w != at.task_id)}"
-            compare(name, partial(at.run, *words), partial(run, _PYTHON), floor_name="python -c pass", target=target)
+            compare(name, partial(at.run, *words), partial(run, PYTHON), floor_name="python -c pass", target=target)
             print(f"{'':44} {describe(at, words)}", flush=True)
         compare(
             f"S17 task list, {TASKS} tasks",

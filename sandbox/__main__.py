@@ -10,13 +10,21 @@ _OBJECTS_BEFORE_COLLECTION = 200_000
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    import gc  # noqa: PLC0415 - only after the working directory left the import path, see below
-    import signal  # noqa: PLC0415 - as above
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415 - only after the working directory left the import path, see below
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         # Ctrl-C during the slow imports would print a traceback: until the command sets its handler, it ends with 130.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from sandbox.cli import main as command  # noqa: PLC0415 - after the line above
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    from sandbox.command_client import run_in_daemon  # noqa: PLC0415 - as above
+
+    code = run_in_daemon(sys.argv[1:])
+    return _run_here() if code is None else code
+
+
+def _run_here() -> int:
+    import gc  # noqa: PLC0415 - as above
+
+    from sandbox.cli import main as command  # noqa: PLC0415 - as above
 
     # What a command imports is no garbage. Looking for some in it, again and again while it grows and twice at the end,
     # takes a fifth of a short command's time (docs/adr/0080).

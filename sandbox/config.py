@@ -326,6 +326,27 @@ class AgentSettings(_SettingsSection):
     on_disconnect: Literal["keep", "stop"] = "keep"
 
 
+class WebhookSettings(_SettingsSection):
+    """`[[serve.webhook]]`: where the daemon sends events. `url`: https, or http on this host. `secret_file`: holds the
+    key of the signature, at least 32 characters, readable by its owner only. `kinds`: which events; empty: all.
+    """
+
+    url: str = Field(pattern=r"^(https://[^\s@]+|http://(127\.0\.0\.1|localhost)[:/][^\s@]*)$")
+    secret_file: Path
+    kinds: tuple[Literal["task", "check", "approval", "push", "pr", "disk", "repository"], ...] = ()
+
+
+class ServeSettings(_SettingsSection):
+    """`sandbox serve`. `reconcile_s`: how often it removes what killed controllers left and what `keep.*` gives up, as
+    `gc` does; also when it starts. `follow_s`: how often it asks forges about open pull requests. 0: never.
+    `webhook`: where it sends events.
+    """
+
+    reconcile_s: NonNegativeFloat = 3600.0
+    follow_s: NonNegativeFloat = 300.0
+    webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
+
+
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
@@ -402,6 +423,7 @@ class Settings(_SettingsSection):
     committer: PersonSettings = PersonSettings()
     commit: CommitSettings = CommitSettings()
     agent: AgentSettings = AgentSettings()
+    serve: ServeSettings = ServeSettings()
 
 
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:

@@ -75,6 +75,21 @@ async def require_approval(
     return PermittedCall(_permission_by_approval(taken), call.state or None)
 
 
+def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCall:
+    """As `require_approval`, for clients that show no questions: a person answers with `sandbox approvals`.
+
+    Raises: `approval_denied`; `approval_required`.
+    """
+    if not _must_ask(agent, tool):
+        return PermittedCall(_permission_by_policy(agent, tool))
+    call = _build_call(agent, tool, arguments)
+    if how := _find_exemption(agent, call):
+        return PermittedCall(Permission(how=how), call.state or None)
+    if taken := agent.workbench.take_approval(call):
+        return PermittedCall(_permission_by_approval(taken), call.state or None)
+    raise _approval_required_error(agent.workbench.request_approval(call))
+
+
 def _find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
     """Why a person need not be asked about this call, though the policy says `ask` for its tool."""
     if agent.workbench.needs_no_question(call):

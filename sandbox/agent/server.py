@@ -171,9 +171,9 @@ async def _call_tool(
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {_explain_absence(agent, tool)}")
     agent = agent.for_call(context)
     try:
-        arguments = _validate_arguments(tool, params.arguments or {})
+        arguments = validate_arguments(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
-            return success(tool, await _in_thread(agent.threads, partial(_request_approval, agent, arguments)))
+            return success(tool, await _in_thread(agent.threads, partial(request_tool_approval, agent, arguments)))
         allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
@@ -192,7 +192,8 @@ async def _call_tool(
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
 
 
-def _validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
+def validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
+    """The input model of a tool. Raises: `invalid_input`, with each field that is wrong."""
     try:
         return tool.input_model.model_validate(arguments)
     except ValidationError as error:
@@ -205,11 +206,12 @@ def _validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
         ) from error
 
 
-def _request_approval(agent: Agent, arguments: Any) -> ApprovalResult:
+def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
+    """The tool that asks for approval ahead of a call. Raises: `not_found` for another tool; `approval_denied`."""
     tool = TOOLS.get(arguments.tool)
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
         raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {arguments.tool[:100]!r}")
-    return approval.request_approval(agent, tool, _validate_arguments(tool, arguments.arguments))
+    return approval.request_approval(agent, tool, validate_arguments(tool, arguments.arguments))
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sandbox.checks import report as reports
     from sandbox.checks.collected import CollectedResults
     from sandbox.models.test_results import ResultSource
-    from sandbox.store import result_files
+    from sandbox.store import result_files, usage_files
 else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
@@ -42,6 +42,7 @@ else:  # loaded at first use (docs/adr/0080)
     output_results = LazyModule("sandbox.checks.output_results")
     reports = LazyModule("sandbox.checks.report")
     result_files = LazyModule("sandbox.store.result_files")
+    usage_files = LazyModule("sandbox.store.usage_files")
 
 _log = logging.getLogger(__name__)
 
@@ -227,6 +228,7 @@ class Recorder:
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
         report = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+        self._save_usage(run_id, check, ending)
         run = CheckRun(
             run_id=run_id,
             check_id=check.id,
@@ -261,6 +263,13 @@ class Recorder:
         )
         declared = declared_packages.DeclaredPackages(directories.workspace)
         return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
+
+    def _save_usage(self, run_id: str, check: Check, ending: ContainerExit) -> None:
+        if ending.samples:
+            try:
+                usage_files.save_usage(self.logs, run_id, check, ending.samples)
+            except OSError as error:
+                _log.warning("the usage of %s over time is not kept: %s", run_id, error)
 
     def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
         """The sum of the tests that the check reported; each of them is kept beside the logs."""

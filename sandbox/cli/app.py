@@ -56,6 +56,7 @@ _COMMANDS = {
     "logs": ("sandbox.cli.history:log", "Print the output of a task's last check run, or of one run."),
     "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
     "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
+    "events": ("sandbox.cli.events:events", "Show what happened in this home, or follow it."),
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "explore": ("sandbox.cli.best_of_n:explore", "Try several changes of a task side by side, and take the best."),
     "candidate": ("sandbox.cli.candidate:candidate", "Launch an application in a clean room and probe it."),
@@ -79,6 +80,8 @@ _COMMANDS = {
     "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
     "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
+    "serve": ("sandbox.cli.daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
+    "dashboard": ("sandbox.cli.dashboard:dashboard", "Open this home in a browser."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
 }

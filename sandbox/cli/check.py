@@ -9,6 +9,7 @@ from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.run_explanations import format_bytes
+from sandbox.cli.usage import usage
 from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Check, Limits, StopResult, Verdict
 
@@ -137,3 +138,4 @@ check.add_command(wait)
 check.add_command(history.runs)
 check.add_command(history.log)
 check.add_command(history.results)
+check.add_command(usage)

@@ -101,7 +101,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def global_options(command: _CommandT) -> _CommandT:
-    """Add `--home` and `--json`, accepted before and after the command's name."""
+    """Add `--home`, `--json` and `--no-daemon`, accepted before and after the command's name."""
     home = click.option(
         "--home",
         type=click.Path(file_okay=False, path_type=Path),
@@ -112,7 +112,10 @@ def global_options(command: _CommandT) -> _CommandT:
     as_json = click.option(
         "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print exactly one JSON document."
     )
-    return home(as_json(command))
+    alone = click.option(
+        "--no-daemon", is_flag=True, expose_value=False, help="Run in this process, also if `sandbox serve` runs."
+    )
+    return home(as_json(alone(command)))
 
 
 def runtime_option(command: _CommandT) -> _CommandT:

@@ -36,7 +36,7 @@ def serve_standard_streams(invocation: Invocation, options: ServerOptions) -> in
 
     role.end_with_starter()
     with invocation.agent_workbench() as workbench:
-        agent = _make_agent(workbench, options)
+        agent = make_agent(workbench, options)
         serve_stdio(agent)
         role.report(bytes([0]))
         if agent.on_disconnect == "keep":
@@ -49,11 +49,12 @@ def serve_http_address(invocation: Invocation, options: ServerOptions, address: 
     from sandbox.agent.transports.http import serve_http  # noqa: PLC0415 - as above
 
     with invocation.agent_workbench() as workbench:
-        serve_http(_make_agent(workbench, options), address, token_file, _print_address)
+        serve_http(make_agent(workbench, options), address, token_file, _print_address)
     return 0
 
 
-def _make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
+def make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
+    """The agent surface of a server with these options, on this workbench."""
     from sandbox.agent.agent import Agent  # noqa: PLC0415 - as above
     from sandbox.agent.tools import Preset  # noqa: PLC0415 - as above
 

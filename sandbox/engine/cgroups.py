@@ -103,6 +103,11 @@ def read_current_pids(paths: CgroupPaths) -> int | None:
     return _read_number(paths.pids, "pids.current")
 
 
+def read_current_memory(paths: CgroupPaths) -> int | None:
+    """Bytes that are charged to the container at this moment, with its page cache, as its limit counts them."""
+    return _read_number(paths.memory, "memory.current" if paths.version > 1 else "memory.usage_in_bytes")
+
+
 def read_limit(folder: Path | None, name: str) -> int | None:
     """The number in a file of a group that holds a limit; None without a limit."""
     number = _read_number(folder, name)

@@ -10,7 +10,7 @@ from sandbox.engine.beside import Beside
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models import Pressure, Verdict
+from sandbox.models import Pressure, UsageSample, Verdict
 
 OutputSink = Callable[[bytes], None]
 
@@ -53,7 +53,8 @@ class ContainerExit:
     `signal`: the signal that killed its command, if known. `stop_verdict`: why it was stopped before its deadline.
     `report_missing`: it ended without its supervisor's report. `leftover_processes`: how many processes were killed
     after the command had ended. `memory_left_bytes`: what the guest held in memory after that. `pressure`: None if
-    unknown. `host_out_of_memory`: a process was killed, and not because of the guest's own limit.
+    unknown. `host_out_of_memory`: a process was killed, and not because of the guest's own limit. `samples`: usage over
+    time, empty if unknown.
     """
 
     exit_code: int | None
@@ -69,6 +70,7 @@ class ContainerExit:
     memory_left_bytes: int | None = None
     pressure: Pressure | None = None
     host_out_of_memory: bool = False
+    samples: tuple[UsageSample, ...] = ()
 
 
 @dataclass(frozen=True)

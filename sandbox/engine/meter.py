@@ -17,7 +17,8 @@ from typing import Self, TypeVar
 
 from sandbox.engine.cgroups import SAMPLE_INTERVAL_S, CgroupPaths, Counters, read_counters, read_current_pids
 from sandbox.engine.pressure import PressureReading, compare_readings, read_pressure
-from sandbox.models import Pressure
+from sandbox.engine.usage_samples import SampleSeries
+from sandbox.models import Pressure, UsageSample
 
 _Number = TypeVar("_Number", int, float)
 
@@ -48,10 +49,13 @@ class Meter:
         self._reset: _MemoryPeak | None = None
         self._pids: int | None = None
         self._due = 0.0
+        self._series = None if paths is None else SampleSeries(paths)
+        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._paths is not None:
             self._reset = _MemoryPeak(self._paths)
+            self._started = time.monotonic()
             self.sample()
             self._before = self._latest
             self._pressure_before = self._pressure_reader(self._paths)
@@ -61,13 +65,13 @@ class Meter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._due = 0.0
-        self.sample()
+        self.sample(is_last=True)
         if self._paths is not None:
             self._pressure = compare_readings(self._pressure_before, self._pressure_reader(self._paths))
         if self._reset is not None:
             self._reset.close()
 
-    def sample(self) -> None:
+    def sample(self, *, is_last: bool = False) -> None:
         """Read the counters if a sample is due. At the end the container and its counters may be gone."""
         if self._paths is None or (now := time.monotonic()) < self._due:
             return
@@ -76,6 +80,13 @@ class Meter:
         self._pids = max((n for n in (self._pids, read_current_pids(self._paths)) if n is not None), default=None)
         if self._reset is not None:
             self._reset.read()
+        if self._series is not None:
+            self._series.add(now - self._started, self._latest, is_last=is_last)
+
+    @property
+    def samples(self) -> tuple[UsageSample, ...]:
+        """Usage over time."""
+        return self._series.samples if self._series is not None else ()
 
     @property
     def counters(self) -> Counters:

@@ -165,11 +165,12 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     wall_time_s = time.monotonic() - started
     if outcome.report is None:
         ending = _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s)
-        ending = replace(ending, pressure=meter.pressure, host_out_of_memory=ending.oom_killed and is_host_short)
+        ending = replace(ending, pressure=meter.pressure, samples=meter.samples)
+        ending = replace(ending, host_out_of_memory=ending.oom_killed and is_host_short)
         return ending, False
     left_bytes = read_held_memory(guest.groups) if guest.groups else None
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
-    ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure)
+    ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure, samples=meter.samples)
     _explain_failed_start(outcome.report, command, check.streams)
     if not outcome.report.quiescent:
         kill_container(

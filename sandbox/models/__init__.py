@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.flaky import FlakyTest
     from sandbox.models.guest_table import Guest, GuestKind, GuestTable
+    from sandbox.models.home_event import HomeEvent, HomeEventKind
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task
     from sandbox.models.test_results import TestResult, TestResults
+    from sandbox.models.usage_samples import UsageSample, UsageSeries
     from sandbox.models.verifications import Verification
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -214,6 +216,8 @@ __all__ = [
     "GuestKind",
     "GuestTable",
     "HistoryRun",
+    "HomeEvent",
+    "HomeEventKind",
     "Host",
     "ImageArchive",
     "ImageInfo",
@@ -345,6 +349,8 @@ __all__ = [
     "UncommittedChange",
     "UncommittedChanges",
     "Usage",
+    "UsageSample",
+    "UsageSeries",
     "Verdict",
     "Verification",
     "WorkspaceEntry",
@@ -399,6 +405,8 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "usage_samples": "UsageSample UsageSeries",
+    "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",

@@ -11,8 +11,9 @@ from pydantic import Field
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId
 from sandbox.models.model import HostPath, Model
-from sandbox.models.runs import Usage, Verdict
+from sandbox.models.runs import Usage
 from sandbox.models.service_rules import ServiceRun
+from sandbox.models.words import Verdict
 
 
 class ReceiptRefusal(StrEnum):

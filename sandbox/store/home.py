@@ -44,7 +44,7 @@ _ALLOWED_BEFORE_PREPARE = {
     "profiles",
     "repositories",
 }
-_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine", "releases"}
+_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine", "releases", "serve"}
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

@@ -14,14 +14,20 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import JournalEntry
-from sandbox.store.backward_lines import read_lines_backward
 from sandbox.store.home import SCHEMA_VERSION, Home, sync_folder
 from sandbox.store.journal_chain import ChainHead, find_tail, sha256
+
+if TYPE_CHECKING:
+    from sandbox.store import backward_lines
+else:  # writing an entry does not read others (docs/adr/0080)
+    backward_lines = LazyModule("sandbox.store.backward_lines")
 
 HOME_JOURNAL = "home"
 """Name of the home's journal, for operations outside tasks."""
@@ -146,7 +152,7 @@ def read_recent_entries(home: Home, task_id: str) -> Iterator[JournalEntry]:
 def _read_lines_backward(home: Home, name: str, max_bytes: int | None = None) -> Iterator[bytes]:
     try:
         with home.journal(name).open("rb", buffering=0) as stream:
-            yield from filter(None, read_lines_backward(stream.fileno(), max_bytes))
+            yield from filter(None, backward_lines.read_lines_backward(stream.fileno(), max_bytes))
     except FileNotFoundError:
         return
 

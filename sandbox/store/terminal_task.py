@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -16,6 +18,20 @@ UNSEEN_LEADER_S = 24 * 60 * 60
 """How long a task is kept for a session with a leader that `/proc` does not show: it ended, belongs to another user
 where `/proc` hides those, or lives outside of our PID namespace (session 0, as in many CI jobs). The end of such a
 session cannot be seen."""
+
+
+_session: ContextVar[int] = ContextVar("session", default=0)
+"""The session of the process that a command is run for; 0: of this process."""
+
+
+@contextmanager
+def in_session(session: int) -> Iterator[None]:
+    """Run a command for a process of another session: the daemon runs it, the user sits at that one's terminal."""
+    token = _session.set(session)
+    try:
+        yield
+    finally:
+        _session.reset(token)
 
 
 def remember_task(home: Home, task_id: str) -> None:
@@ -40,7 +56,7 @@ def recall_task(home: Home) -> str:
 
 
 def _locate(home: Home) -> Path:
-    session = str(os.getsid(0))
+    session = str(_session.get() or os.getsid(0))
     return home.terminals / (_identify(session) or session)
 
 

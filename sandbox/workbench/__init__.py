@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         FlakyTest,
         FoundReceipts,
         GuestTable,
+        HomeEvent,
         ImageArchive,
         ImageInfo,
         Impact,
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
         Task,
         TaskEvent,
         TestResults,
+        UsageSeries,
         Verification,
         WorkspaceRecord,
         WorkspaceRequest,
@@ -887,6 +889,10 @@ class Workbench:
         """Id of a run; without `run_id`, of the newest run of a task or a repository. Raises: `not_found`."""
         return use.history.find_run_id(self._services.home, owner_id, run_id)
 
+    def past_run(self, run_id: str) -> CheckRun:
+        """The record of a run of any task or repository. Raises: `not_found`; `conflict` while it runs."""
+        return use.history.read_run(self._services.home, run_id)
+
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
         """Lines of one stream of a run, by number or by a pattern; by default the last ones. Also while it runs.
 
@@ -917,6 +923,13 @@ class Workbench:
         """
         return use.artifacts.read_artifact(self._services.home, run_id, path)
 
+    def usage(self, run_id: str) -> UsageSeries:
+        """What a run used while it ran, at most four samples a second.
+
+        Raises: `not_found` for an unknown run, and for one without samples; `conflict` while it runs.
+        """
+        return use.usage_over_time.read_usage(self._services.home, run_id)
+
     def guests(self, before: GuestTable | None = None) -> GuestTable:
         """The guests of this home with what they use of their limits. `before`: an earlier answer, for `cpus_used`.
 
@@ -931,6 +944,24 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task.
         """
         return use.task_events.follow_task(self._services.home, task_id, poll_s)
+
+    def look_at_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent | None]:
+        """As `watch_task`, and None after each look, so that a caller can end while nothing happens.
+
+        Raises: `not_found`; `conflict` for a closed task.
+        """
+        return use.task_events.look_at_task(self._services.home, task_id, poll_s)
+
+    def events(self, limit: int = 100) -> tuple[HomeEvent, ...]:
+        """The newest events of this home, oldest first. Raises: no specific code."""
+        return use.home_events.list_recent(self._services.home, limit)
+
+    def follow_events(self, poll_s: float = 0.5) -> Iterator[HomeEvent | None]:
+        """What happens in this home from now on, in any process. None is yielded after each look, every `poll_s`.
+
+        Raises: no specific code.
+        """
+        return use.home_events.follow_home(self._services.home, poll_s)
 
     def commit(
         self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None

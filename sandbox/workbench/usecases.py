@@ -25,10 +25,12 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
     from sandbox.workbench.checks import task_events as task_events
+    from sandbox.workbench.checks import usage_over_time as usage_over_time
     from sandbox.workbench.checks import verify as verify
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
     from sandbox.workbench.controller import doctor as doctor
+    from sandbox.workbench.controller import home_events as home_events
     from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
@@ -80,9 +82,19 @@ else:
             "task_checks",
             "task_events",
             "result_pages",
+            "usage_over_time",
             "verify",
         ),
-        "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules", "signing"),
+        "controller": (
+            "audit",
+            "credentials",
+            "doctor",
+            "home_events",
+            "image_archives",
+            "journaling",
+            "rules",
+            "signing",
+        ),
         "delivery": ("follow", "promote", "pull_requests", "push", "receipt_notes"),
         "reconciling": ("remove_repository",),
         "repositories": (

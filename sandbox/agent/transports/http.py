@@ -7,31 +7,33 @@ it is missing. Then the SDK checks Host and Origin (DNS rebinding), and sessions
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
-import secrets
 import socket
-import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 
 import anyio
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
+from sandbox.agent.transports.address import (
+    TOKEN_FILE,
+    list_authorities,
+    make_url,
+    open_listener,
+    parse_address,
+    read_token,
+    require_loopback,
+)
 from sandbox.agent.transports.sessions import SPARE, LimitSessions
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
-from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.home import Home, write_atomically
 
-TOKEN_FILE = "mcp-token"  # noqa: S105 - the name of a file
-MIN_TOKEN_CHARS = 32
 MAX_BODY_BYTES = 16 * 1024**2
 _GRACE_S = 5
 
@@ -42,39 +44,37 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Ca
     Raises: `invalid_input` for a malformed address, or for one that other hosts can reach without a `token_file`.
     """
     host, port = parse_address(address)
-    if not _is_loopback(host) and token_file is None:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"{host} can be reached from other machines",
-            hint="Use 127.0.0.1, or give the file with the clients' token by --token-file; put a TLS proxy in front.",
-        )
+    require_loopback(host, token_file)
     path = token_file or agent.home / TOKEN_FILE
     token = read_token(path, create=token_file is None)
     listener = open_listener(host, port)
     with listener:
         bound = int(listener.getsockname()[1])
         app = RequireToken(make_app(agent, host, bound), token)
-        _run_server(agent, app, listener, partial(on_ready, f"http://{_url_host(host)}:{bound}/mcp", path))
+        server = make_uvicorn(app, agent.workbench.end_network)
+        with handle_signals(server.handle_exit):
+            on_ready(make_url(host, bound) + "/mcp", path)
+            anyio.run(server.serve, [listener])
 
 
-def _run_server(agent: Agent, app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    server = _Server(
-        agent.workbench.end_network,
+def make_uvicorn(
+    app: ASGIApp, end_network: Callable[[], None], protocol: type[TimeoutProtocol] = TimeoutProtocol
+) -> LifelongServer:
+    """A server for our applications; `end_network`: called when it begins to shut down."""
+    return LifelongServer(
+        end_network,
         uvicorn.Config(
             app,
-            http=TimeoutProtocol,
+            http=protocol,
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_GRACE_S,
         ),
     )
-    with handle_signals(server.handle_exit):
-        on_ready()
-        anyio.run(server.serve, [listener])
 
 
-class _Server(uvicorn.Server):
+class LifelongServer(uvicorn.Server):
     """Leaves signals to us: uvicorn would raise them again after it stopped, with another exit code for each."""
 
     def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
@@ -90,40 +90,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
         """Install no handlers."""
         return nullcontext()
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[HOST]:PORT`. Raises: `invalid_input`."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"{address[:100]!r} is not an address",
-            hint="Use HOST:PORT, for example 127.0.0.1:8765; port 0 takes a free port.",
-        )
-    return host, int(port)
-
-
-def read_token(path: Path, *, create: bool) -> str:
-    """Read the token from a file. Raises: `policy_violation` if others can read it or it is too short."""
-    if create and not path.exists():
-        with Home(path.parent).locked("home"):
-            if not path.exists():
-                write_atomically(path, secrets.token_urlsafe(32).encode())
-    try:
-        open_to_others = stat.S_IMODE(path.stat().st_mode) & 0o077
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The token file {path} cannot be read", details=str(error)
-        ) from error
-    if open_to_others or len(token) < MIN_TOKEN_CHARS:
-        why = "others can read it" if open_to_others else f"its token has fewer than {MIN_TOKEN_CHARS} characters"
-        raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The token file {path} is not safe: {why}", hint=f"chmod 600 {path}"
-        )
-    return token
 
 
 class RequireToken:
@@ -149,44 +115,17 @@ class RequireToken:
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._wanted)  # RFC 9110, 11.1
 
 
-def make_app(agent: Agent, host: str, port: int) -> ASGIApp:
-    names = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {_url_host(host)}
+def make_app(agent: Agent, host: str, port: int, routes: Sequence[Route] = ()) -> ASGIApp:
+    """The MCP endpoint, at `/mcp`, for requests that name this host and port, and other routes beside it."""
+    authorities = list_authorities(host, port)
     security = TransportSecuritySettings(
-        allowed_hosts=[f"{name}:{port}" for name in sorted(names)],
-        allowed_origins=[f"http://{name}:{port}" for name in sorted(names)],
+        allowed_hosts=authorities, allowed_origins=[f"http://{authority}" for authority in authorities]
     )
     app = make_server(agent).streamable_http_app(
         transport_security=security,
         host=host,
         max_request_body_size=MAX_BODY_BYTES,
         max_sessions=agent.max_sessions + SPARE,
+        custom_starlette_routes=list(routes),
     )
     return LimitSessions(app, agent.max_sessions)
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """A listening socket with the protocol number of TCP. Raises: `invalid_input`.
-
-    asyncio sets TCP_NODELAY only on such sockets (`base_events._set_nodelay`, Python 3.11). Without it each answer
-    waits for the client's delayed acknowledgement: 44 ms instead of 2. A socket of `create_server` has protocol 0.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.socket(fileno=socket.create_server((host, port), family=family).detach())
-    except OSError as error:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"Cannot listen at {host}:{port}", details=error.strerror or str(error)
-        ) from error
-
-
-def _url_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

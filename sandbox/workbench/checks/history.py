@@ -41,6 +41,14 @@ def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
     return run_id
 
 
+def read_run(home: Home, run_id: str) -> CheckRun:
+    """The record of a run. Raises: `not_found`; `conflict` while it runs."""
+    record = runs.find_run_record(home, runs.find_owner(home, run_id), run_id)
+    if record is None:
+        raise SandboxError(ErrorCode.CONFLICT, f"{run_id} has not ended", hint=f"`sandbox check wait {run_id}` waits.")
+    return record
+
+
 def read_log(home: Home, owner_id: str, run_id: str | None, stream: LogName, *, raw: bool) -> RunLog:
     """One stream of a run, or the output of a service as `service-NAME`; without `run_id`, of the newest run.
 

@@ -37,6 +37,11 @@ def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[Ta
 
     Raises: `not_found`; `conflict` for a closed task.
     """
+    return (event for event in look_at_task(home, task_id, poll_s) if event is not None)
+
+
+def look_at_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[TaskEvent | None]:
+    """As `follow_task`, and None after each look, so that the caller can end while nothing happens."""
     follower = _Follower(home, find_task(home, task_id))
     while True:
         is_over = find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
@@ -44,6 +49,7 @@ def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[Ta
         if is_over:
             yield follower.event(TaskEventKind.CLOSED)
             return
+        yield None
         time.sleep(poll_s)
 
 

@@ -17,7 +17,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
-from sandbox.store import artifacts, bindings, result_files
+from sandbox.store import artifacts, bindings, result_files, usage_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
@@ -28,15 +28,16 @@ from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
+_BESIDE_RUNS = {
+    ".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX, bindings.SUFFIX, artifacts.SUFFIX,
+}  # fmt: skip
+
 
 def _list_logs(records: Sequence[Path]) -> list[Path]:
     """The logs of these runs of one folder, in their order: of both streams, of services, and test results."""
     found: dict[str, list[Path]] = {record.stem: [] for record in records}
     for path in sorted(records[0].parent.iterdir()) if records else ():
-        if path.stem in found and (
-            path.suffix in {".stdout", ".stderr", result_files.SUFFIX, bindings.SUFFIX, artifacts.SUFFIX}
-            or path.suffix.startswith(".service-")
-        ):
+        if path.stem in found and (path.suffix in _BESIDE_RUNS or path.suffix.startswith(".service-")):
             found[path.stem].append(path)
     return [log for logs in found.values() for log in logs]
 

@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.transports import http
+from sandbox.agent.transports import address, http
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -36,7 +36,7 @@ READS = {"accept": "application/json, text/event-stream"}
 @contextmanager
 def listening(make: Callable[[int], ASGIApp], protocol: Any = TimeoutProtocol) -> Iterator[int]:
     """Serve the application in a thread; the port."""
-    with http.open_listener("127.0.0.1", 0) as listener:
+    with address.open_listener("127.0.0.1", 0) as listener:
         port = int(listener.getsockname()[1])
         server = uvicorn.Server(
             uvicorn.Config(make(port), http=protocol, log_level="error", timeout_graceful_shutdown=5)
@@ -157,7 +157,7 @@ def test_n14_a_session_at_work_is_not_ended_and_past_the_bound_a_new_one_is_refu
 
 def test_an_answer_waits_for_no_delayed_acknowledgement() -> None:
     """asyncio sets TCP_NODELAY on connections that say they are TCP's. Control: those of `create_server` do not."""
-    with http.open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with address.open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP

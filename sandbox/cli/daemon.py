@@ -1,0 +1,178 @@
+"""`sandbox serve`: the daemon of a home."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.serve import ServerOptions, make_agent
+from sandbox.errors import ErrorCode, SandboxError
+
+if TYPE_CHECKING:
+    import socket
+
+    from sandbox.daemon.daemon import Parts
+    from sandbox.daemon.place import DaemonRecord
+
+_STOP_S = 30.0
+
+
+@click.command()
+@click.option("--http", "address", metavar="HOST:PORT", help="Also serve over HTTP. Default: Unix sockets only.")
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with the bearer token for --http. Default: a generated token in the home.",
+)
+@click.option(
+    "--approvals",
+    type=click.Choice(["policy", "auto"]),
+    default="policy",
+    help="auto: allow every call of agents without asking, for trusted automation.",
+)
+@click.option(
+    "--unit", type=click.Choice(["user", "system", "socket"]), help="Only print a unit for systemd, for this home."
+)
+@click.option("--status", "shows", is_flag=True, help="Only say which daemon serves this home.")
+@click.option("--stop", "stops", is_flag=True, help="Only end the daemon that serves this home.")
+@global_options
+@click.pass_obj
+def serve(
+    invocation: Invocation,
+    /,
+    address: str | None,
+    token_file: Path | None,
+    approvals: Literal["policy", "auto"],
+    **instead: Any,
+) -> int:
+    """Serve this home until a signal: commands start faster, programs and agents connect to it.
+
+    Commands on this home run in the daemon from then on, with the same result. It also serves MCP, a JSON API, events
+    and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token.
+
+    Exits with 4 if another daemon serves the home, and --status with 1 if there is none.
+    """
+    chosen = [name for name, value in instead.items() if value]
+    if len(chosen) > 1:
+        raise click.UsageError("Give only one of --status, --stop and --unit.")
+    if chosen:
+        return _INSTEAD[chosen[0]](invocation, instead[chosen[0]])
+    _run(invocation, address, token_file, approvals)
+    return 0
+
+
+def _show(invocation: Invocation, _chosen: bool) -> int:
+    found = _find(_home(invocation))
+    if found is None:
+        invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
+        return 1
+    where = f" at {found.url}" if found.url else ""
+    text = f"Process {found.pid} (version {found.version}) serves this home{where} since {found.started_at:%F %T} UTC."
+    invocation.emit({"daemon": found.model_dump(mode="json")}, lambda: click.echo(text))
+    return 0
+
+
+def _stop(invocation: Invocation, _chosen: bool) -> int:
+    home = _home(invocation)
+    found = _find(home)
+    if found is not None:
+        _end(home, found)
+    text = "No daemon serves this home." if found is None else f"Process {found.pid} has ended."
+    invocation.emit({"stopped": found.pid if found else None}, lambda: click.echo(text))
+    return 0
+
+
+def _print_unit(invocation: Invocation, kind: str) -> int:
+    from sandbox.daemon.units import make_unit  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - as above
+
+    home = _home(invocation)
+    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve"]
+    text = make_unit(kind, home, command, system_user(os.environ).user)
+    invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
+    return 0
+
+
+_INSTEAD: dict[str, Callable[[Invocation, Any], int]] = {"shows": _show, "stops": _stop, "unit": _print_unit}
+
+
+def _end(home: Path, found: DaemonRecord) -> None:
+    """Raises: `timeout`."""
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(found.pid)
+        try:
+            if _find(home) == found:  # else the id may be another process's by now
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            ended, _, _ = select.select([pidfd], [], [], _STOP_S)
+        finally:
+            os.close(pidfd)
+        if not ended:
+            raise SandboxError(ErrorCode.TIMEOUT, f"Process {found.pid} has not ended after {_STOP_S:.0f} s")
+
+
+def _home(invocation: Invocation) -> Path:
+    from sandbox.store.home import default_home, resolve_home  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    return resolve_home(invocation.home) if invocation.home is not None else default_home(os.environ)
+
+
+def _find(home: Path) -> DaemonRecord | None:
+    from sandbox.daemon.place import find_daemon  # noqa: PLC0415 - as above
+
+    return find_daemon(home)
+
+
+def _make_parts(
+    invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
+) -> Parts:
+    from sandbox.agent.transports import address as tcp  # noqa: PLC0415 - as above
+    from sandbox.cli.app import main  # noqa: PLC0415 - it imports this module when the command is used
+    from sandbox.daemon.daemon import Parts  # noqa: PLC0415 - as above
+    from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
+    from sandbox.store.home import Home  # noqa: PLC0415 - as above
+
+    home = Home(_home(invocation))
+    home.prepare()
+    host, port = tcp.parse_address(address or "127.0.0.1:0")
+    tcp.require_loopback(host, token_file)
+    token_path = token_file or home.root / tcp.TOKEN_FILE
+    token = tcp.read_token(token_path, create=token_file is None) if address else ""
+
+    def serve_http(api: socket.socket, http: socket.socket | None) -> int:
+        from sandbox.daemon.http_process import Controllers, serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
+        from sandbox.daemon.routes import HttpOptions  # noqa: PLC0415 - as above
+
+        bound = int(http.getsockname()[1]) if http is not None else port
+        with invocation.agent_workbench() as workbench, invocation.workbench() as person:
+            controllers = Controllers(make_agent(workbench, ServerOptions(approvals, None)), person)
+            return serve_http_process(controllers, HttpOptions(host, bound, token), api, http)
+
+    return Parts(
+        home=home.root,
+        program=preload(os.environb),
+        run_command=main,
+        open_http=lambda: tcp.open_listener(host, port) if address else None,
+        serve_http=serve_http,
+        url=lambda http: "" if http is None else tcp.make_url(host, int(http.getsockname()[1])),
+    )
+
+
+def _run(
+    invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
+) -> None:
+    from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
+    from sandbox.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+
+    configure_logs(invocation.add_home)
+    daemon = Daemon(_make_parts(invocation, address, token_file, approvals))
+    note(f"serving {_home(invocation)}; end with Ctrl-C or `sandbox serve --stop`")
+    daemon.run()

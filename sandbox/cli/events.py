@@ -1,0 +1,62 @@
+"""`sandbox events`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note, to_json
+from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.models import HomeEvent
+
+_SHOWN_NAMES = 3
+
+
+@click.command()
+@click.option("--follow", is_flag=True, help="Also print what happens from now on, until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(0, 10_000), default=100, help="Maximum number of past events.")
+@global_options
+@click.pass_obj
+def events(invocation: Invocation, follow: bool, limit: int) -> None:
+    """Print what happened in this home: tasks, checks, approvals, pushes, pull requests, disk.
+
+    With --json one JSON object is printed for each event, one a line.
+    """
+    show = _show_json if invocation.json else _show
+    with invocation.workbench() as workbench:
+        past = workbench.events(limit)
+        for event in past:
+            show(event)
+        if follow:
+            note("following; end with Ctrl-C")
+            _follow(workbench.follow_events(), show)
+
+
+def _follow(found: Iterator[HomeEvent | None], show: Callable[[HomeEvent], None]) -> None:
+    try:
+        for event in found:
+            if event is not None:
+                show(event)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_json(event: HomeEvent) -> None:
+    click.echo(to_json(event))
+
+
+def _show(event: HomeEvent) -> None:
+    entry = event.operation
+    names = [one_line(name) for name in entry.names if name]
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
+    about = f" of {event.task_id}" if event.task_id else ""
+    result = "" if entry.result == "ok" else click.style(f": {one_line(entry.result)}", fg="red")
+    kind = click.style(f"{event.kind.value:10}", dim=True)
+    click.echo(
+        f"{event.at.astimezone():%F %T}  {kind}  {click.style(entry.operation, bold=True)}{about}{which}{result}"
+    )

@@ -1,0 +1,54 @@
+"""Ask the daemon of a home at its Unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from sandbox.daemon.peers import identify_peer, is_same_user
+from sandbox.daemon.place import API_SOCKET, folder_of
+from sandbox.errors import ErrorCode, SandboxError
+
+_TIMEOUT_S = 30.0
+_MOST_BYTES = 1024**2
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over the socket of a daemon of our own user."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._home = home
+
+    def connect(self) -> None:
+        """Raises: OSError, also for a daemon of another user."""
+        folder = os.open(folder_of(self._home), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(_TIMEOUT_S)
+            self.sock.connect(f"/proc/self/fd/{folder}/{API_SOCKET}")
+        finally:
+            os.close(folder)
+        if not is_same_user(identify_peer(self.sock)):
+            raise PermissionError("the daemon is another user's")
+
+
+def post(home: Path, path: str) -> dict[str, Any]:
+    """The JSON answer to an empty request. Raises: `not_found` if no daemon answers."""
+    connection = _Connection(home)
+    try:
+        connection.request("POST", path)
+        return dict(json.loads(connection.getresponse().read(_MOST_BYTES)))
+    except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"No daemon of yours serves the home {home}",
+            details=str(error)[:200],
+            hint="Start one: sandbox serve --http 127.0.0.1:0",
+        ) from error
+    finally:
+        connection.close()

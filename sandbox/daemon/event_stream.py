@@ -1,0 +1,124 @@
+"""Events of the home for those who listen over HTTP (SSE), from one follower for all of them.
+
+A listener that reads too slowly is disconnected: it can ask what it missed with `sandbox events`. Guest text is in the
+JSON of an event only, which has no line breaks, so it cannot begin another field or event of the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sandbox.agent.results import neutralise_values
+from sandbox.models import HomeEvent
+from sandbox.workbench import Workbench
+
+Listener: TypeAlias = Callable[[HomeEvent | None], object]
+
+WAITING_EVENTS = 1000
+"""A listener with so many events that it has not read is disconnected."""
+
+_IDLE_S = 15.0
+_MOST_LISTENERS = 100
+
+
+class EventHub:
+    """Follows the journals of a home in a thread while there are listeners, and calls all of them with each event.
+
+    A listener is called in that thread, and must not block; None says that the daemon ends.
+    """
+
+    def __init__(self, workbench: Workbench) -> None:
+        self._workbench = workbench
+        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()
+        self._has_listeners = threading.Event()
+        self._is_ending = threading.Event()
+        threading.Thread(target=self._follow, name="events", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop following, and tell the listeners."""
+        self._is_ending.set()
+        self._has_listeners.set()
+        self._give(None)
+
+    def add(self, listener: Listener) -> None:
+        """Call it with each event from now on."""
+        with self._lock:
+            self._listeners.append(listener)
+            self._has_listeners.set()
+
+    def remove(self, listener: Listener) -> None:
+        """Do not call it any more."""
+        with self._lock:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._has_listeners.clear()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another listener."""
+        return len(self._listeners) >= _MOST_LISTENERS
+
+    def _follow(self) -> None:
+        while self._has_listeners.wait() and not self._is_ending.is_set():
+            for event in self._workbench.follow_events():
+                if event is not None:
+                    self._give(event)
+                elif self._is_ending.is_set() or not self._has_listeners.is_set():
+                    break
+
+    def _give(self, event: HomeEvent | None) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(event)
+
+
+def _put(queue: asyncio.Queue[HomeEvent | None], event: HomeEvent | None) -> None:
+    if queue.qsize() >= WAITING_EVENTS:
+        event = None  # too slow
+    if not queue.full():
+        queue.put_nowait(event)
+
+
+def stream_events(hub: EventHub, _request: Request) -> Response:
+    """`GET /api/v1/events`."""
+    if hub.is_full:
+        return Response("Too many listeners.\n", 503, media_type="text/plain")
+    return StreamingResponse(_write(hub), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def _write(hub: EventHub) -> AsyncIterator[str]:
+    queue: asyncio.Queue[HomeEvent | None] = asyncio.Queue(WAITING_EVENTS + 1)
+    loop = asyncio.get_running_loop()
+
+    def listener(event: HomeEvent | None) -> None:
+        loop.call_soon_threadsafe(_put, queue, event)
+
+    hub.add(listener)
+    try:
+        yield ": listening\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(queue.get(), _IDLE_S)
+            except TimeoutError:
+                yield ": idle\n\n"  # proxies close silent connections, and a closed one is noticed
+                continue
+            if event is None:
+                return
+            yield format_event(event)
+    finally:
+        hub.remove(listener)
+
+
+def format_event(event: HomeEvent) -> str:
+    """One event of a stream. Its id and name are ours; JSON in ASCII holds no line break of any kind."""
+    text = json.dumps(neutralise_values(event.model_dump(mode="json")), ensure_ascii=True)
+    return f"id: {event.id}\nevent: {event.kind.value}\ndata: {text}\n\n"

@@ -1,0 +1,72 @@
+"""Who a request is from, before any route sees it.
+
+At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so `Host` and `Origin` say
+nothing there, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an
+attacker controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every
+request must name our address as its host, and no other origin; then it needs the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+RIGHTS = "sandbox.rights"
+"""Key of a request's scope: `user`, `token`, `person` (a browser's session), or `none`."""
+
+OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js"})
+"""What needs no token: it says nothing about the home, or has a secret of its own."""
+_REPLACED = {b"host", b"origin"}
+
+
+class OurUser:
+    """Requests of our own user, at the Unix socket."""
+
+    def __init__(self, app: ASGIApp, authority: str) -> None:
+        self._app, self._authority = app, authority.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the lifespan."""
+        if scope["type"] == "http":
+            headers = [(name, value) for name, value in scope["headers"] if name not in _REPLACED]
+            scope = {**scope, "headers": [*headers, (b"host", self._authority)], RIGHTS: "user"}
+        await self._app(scope, receive, send)
+
+
+class Network:
+    """Requests at TCP. `is_person`: whether a request has a session that a person opened in a browser."""
+
+    def __init__(
+        self, app: ASGIApp, authorities: Sequence[str], token: str, is_person: Callable[[Scope], bool]
+    ) -> None:
+        self._app, self._token, self._is_person = app, token.encode(), is_person
+        self._hosts = frozenset(authority.encode() for authority in authorities)
+        self._origins = frozenset(b"http://" + host for host in self._hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        if _values(scope, b"host") not in [[host] for host in self._hosts]:
+            await PlainTextResponse("This host is not served here.\n", 421)(scope, receive, send)
+        elif any(origin not in self._origins for origin in _values(scope, b"origin")):
+            await PlainTextResponse("Requests of other origins are refused.\n", 403)(scope, receive, send)
+        elif (rights := self._find_rights(scope)) != "none" or scope["path"] in OPEN_PATHS:
+            await self._app({**scope, RIGHTS: rights}, receive, send)
+        else:
+            refusal = PlainTextResponse("The token is missing.\n", 401, {"www-authenticate": "Bearer"})
+            await refusal(scope, receive, send)
+
+    def _find_rights(self, scope: Scope) -> str:
+        given = _values(scope, b"authorization")
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        if self._token and scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token):
+            return "token"
+        return "person" if self._is_person(scope) else "none"
+
+
+def _values(scope: Scope, name: bytes) -> list[bytes]:
+    return [value for key, value in scope["headers"] if key == name]

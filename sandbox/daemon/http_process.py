@@ -1,0 +1,108 @@
+"""The daemon's process that serves HTTP: at a Unix socket for processes of our user, at TCP for who has the token.
+
+It is a controller like any other. On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a
+newer program, it accepts nothing more and ends when the last check that it runs has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+import socket
+import threading
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+
+import anyio
+from starlette.types import ASGIApp
+
+from sandbox.agent.agent import Agent
+from sandbox.agent.transports.http import LifelongServer, make_uvicorn
+from sandbox.agent.transports.shutdown import handle_signals
+from sandbox.agent.transports.timeouts import TimeoutProtocol
+from sandbox.daemon.event_stream import EventHub
+from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
+from sandbox.daemon.routes import HttpOptions, make_applications
+from sandbox.daemon.timers import make_timers, run_timers
+from sandbox.daemon.webhooks import Webhook
+from sandbox.workbench import Workbench
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+@dataclass(frozen=True)
+class Controllers:
+    """`agent`: for MCP and the JSON API. `person`: for the dashboard, whose decisions are those of a person."""
+
+    agent: Agent
+    person: Workbench
+
+
+def serve_http_process(
+    controllers: Controllers, options: HttpOptions, unix_listener: socket.socket, tcp_listener: socket.socket | None
+) -> int:
+    """Serve until a signal. Returns the exit code of the process."""
+    agent = controllers.agent
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    hub = EventHub(agent.workbench)
+    settings = agent.workbench.settings.serve
+    for receiver in settings.webhook:
+        hub.add(Webhook(receiver))
+    apps = make_applications(agent, controllers.person, hub, options)
+    protocol = _make_protocol(apps.for_our_user, apps.for_network)
+    ending = _Ending(agent, hub)
+    server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
+    signal.signal(signal.SIGUSR1, partial(ending.drain, server))
+    timers = make_timers(agent.workbench, settings)
+    threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
+    with handle_signals(server.handle_exit):
+        anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
+    if ending.is_draining:
+        agent.workbench.wait_for_runs()
+    return 0
+
+
+class _Ending:
+    """How this process ends: at once, or, when a newer program has taken over, without stopping a check or transfer."""
+
+    def __init__(self, agent: Agent, hub: EventHub) -> None:
+        self._agent, self._hub = agent, hub
+        self.is_draining = False
+        self.begun = threading.Event()
+
+    def drain(self, server: LifelongServer, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+        self.is_draining = True
+        server.handle_exit(number, frame)
+
+    def shut_down(self) -> None:
+        """The server begins to end its connections."""
+        self.begun.set()
+        self._hub.end()
+        if not self.is_draining:
+            self._agent.workbench.end_network()
+
+
+def _make_protocol(for_our_user: ASGIApp, for_network: ASGIApp) -> type[TimeoutProtocol]:
+    """A connection of the Unix socket is known by its process, one of TCP by its token: each has its application."""
+
+    class Protocol(TimeoutProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            connection = transport.get_extra_info("socket")
+            if connection.family != socket.AF_UNIX:
+                self.app = for_network
+            elif _may_connect(connection):
+                self.app = for_our_user
+            else:
+                transport.abort()
+
+    return Protocol
+
+
+def _may_connect(connection: socket.socket) -> bool:
+    peer = identify_peer(connection)
+    return is_same_user(peer) and not find_difference(connection, peer)

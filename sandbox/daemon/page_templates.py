@@ -1,0 +1,76 @@
+"""Render the dashboard's pages. Every value is escaped; text of guests is made inert first.
+
+The pages have no script of their own but `/static/live.js`, no style but `/static/style.css`, and load nothing from
+elsewhere: the content security policy allows nothing else, so even markup that got through could not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from sandbox.daemon.usage_chart import draw_charts
+from sandbox.text import neutralise
+
+PAGES = Path(__file__).parent / "pages"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+STATIC = {"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
+
+
+def render(name: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """One page."""
+    return HTMLResponse(render_text(name, values), status, HEADERS)
+
+
+def render_text(name: str, values: Mapping[str, Any]) -> str:
+    """The HTML of a page."""
+    return _environment().get_template(f"{name}.html").render(values)
+
+
+def serve_static(name: str) -> Response:
+    """A file of ours."""
+    kind = STATIC.get(name)
+    if kind is None:
+        return Response("Not found.\n", 404, HEADERS, "text/plain")
+    return Response((PAGES / name).read_bytes(), headers=HEADERS | {"content-type": kind})
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(PAGES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters.update(inert=_make_inert, when=_format_time, size=_format_size, charts=draw_charts)
+    return found
+
+
+def _make_inert(text: object) -> str:
+    """Neutralise the control and invisible characters of guest text; the template escapes the rest."""
+    return neutralise(str(text))
+
+
+def _format_time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _format_size(count: float) -> str:
+    """Bytes with a unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

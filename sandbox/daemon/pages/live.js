@@ -1,0 +1,17 @@
+// Shows the events of a task while its page is open. Text is only ever set as text, never as markup.
+"use strict";
+const live = document.getElementById("live");
+if (live) {
+  const most = 200000;
+  const add = (text) => {
+    live.textContent = (live.textContent + text).slice(-most);
+    live.scrollTop = live.scrollHeight;
+  };
+  const events = new EventSource(live.dataset.events);
+  const read = (event) => JSON.parse(event.data);
+  events.addEventListener("output", (event) => add(read(event).text || ""));
+  events.addEventListener("started", (event) => add("--- " + (read(event).check_id || "a check") + " started\n"));
+  events.addEventListener("finished", (event) => add("--- " + read(event).run.verdict + "\n"));
+  events.addEventListener("operation", (event) => add("--- " + read(event).operation.operation + "\n"));
+  events.addEventListener("closed", () => events.close());
+}

@@ -1,0 +1,86 @@
+"""Whether a process on the other end of a socket may have its command run by the daemon.
+
+A process of our own user may be more confined than we are: by seccomp, by `no_new_privs`, by namespaces, by a smaller
+set of capabilities. If we ran its commands, it would act without its confinement. So both are compared, and a process
+that differs in any of these runs its commands by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.lazy_dataclass import dataclass
+
+_CREDENTIALS = struct.Struct("3i")
+_NAMESPACES = ("mnt", "net", "pid", "user", "uts", "ipc", "cgroup")
+_COMPARED = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The process that connected. `pid` 0: it is in a PID namespace that we do not see."""
+
+    pid: int
+    uid: int
+
+
+def identify_peer(connection: socket.socket) -> Peer:
+    """The process that connected, as the kernel recorded it. Raises: OSError."""
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return Peer(pid, uid)
+
+
+def is_same_user(peer: Peer) -> bool:
+    """Whether the peer is our own user. Root is not, unless we are: its commands would run with fewer rights."""
+    return peer.uid == os.geteuid()
+
+
+def find_difference(connection: socket.socket, peer: Peer) -> str:
+    """In what the peer differs from this process; '' if in nothing that confines it."""
+    if peer.pid <= 0:
+        return "its PID namespace"
+    try:
+        theirs, ours = _describe(peer.pid), _describe(os.getpid())
+    except OSError:
+        return "that it cannot be examined"
+    if not _still_runs(connection):
+        return "that it has ended"  # another process may have its id by now
+    return next((f"its {name}" for name, value in ours.items() if theirs.get(name) != value), "")
+
+
+def read_status(pid: int) -> dict[str, str]:
+    """The fields of `/proc/PID/status`. Raises: OSError."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _describe(pid: int) -> dict[str, object]:
+    status = read_status(pid)
+    found: dict[str, object] = {name: status.get(name, "") for name in _COMPARED}
+    for name in _NAMESPACES:
+        with suppress(FileNotFoundError):  # a kernel without this kind
+            found[f"{name} namespace"] = str(Path(f"/proc/{pid}/ns/{name}").readlink())
+    root = Path(f"/proc/{pid}/root").stat()
+    found["root directory"] = (root.st_dev, root.st_ino)
+    with suppress(OSError):  # no security module, or one without this file
+        found["security label"] = Path(f"/proc/{pid}/attr/current").read_bytes()
+    return found
+
+
+def _still_runs(connection: socket.socket) -> bool:
+    """Whether the process that connected has not ended. Older kernels cannot say it: True."""
+    try:
+        fd = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4), sys.byteorder)
+    except OSError:
+        return True
+    try:
+        return not select.select([fd], [], [], 0)[0]
+    finally:
+        os.close(fd)

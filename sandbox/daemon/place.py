@@ -1,0 +1,157 @@
+"""Where the daemon of a home is found: its folder, its lock and its sockets.
+
+The daemon holds a flock(2) lock on `serve/lock` while it lives, so a second one on the same home sees the first, and
+the kernel frees the lock of a killed one. The file says who holds it. Sockets that a killed daemon left are replaced by
+the next one, under the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from stat import S_ISSOCK
+
+from pydantic import ValidationError
+
+from sandbox.command_client import FOLDER, SOCKET
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.model import Model
+
+API_SOCKET, LOCK = "api.sock", "lock"
+_BACKLOG = 128
+_RECORD_BYTES = 4096
+_FIRST_INHERITED = 3  # sd_listen_fds(3)
+
+
+class DaemonRecord(Model):
+    """Who serves a home. `url`: its HTTP address; '' if it serves its sockets only."""
+
+    pid: int
+    version: str
+    started_at: datetime
+    url: str = ""
+
+
+def folder_of(home: Path) -> Path:
+    """The private folder of the daemon in a home."""
+    return home / FOLDER
+
+
+def take_lock(home: Path, inherited: int | None) -> int:
+    """Lock the home for this daemon; `inherited`: the descriptor that our previous program handed over.
+
+    Raises: `conflict`, with the process that serves this home.
+    """
+    folder = folder_of(home)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    fd = inherited
+    if fd is None:
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise _already_served_error(home) from error
+    return fd
+
+
+def _already_served_error(home: Path) -> SandboxError:
+    found = find_daemon(home)
+    who = "Another process" if found is None else f"Process {found.pid}, started at {found.started_at:%F %T} UTC,"
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"{who} serves the home {home} already",
+        hint="Use it as it is, or stop it first: sandbox serve --stop",
+    )
+
+
+def write_record(lock: int, record: DaemonRecord) -> None:
+    """Say in the locked file who holds it."""
+    content = record.model_dump_json().encode()
+    os.pwrite(lock, content.ljust(_RECORD_BYTES), 0)
+
+
+def find_daemon(home: Path) -> DaemonRecord | None:
+    """The daemon that serves a home now."""
+    try:
+        fd = os.open(folder_of(home) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None  # nobody holds it
+        return DaemonRecord.model_validate(json.loads(os.pread(fd, _RECORD_BYTES, 0)))
+    except (OSError, ValueError, ValidationError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def open_socket(home: Path, name: str) -> socket.socket:
+    """Listen at a socket that only our user can open; it replaces one that a killed daemon left.
+
+    It is bound through a descriptor of its folder, because the path of a socket has 107 bytes at most.
+    """
+    folder = os.open(folder_of(home), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        before = os.umask(0o177)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{name}")
+        finally:
+            os.umask(before)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot listen at {folder_of(home) / name}", details=error.strerror or str(error)
+        ) from error
+    finally:
+        os.close(folder)
+    return listener
+
+
+def remove_sockets(home: Path) -> None:
+    """Remove the names of our sockets: clients run their commands themselves from now on."""
+    for name in (SOCKET, API_SOCKET):
+        (folder_of(home) / name).unlink(missing_ok=True)
+
+
+class Inherited:
+    """What systemd, or our previous program, handed over: sockets by the last part of their path, and the lock.
+
+    A TCP socket has the name ''. The protocol is sd_listen_fds(3); the variables are removed.
+    """
+
+    def __init__(self, environ: os._Environ[str]) -> None:
+        count = int(environ.get("LISTEN_FDS", "0")) if environ.get("LISTEN_PID") == str(os.getpid()) else 0
+        for name in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
+            environ.pop(name, None)
+        self.sockets: dict[str, socket.socket] = {}
+        self.lock: int | None = None
+        for fd in range(_FIRST_INHERITED, _FIRST_INHERITED + count):
+            os.set_inheritable(fd, False)
+            if S_ISSOCK(os.fstat(fd).st_mode):
+                found = socket.socket(fileno=fd)
+                name = str(found.getsockname()) if found.family == socket.AF_UNIX else ""
+                self.sockets[name.rpartition("/")[2]] = found
+            else:
+                self.lock = fd
+
+
+def hand_over(descriptors: list[int], environ: os._Environ[str]) -> None:
+    """Arrange that the next program of this process inherits these descriptors. Call it right before `exec`."""
+    spare = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_INHERITED + len(descriptors)) for fd in descriptors]
+    for place, fd in enumerate(spare, _FIRST_INHERITED):
+        os.dup2(fd, place)
+        os.close(fd)
+    environ["LISTEN_FDS"], environ["LISTEN_PID"] = str(len(descriptors)), str(os.getpid())

@@ -1,0 +1,68 @@
+"""What the daemon does without being asked: reconcile at its start and from time to time, and follow pull requests.
+
+Each is what a command does (`gc`, `pr status`), with the same locks, so a person may do it at the same time. A failure
+is logged and tried again at the next turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandbox.config import ServeSettings
+from sandbox.errors import SandboxError
+from sandbox.models import TaskStatus
+from sandbox.workbench import Workbench
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Timer:
+    """One duty. `every_s` 0: never. `due`: when it is done next, on the clock of `run_timers`."""
+
+    name: str
+    every_s: float
+    work: Callable[[], object]
+    due: float = 0.0
+
+    def run_if_due(self, now: float) -> None:
+        """Do it if it is time. Failures are logged."""
+        if not self.every_s or now < self.due:
+            return
+        self.due = now + self.every_s
+        try:
+            self.work()
+        except SandboxError as error:
+            _log.warning("%s failed: %s", self.name, error.brief)
+        except Exception:  # noqa: BLE001 - the edge of a thread: the daemon continues
+            _log.exception("%s failed", self.name)
+
+
+def make_timers(workbench: Workbench, settings: ServeSettings) -> list[Timer]:
+    """The daemon's duties."""
+    return [
+        Timer("reconciling", settings.reconcile_s, workbench.collect),
+        Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench)),
+    ]
+
+
+def follow_pull_requests(workbench: Workbench) -> None:
+    """Ask the forge about each open pull request; a merged or closed one changes its task, as `pr status` does."""
+    for task in workbench.tasks():
+        if task.status is TaskStatus.PR_OPEN:
+            try:
+                workbench.pull_request_status(task.id)
+            except SandboxError as error:
+                _log.warning("the pull request of %s cannot be followed: %s", task.id, error.brief)
+
+
+def run_timers(timers: list[Timer], ending: threading.Event, look_s: float = 1.0) -> None:
+    """Do what is due until `ending` is set."""
+    while not ending.is_set():
+        for timer in timers:
+            timer.run_if_due(time.monotonic())
+        ending.wait(look_s)

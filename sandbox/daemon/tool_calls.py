@@ -1,0 +1,155 @@
+"""The JSON API: each tool of the MCP server as one path, with the same models, policy, approvals and journal.
+
+`POST /api/v1/NAME` takes the tool's arguments as a JSON object and answers with its result, or with the typed error of
+all surfaces. A call that a person has to approve fails with `approval_required`; after `sandbox approvals approve ID`
+the same call succeeds. `GET /api/v1/openapi.json` describes all paths.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+import mcp_types as types
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sandbox.agent import approval
+from sandbox.agent.agent import Agent
+from sandbox.agent.results import failure, success
+from sandbox.agent.run_results import build_answer
+from sandbox.agent.server import request_tool_approval, validate_arguments
+from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import BackgroundRun
+from sandbox.version import __version__
+from sandbox.workbench import Watch
+
+PREFIX = "/api/v1"
+MAX_BODY_BYTES = 16 * 1024**2
+_CLIENT_CHARS = 100
+_STATUS = {
+    ErrorCode.INVALID_INPUT: 400,
+    ErrorCode.UNSAFE_PATH: 400,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.APPROVAL_REQUIRED: 403,
+    ErrorCode.APPROVAL_DENIED: 403,
+    ErrorCode.GATE_CLOSED: 403,
+    ErrorCode.POLICY_VIOLATION: 403,
+    ErrorCode.UNSAFE_REPOSITORY: 403,
+    ErrorCode.QUOTA_EXCEEDED: 429,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.STALE_HASH: 409,
+    ErrorCode.DIRTY_WORKSPACE: 409,
+    ErrorCode.PATCH_REJECTED: 409,
+    ErrorCode.TIMEOUT: 504,
+    ErrorCode.ENGINE_UNAVAILABLE: 503,
+    ErrorCode.INTERNAL: 500,
+}
+_OTHER_STATUS = 422
+_log = logging.getLogger(__name__)
+
+
+def make_api_routes(agent: Agent) -> list[Route]:
+    """A route for each tool, and their description."""
+    described = describe_api()
+    return [
+        Route(f"{PREFIX}/openapi.json", lambda _request: JSONResponse(described)),
+        *(Route(f"{PREFIX}/{tool.name}", partial(_answer, agent, tool), methods=["POST"]) for tool in TOOLS.values()),
+    ]
+
+
+async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
+    threads = agent.check_threads if tool.waits else agent.network_threads if tool.open_world else agent.threads
+    body = await read_body(request)
+    if body is None:
+        return Response("The body is too large.\n", 413, media_type="text/plain")
+    client = request.headers.get("user-agent", "")[:_CLIENT_CHARS]
+    result = await anyio.to_thread.run_sync(partial(_call, agent, tool, body, client), limiter=threads)
+    document = result.structured_content or {}
+    code = document["error"]["code"] if result.is_error else None
+    return JSONResponse(document, 200 if code is None else _STATUS.get(ErrorCode(code), _OTHER_STATUS))
+
+
+async def read_body(request: Request) -> bytes | None:
+    """The body of a request; None if it has more than `MAX_BODY_BYTES`."""
+    parts, left = [], MAX_BODY_BYTES
+    async for chunk in request.stream():
+        left -= len(chunk)
+        if left < 0:
+            return None
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
+    """In a thread: one call, from its JSON to its result or error."""
+    try:
+        arguments = validate_arguments(tool, _parse(body))
+        caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
+        return success(tool, _run(agent, tool, arguments, caller), agent.budget_bytes)
+    except SandboxError as error:
+        return failure(error, agent.home)
+    except Exception:  # noqa: BLE001 - the outermost edge: a client gets a code, our log the trace
+        _log.exception("the tool %s failed", tool.name)
+        return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
+
+
+def _run(agent: Agent, tool: Tool, arguments: Any, caller: Any) -> BaseModel:
+    if tool.name == REQUEST_APPROVAL:
+        return request_tool_approval(agent, arguments)
+    allowed = approval.permit_out_of_band(agent, tool, arguments)
+    workbench = agent.workbench.acting(caller, allowed.permission)
+    result = tool.call(ToolCall(workbench, arguments, Watch(), allowed.state))
+    return build_answer(result, tool.result_model) if isinstance(result, BackgroundRun) else result
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The body is not JSON", details=str(error)[:200]) from error
+    if not isinstance(document, dict):
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The body is not a JSON object")
+    return document
+
+
+def describe_api() -> dict[str, Any]:
+    """The OpenAPI document, made from the tools' models."""
+    shapes: dict[str, Any] = {}
+    paths = {f"{PREFIX}/{tool.name}": {"post": _describe_call(tool, shapes)} for tool in TOOLS.values()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Space Sandbox",
+            "version": __version__,
+            "description": "The tools of `sandbox mcp` as JSON.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {"schemas": shapes, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _describe_call(tool: Tool, shapes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": tool.name,
+        "tags": [tool.preset.value],
+        "summary": tool.description,
+        "requestBody": {"required": True, "content": _content(tool.input_model, "validation", shapes)},
+        "responses": {
+            "200": {"description": "The result.", "content": _content(tool.result_model, "serialization", shapes)},
+            "default": {"description": 'A typed error: `{"error": {code, brief, details, hint}}`.'},
+        },
+    }
+
+
+def _content(model: type[BaseModel], mode: Any, shapes: dict[str, Any]) -> dict[str, Any]:
+    schema = model.model_json_schema(mode=mode, ref_template="#/components/schemas/{model}")
+    shapes |= schema.pop("$defs", {})
+    return {"application/json": {"schema": schema}}

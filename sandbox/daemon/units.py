@@ -1,0 +1,65 @@
+"""Units of systemd for the daemon, with the command of this installation: `sandbox serve --unit KIND` prints them.
+
+`KillMode=process`: the daemon ends, and what runs in it goes on. `ExecReload` starts the newer program after an
+upgrade. No `PrivateTmp` and the like: with namespaces of its own the daemon would run no command of a client
+(docs/serve.md).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.command_client import FOLDER, SOCKET
+from sandbox.daemon.place import API_SOCKET
+
+KINDS = ("user", "system", "socket")
+
+_SERVICE = """[Unit]
+Description=Space Sandbox on {home}
+Documentation=man:systemd.service(5)
+After=network-online.target docker.service
+
+[Service]
+Type=notify
+ExecStart={command}
+ExecReload=kill -HUP $MAINPID
+KillMode=process
+Restart=on-failure
+RestartSec=2
+{user}
+[Install]
+WantedBy={target}
+"""
+
+_SOCKET = """[Unit]
+Description=Sockets of Space Sandbox on {home}
+
+[Socket]
+ListenStream={folder}/{commands}
+ListenStream={folder}/{api}
+SocketMode=0600
+DirectoryMode=0700
+
+[Install]
+WantedBy=sockets.target
+"""
+
+
+def make_unit(kind: str, home: Path, command: Sequence[str], user: str) -> str:
+    """The text of a unit: `user` and `system` are services, `socket` starts either when a command is run."""
+    if kind == "socket":
+        folder = _quote(str(home / FOLDER))
+        return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET)
+    return _SERVICE.format(
+        home=_quote(str(home)),
+        command=_quote(shlex.join(command)).replace("$", "$$"),
+        user=f"User={user}\n" if kind == "system" else "",
+        target="multi-user.target" if kind == "system" else "default.target",
+    )
+
+
+def _quote(text: str) -> str:
+    """Without the specifiers of systemd.unit(5)."""
+    return text.replace("%", "%%")

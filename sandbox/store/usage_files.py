@@ -1,0 +1,33 @@
+"""The usage of a run over time, beside its logs: one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sandbox.models import UsageSample, UsageSeries
+from sandbox.models.checks import Check
+from sandbox.store.home import Home, damaged_file_error, read_content
+
+SUFFIX = ".usage"
+
+
+def save_usage(logs: Path, run_id: str, check: Check, samples: Sequence[UsageSample]) -> None:
+    """Write the samples of a run. As its logs they are not synced: a power failure can lose them.
+
+    Raises: OSError.
+    """
+    series = UsageSeries(run_id=run_id, check_id=check.id, limits=check.limits, samples=tuple(samples))
+    (logs / f"{run_id}{SUFFIX}").write_text(series.model_dump_json(), encoding="utf-8")
+
+
+def find_usage(home: Home, owner_id: str, run_id: str) -> UsageSeries | None:
+    """The samples of a run that `find_owner` found; None if it has none. Raises: `internal` for a damaged file."""
+    path = home.logs(owner_id) / f"{run_id}{SUFFIX}"
+    content = read_content(path)
+    try:
+        return None if content is None else UsageSeries.model_validate_json(content)
+    except ValidationError as error:
+        raise damaged_file_error(path, str(error)[:200]) from error

@@ -1,0 +1,261 @@
+"""S115-S119: the daemon's sockets, its HTTP server, and what it shows of guests."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from devtools.daemon import RunningDaemon, ask, serving
+from devtools.requirement import unavailable
+from sandbox.daemon import page_templates
+from sandbox.daemon.event_stream import format_event
+from sandbox.daemon.page_templates import render_text
+from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
+from tests.unit.conftest import initialised
+from tests.unit.daemon.dashboard_site import Site, Structure, open_site
+from tests.unit.desk import Desk
+
+_PR_SET_NO_NEW_PRIVS = 38
+_NOBODY = 65534
+_CONFINED = """
+import ctypes, sys
+ctypes.CDLL(None).prctl({prctl}, 1, 0, 0, 0)
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from devtools.daemon import ask
+print(ask(Path({home!r}), "task", "list").decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with serving(tmp_path_factory.mktemp("serve") / "home", "--http", "127.0.0.1:0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(daemon: RunningDaemon) -> str:
+    return (daemon.home / "mcp-token").read_text()
+
+
+def _read_all(path: Path, uid: int) -> bytes:
+    """What a process of a user gets from a socket that it can open."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if uid:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(30)
+                client.connect(str(path))
+                client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                while chunk := client.recv(4096):
+                    os.write(writes, chunk)
+        except OSError as error:
+            os.write(writes, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as stream:
+        found = stream.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def test_s115_another_user_gets_nothing_even_where_modes_let_it_in(tmp_path: Path, daemon: RunningDaemon) -> None:
+    if os.geteuid() != 0:
+        unavailable("only root can be another user")
+    folder = daemon.home / "serve"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all((folder / name).stat().st_mode & 0o777 == 0o600 for name in ("api.sock", "commands.sock"))
+    assert _read_all(folder / "api.sock", _NOBODY) == b"PermissionError"
+    opened = [daemon.home, *daemon.home.parents, folder]
+    modes = {path: path.stat().st_mode & 0o7777 for path in opened}
+    try:
+        for path in opened:
+            path.chmod(modes[path] | 0o111)
+        for name in ("api.sock", "commands.sock"):
+            (folder / name).chmod(0o666)
+        assert b"200 OK" in _read_all(folder / "api.sock", 0), "the control"
+        assert _read_all(folder / "api.sock", _NOBODY) in {b"", b"ConnectionResetError", b"BrokenPipeError"}
+        assert _read_all(folder / "commands.sock", _NOBODY) in {b"", b"ConnectionResetError", b"BrokenPipeError"}
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+        for name in ("api.sock", "commands.sock"):
+            (folder / name).chmod(0o600)
+
+
+def test_s115_a_more_confined_process_does_not_act_through_the_daemon(daemon: RunningDaemon) -> None:
+    """`no_new_privs` stands for every confinement that is compared; each of them is inherited and cannot be undone."""
+    assert ask(daemon.home, "task", "list") == b"R", "the control"
+    program = _CONFINED.format(prctl=_PR_SET_NO_NEW_PRIVS, root=str(Path(__file__).parents[2]), home=str(daemon.home))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "Nits NoNewPrivs"
+
+
+def test_s115_a_client_sends_its_environment_to_no_other_user(tmp_path: Path) -> None:
+    """A home that another user made may have a socket of that user."""
+    if os.geteuid() != 0:
+        unavailable("only root can be another user")
+    folder = tmp_path / "home/serve"
+    folder.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "commands.sock"))
+        listener.listen()
+        assert ask_and_hang_up(folder.parent, listener) is True, "the control"
+        child = os.fork()
+        if not child:  # the peer's credentials are those of who called listen(2)
+            os.setuid(_NOBODY)
+            listener.listen()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert ask_and_hang_up(folder.parent, listener) is False
+
+
+def ask_and_hang_up(home: Path, listener: socket.socket) -> bool:
+    """Whether a client sent anything to the listener."""
+    client = subprocess.Popen([sys.executable, "-I", "-m", "sandbox", "--home", str(home), "frobnicate"], stderr=-3)
+    listener.settimeout(60)
+    connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(60)
+        sent = connection.recv(10)
+    client.wait(60)
+    return sent != b""
+
+
+def _get(daemon: RunningDaemon, path: str = "/metrics", **headers: str) -> int:
+    with httpx2.Client(timeout=60) as client:
+        return client.get(daemon.record.url + path, headers=headers).status_code
+
+
+def test_s116_every_path_needs_the_token_our_host_and_our_origin(daemon: RunningDaemon, token: str) -> None:
+    bearer = f"Bearer {token}"
+    port = daemon.record.url.rpartition(":")[2]
+    assert _get(daemon, authorization=bearer) == 200, "the control"
+    assert _get(daemon, authorization=bearer, origin=f"http://localhost:{port}", host=f"localhost:{port}") == 200
+    paths = ("/metrics", "/api/v1/openapi.json", "/api/v1/events", "/mcp", "/", "/nothing")
+    for path in paths:
+        assert _get(daemon, path) == 401
+        assert _get(daemon, path, authorization=f"Bearer {token[:-1]}x") == 401
+        assert _get(daemon, path, authorization=bearer, host=f"attacker.example:{port}") == 421
+        assert _get(daemon, path, authorization=bearer, host="127.0.0.1") == 421
+        assert _get(daemon, path, authorization=bearer, origin="http://attacker.example") == 403
+        assert _get(daemon, path, authorization=bearer, origin="null") == 403
+    assert _get(daemon, "/healthz") == 200
+    assert _get(daemon, "/healthz", host=f"attacker.example:{port}") == 421, "a rebound name learns nothing"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../../etc/passwd",
+        "task-00000000-0000-4000-8000-000000000000/../../registry",
+        "..%2f..%2fregistry",
+        "a\0b",
+    ],
+)
+def test_s118_an_id_is_no_path(daemon: RunningDaemon, token: str, name: str) -> None:
+    with httpx2.Client(timeout=60, headers={"authorization": f"Bearer {token}"}) as client:
+        url = f"{daemon.record.url}/api/v1/"
+        for tool, field in (("space_repo_status", "task_id"), ("space_repo_wait_run", "run_id")):
+            answer = client.post(url + tool, json={field: name})
+            assert answer.status_code in {400, 404}, answer.text
+            assert set(answer.json()) == {"error"}
+        assert client.get(f"{url}{quote(name)}").status_code in {404, 405}
+        assert client.post(f"{url}space_repo_list").json() == {"repositories": []}, "the control"
+
+
+def test_s119_a_name_cannot_begin_another_event_of_the_stream() -> None:
+    name = "a\n\ndata: {}\r\revent: push\u2028\u0085\u202e"
+    entry = JournalEntry.model_validate(
+        {
+            "at": "2026-01-01T00:00:00Z",
+            "actor": "agent",
+            "operation": "write",
+            "arguments": f"sha256:{'0' * 64}",
+            "names": [name],
+            "result": "ok",
+            "duration_s": 0,
+        }
+    )
+    event = HomeEvent(id="home/1", at=entry.at, kind=HomeEventKind.TASK, operation=entry)
+    text = format_event(event)
+    assert text.isascii()
+    assert [line.partition(":")[0] for line in text.splitlines()] == ["id", "event", "data", ""][:3] + [""] * 1
+    plain = f"data: {event.operation.names[0]}\n\n"
+    assert len(plain.splitlines()) > 3, "the control: the name by itself has other fields"
+
+
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    "</pre><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' autofocus onfocus=alert(1) x='",
+    "</title><body onload=alert(1)>",
+    "{{ 7*7 }}{% raw %}<!--",
+    "javascript:alert(1)",
+    "\u202e<b>\x00\x1b[31m",
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with open_site(Desk(initialised(tmp_path / "upstream"), tmp_path / "sandbox-home")) as found:
+        yield found
+
+
+def test_s117_guest_text_adds_nothing_to_the_structure_of_a_page(site: Site) -> None:
+    """Prompt, file names, contents, labels, questions and events: with payloads in them a page is built as without."""
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        plain = find_structures(site, client, "plain words")
+        for text in ("".join(PAYLOADS), " ".join(reversed(PAYLOADS))):
+            assert find_structures(site, client, text) == plain
+
+
+def test_s117_the_control_without_escaping(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"error": {"brief": PAYLOADS[0], "code": {"value": "x"}, "details": "", "hint": ""}, "page": "home"}
+    safe = Structure(render_text("error", values)).found
+    monkeypatch.setattr(page_templates._environment(), "autoescape", False)
+    page_templates._environment().cache.clear()  # type: ignore[union-attr]
+    unsafe = Structure(render_text("error", values)).found
+    page_templates._environment.cache_clear()
+    assert [tag for tag, _ in unsafe].count("script") == [tag for tag, _ in safe].count("script") + 1
+
+
+def find_structures(site: Site, client: httpx2.Client, text: str) -> list[Any]:
+    """The structures of the pages of a new task that has this text wherever a guest or agent can put it."""
+    desk = site.desk
+    task = desk.workbench.create_task(desk.repo_id, text.replace("\0", ""))
+    root = desk.worktree(task)
+    content = text.replace("\0", "")  # with NUL it is binary, and the page shows no lines of it
+    name = text.replace("/", "_").replace("\0", "")[:80]
+    (root / name).write_text(content)
+    (root / "f").write_text(f"{content}\n")
+    desk.workbench.snapshot(task.id, text.replace("\0", "")[:100])
+    call = desk.workbench.approval_call("space_repo_snapshot", {"task_id": task.id, "label": text})
+    asked = desk.workbench.request_approval(call)
+    found = []
+    for path in (f"/tasks/{task.id}", "/approvals", "/"):
+        answer = client.get(site.url + path)
+        assert answer.status_code == 200, answer.text
+        html = answer.text.replace(task.id, "ID").replace(task.id[5:13], "ID").replace(asked.id, "ID")
+        found.append(Structure(html).found)
+    desk.workbench.deny_approvals(by="test")
+    desk.workbench.close_task(task.id, delete_worktree=True, discard=True)
+    return [*found[:2], [element for element in found[2] if element[0] not in {"li", "a"}]]

@@ -1,0 +1,45 @@
+"""Events of a home: from the journals of all tasks and of the home itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandbox.models import HomeEventKind
+from sandbox.workbench import Workbench
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+
+
+def test_events_of_all_journals_come_once_and_in_order(upstream: Upstream, tmp_path: Path) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    past = [event.operation.operation for event in desk.workbench.events()]
+    assert set(past) == {"policy-baseline", "clone", "create"}
+    assert [event.operation.operation for event in desk.workbench.events(1)] == ["create"]
+    following = desk.workbench.follow_events(poll_s=0.0)
+    assert next(following) is None, "the past is not repeated"
+    with Workbench(desk.home, environ={}) as another:
+        another.snapshot(desk.task.id, "one")
+        another.repository(desk.repo_id)
+    desk.workbench.set_repository(desk.repo_id, {"profile": "make"})
+    task = desk.workbench.create_task(desk.repo_id, "two")
+    found = [next(following) for _ in range(4)]
+    seen = {(event.kind, event.operation.operation, event.task_id) for event in found if event is not None}
+    assert seen == {
+        (HomeEventKind.TASK, "snapshot", desk.task.id),
+        (HomeEventKind.REPOSITORY, "repo-set", None),
+        (HomeEventKind.TASK, "create", task.id),
+    }
+    assert next(following) is None
+
+
+def test_half_a_line_is_left_for_the_next_look(upstream: Upstream, tmp_path: Path) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    journal = desk.home / f"repositories/journal/{desk.task.id}.jsonl"
+    line = journal.read_bytes().splitlines(keepends=True)[0]
+    following = desk.workbench.follow_events(poll_s=0.0)
+    assert next(following) is None
+    for part, expected in ((line[:40], None), (line[40:], "create")):
+        with journal.open("ab") as stream:
+            stream.write(part)
+        event = next(following)
+        assert (event.operation.operation if event else None) == expected
