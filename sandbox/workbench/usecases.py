@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
     from sandbox.workbench.delivery import follow as follow
+    from sandbox.workbench.delivery import hub as hub
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
     from sandbox.workbench.reconciling import remove_repository as remove_repository
@@ -66,7 +67,7 @@ else:
             "verify",
         ),
         "controller": ("audit", "credentials", "doctor", "image_archives", "journaling", "rules"),
-        "delivery": ("follow", "pull_requests", "push"),
+        "delivery": ("follow", "hub", "pull_requests", "push"),
         "reconciling": ("remove_repository",),
         "repositories": (
             "change_settings",
