@@ -71,6 +71,8 @@ _COMMANDS = {
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
     "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
+    "worker": ("sandbox.cli.cluster:worker", "Take tasks of a cluster on this host."),
+    "cluster": ("sandbox.cli.cluster:cluster", "Create tasks on a cluster of workers, and ask for operations."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
 }
 
