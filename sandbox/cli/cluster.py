@@ -82,9 +82,9 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
 
     JSON has the arguments, such as '{"check_ids": ["test"]}' for check. docs/cluster.md lists those of each operation.
     """
-    from sandbox.models.operations import Operation, OperationName  # noqa: PLC0415 - as above
+    from sandbox.models.operations import OperationName, TaskOperation  # noqa: PLC0415 - as above
 
-    asked = Operation(
+    asked = TaskOperation(
         id=key or uuid.uuid4().hex, task_id=task, name=OperationName(operation), arguments=_parse(arguments)
     )
     with _dispatcher(invocation) as dispatcher:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher
-from sandbox.cluster.worker import Worker
+from sandbox.cluster.worker import ClusterWorker
 from sandbox.config import ClusterSettings
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -22,7 +22,7 @@ def connect_dispatcher(workbench: Workbench) -> Dispatcher:
     """
     settings = workbench.settings.cluster
     if not settings.address:
-        return LocalDispatcher(Worker(workbench))
+        return LocalDispatcher(ClusterWorker(workbench))
     _require_extra()
     from sandbox.cluster.temporal_dispatcher import (  # noqa: PLC0415 - an extra
         ClusterAddress,
@@ -56,7 +56,7 @@ async def _work(workbench: Workbench, settings: ClusterSettings, announce: Calla
     from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
 
     client = await connect_client(ClusterAddress(settings.address, settings.namespace))
-    worker = Worker(workbench, settings.hub)
+    worker = ClusterWorker(workbench, settings.hub)
     with _first_signal() as stopping:
         await run_worker(client, worker, settings.name, stopping, announce)
 

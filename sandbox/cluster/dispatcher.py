@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Protocol
 
-from sandbox.cluster.worker import Worker
+from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import Operation, OperationAnswer, OperationName, WorkerInfo
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
 
 
 class Dispatcher(Protocol):
@@ -26,15 +26,15 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: TaskOperation) -> None:
         """Start an operation and return. Its epoch is set by the dispatcher. Raises: `not_found` for the task."""
         ...
 
-    def result(self, operation: Operation, wait_s: float | None = None) -> OperationAnswer | None:
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """The answer of a submitted operation; None if there is none after `wait_s`. Raises: `not_found`."""
         ...
 
-    def cancel(self, operation: Operation) -> None:
+    def cancel(self, operation: TaskOperation) -> None:
         """End the checks of an operation. Returns when no container of it runs; the answer has the verdict."""
         ...
 
@@ -53,9 +53,9 @@ def draw_task_id() -> str:
 
 
 class LocalDispatcher:
-    """The worker of this process. Needs no server and no hub; nothing is taken over when this process ends."""
+    """The worker of this process. Needs no server and no hub; its tasks end with this process."""
 
-    def __init__(self, worker: Worker, threads: int = 32) -> None:
+    def __init__(self, worker: ClusterWorker, threads: int = 32) -> None:
         self._worker = worker
         self._pool = ThreadPoolExecutor(threads, "dispatch")
         self._running: dict[tuple[str, str], _Running] = {}
@@ -63,7 +63,7 @@ class LocalDispatcher:
 
     def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
         """See `Dispatcher`."""
-        create = Operation(
+        create = TaskOperation(
             id="create",
             task_id=task_id or draw_task_id(),
             name=OperationName.CREATE,
@@ -71,7 +71,7 @@ class LocalDispatcher:
         )
         return self._worker.perform(create)
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         key = (operation.task_id, operation.id)
         with self._lock:
@@ -81,14 +81,14 @@ class LocalDispatcher:
                 done = self._pool.submit(self._worker.perform, asked, stop.is_set)
                 self._running[key] = _Running(done, stop.set)
 
-    def result(self, operation: Operation, wait_s: float | None = None) -> OperationAnswer | None:
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`."""
         try:
             return self._find(operation).done.result(wait_s)
         except FutureTimeoutError:
             return None
 
-    def cancel(self, operation: Operation) -> None:
+    def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         running = self._find(operation)
         running.stop()
@@ -102,7 +102,7 @@ class LocalDispatcher:
         """See `Dispatcher`."""
         self._pool.shutdown()
 
-    def _find(self, operation: Operation) -> _Running:
+    def _find(self, operation: TaskOperation) -> _Running:
         with self._lock:
             running = self._running.get((operation.task_id, operation.id))
         if running is None:

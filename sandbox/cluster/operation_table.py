@@ -16,7 +16,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Sha256
 from sandbox.models.model import Model
-from sandbox.models.operations import Operation, OperationName
+from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.workbench import VerifyOptions, Watch
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
@@ -177,7 +177,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
 }
 
 
-def parse_arguments(operation: Operation) -> Model:
+def parse_arguments(operation: TaskOperation) -> Model:
     """Raises: `invalid_input`."""
     try:
         return OPERATIONS[operation.name].arguments.model_validate(operation.arguments)

@@ -6,7 +6,7 @@ next epoch and another worker, which continues from the hub; the operation is th
 epoch. The hub refuses what the lost worker still sends, so an operation counts at most once in each epoch and only the
 last epoch counts. Temporal may run this code again from its history: it is pure but for the activities.
 
-This module imports nothing of the package, because Temporal loads it in a sandbox of its own.
+This module does not import the rest of the package, because Temporal loads it in a sandbox of its own.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import Operation, OperationAnswer, OperationName, WorkerInfo
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
 
 CONNECT_S = 10.0
 _ResultT = TypeVar("_ResultT")
@@ -77,7 +77,9 @@ class TemporalDispatcher:
         task = task_id or draw_task_id()
         start = TaskStart(task, url, self._place.name, self._place.lost_after_s)
         self._wait(self._start(start))
-        create = Operation(id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url})
+        create = TaskOperation(
+            id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
+        )
         self._wait(self._submit(create))
         return self._wait(self._result(create))
 
@@ -90,11 +92,11 @@ class TemporalDispatcher:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         self._wait(self._submit(operation))
 
-    async def _submit(self, operation: Operation) -> None:
+    async def _submit(self, operation: TaskOperation) -> None:
         await self._handle(operation.task_id).start_update(
             TaskWorkflow.operate,
             operation.model_dump(mode="json"),
@@ -102,14 +104,14 @@ class TemporalDispatcher:
             wait_for_stage=WorkflowUpdateStage.ACCEPTED,
         )
 
-    def result(self, operation: Operation, wait_s: float | None = None) -> OperationAnswer | None:
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`. Raises also: `internal` if no worker could carry it out."""
         try:
             return self._wait(self._result(operation, None if wait_s is None else max(wait_s, 0.1)))
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             return None
 
-    async def _result(self, operation: Operation, wait_s: float | None = None) -> OperationAnswer:
+    async def _result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         limit = None if wait_s is None else timedelta(seconds=wait_s)
         try:
@@ -123,7 +125,7 @@ class TemporalDispatcher:
                 hint="`sandbox cluster workers` shows who can take tasks.",
             ) from error
 
-    def cancel(self, operation: Operation) -> None:
+    def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         self._wait(self._handle(operation.task_id).signal(TaskWorkflow.cancel, operation.id))
         self.result(operation)

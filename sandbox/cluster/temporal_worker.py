@@ -22,9 +22,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker as TemporalPoller
 
 from sandbox.cluster.task_workflow import OFFER, PERFORM, TAKE_OVER, TaskWorkflow, name_worker_queue
-from sandbox.cluster.worker import Worker
+from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import Operation, OperationAnswer, OperationError
+from sandbox.models.operations import OperationAnswer, OperationError, TaskOperation
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
@@ -40,14 +40,14 @@ _ResultT = TypeVar("_ResultT")
 class WorkerActivities:
     """What the workflow of a task asks of a worker."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: ClusterWorker) -> None:
         self._worker = worker
         self._threads = ThreadPoolExecutor(THREADS, "operation")
 
     @activity.defn(name=PERFORM)
     async def perform(self, document: dict[str, Any]) -> dict[str, Any]:
         """Carry out one operation. Ends only when the operation has ended, also if it is cancelled."""
-        operation = Operation.model_validate(document)
+        operation = TaskOperation.model_validate(document)
         stop = threading.Event()
         answer = await self._run(partial(self._worker.perform, operation, stop.is_set), stop.set)
         return _bound_answer(answer).model_dump(mode="json")
@@ -80,7 +80,7 @@ class WorkerActivities:
 
 
 async def run_worker(
-    client: Client, worker: Worker, prefix: str, until: asyncio.Event, announce: Callable[[str], None]
+    client: Client, worker: ClusterWorker, prefix: str, until: asyncio.Event, announce: Callable[[str], None]
 ) -> None:
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
     worker's id when it begins.

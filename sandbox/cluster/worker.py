@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sandbox import Workbench
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import Operation, OperationAnswer, OperationError, OperationName
+from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
 from sandbox.workbench import Watch
 
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ def _never() -> bool:
     return False
 
 
-class Worker:
+class ClusterWorker:
     """The controller of one home, for a dispatcher. Thread-safe. `hub`: URL of the hub; empty: this host is the only
     one, and a task is lost with it.
 
@@ -30,7 +30,7 @@ class Worker:
         self.hub = hub
         self.id = f"worker-{workbench.instance_id}"
 
-    def perform(self, operation: Operation, cancelled: Callable[[], bool] = _never) -> OperationAnswer:
+    def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = _never) -> OperationAnswer:
         """The answer of an operation; that of an earlier call with the same id if it changes the task. Never raises a
         `SandboxError`: it is in the answer. `cancelled`: ends checks, with a verdict.
         """
@@ -54,7 +54,7 @@ class Worker:
             )
         self.workbench.take_over_task(self.hub, url, task_id, epoch)
 
-    def _perform_change(self, operation: Operation, cancelled: Callable[[], bool]) -> OperationAnswer:
+    def _perform_change(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
         try:
             value = self._carry_out(operation, cancelled)
             state = self._keep_state(operation)
@@ -62,12 +62,12 @@ class Worker:
             return self._refuse(operation, error)
         return self._answer(operation, value, state)
 
-    def _carry_out(self, operation: Operation, cancelled: Callable[[], bool]) -> object:
+    def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
         arguments = parse_arguments(operation)
         row = OPERATIONS[operation.name]
         return dump_value(row.perform(self.workbench, operation.task_id, arguments, Watch(cancelled=cancelled)))
 
-    def _keep_state(self, operation: Operation) -> str | None:
+    def _keep_state(self, operation: TaskOperation) -> str | None:
         """Send the state to the hub: only then is the operation over, for it could be lost with this host before.
 
         Raises: `conflict` if another worker has the task by now; what it did is then not part of the task.
@@ -79,7 +79,7 @@ class Worker:
             return None
         return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch)
 
-    def _answer(self, operation: Operation, value: object, state: str | None) -> OperationAnswer:
+    def _answer(self, operation: TaskOperation, value: object, state: str | None) -> OperationAnswer:
         return OperationAnswer(
             operation_id=operation.id,
             task_id=operation.task_id,
@@ -89,7 +89,7 @@ class Worker:
             state=state,
         )
 
-    def _refuse(self, operation: Operation, error: SandboxError) -> OperationAnswer:
+    def _refuse(self, operation: TaskOperation, error: SandboxError) -> OperationAnswer:
         _log.info("operation %s of %s: %s", operation.id, operation.task_id, error.brief)
         return OperationAnswer(
             operation_id=operation.id,

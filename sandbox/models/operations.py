@@ -35,7 +35,7 @@ class OperationName(StrEnum):
     CLOSE = "close"
 
 
-class Operation(Model):
+class TaskOperation(Model):
     """One wish. `epoch`: how often the task was given to a worker; 1 is the first. `arguments`: see
     `sandbox.cluster.operation_table`.
     """

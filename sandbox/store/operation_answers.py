@@ -1,8 +1,8 @@
 """Answers of operations that were asked for from elsewhere: each is carried out once, and then answered from here.
 
 Theory. An operation has a file named by task, epoch and id. It is created before the operation begins and has the
-answer after it ended. A file without an answer belongs to an operation that is in progress, or whose controller was
-killed: that one is not repeated, because nothing is known about what it did. Its lock tells the two apart.
+answer after it ended. A file without an answer belongs to an operation that is in progress, or that ended with its
+controller: that one is not repeated, because it may have changed the task. The task's lock tells the two apart.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import Operation, OperationAnswer
+from sandbox.models.operations import OperationAnswer, TaskOperation
 from sandbox.store.home import Home, read_json, write_json
 
 WAIT_S = 24 * 3600.0
 """How long a repeated question waits for the operation that is in progress."""
 
 
-def answer_once(home: Home, operation: Operation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
+def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
     """The recorded answer of an operation, or that of `perform`, which is called at most once for it.
 
     Raises: `conflict` for another operation of the same id; `internal` (`reason`: `operation_interrupted`) if the
@@ -63,5 +63,5 @@ def _folder(home: Home, task_id: str) -> Path:
     return home.repositories / "operations" / task_id
 
 
-def _path(home: Home, operation: Operation) -> Path:
+def _path(home: Home, operation: TaskOperation) -> Path:
     return _folder(home, operation.task_id) / str(operation.epoch) / f"{operation.id}.json"

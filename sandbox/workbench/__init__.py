@@ -91,7 +91,7 @@ if TYPE_CHECKING:
         WorkspaceRecord,
         WorkspaceRequest,
     )
-    from sandbox.models.operations import Operation, OperationAnswer
+    from sandbox.models.operations import OperationAnswer, TaskOperation
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import operation_answers, records, task_table, terminal_task
@@ -383,7 +383,7 @@ class Workbench:
         """An id of this home that no other home has. Raises: no specific code."""
         return self._services.home.instance_id
 
-    def answer_once(self, operation: Operation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
+    def answer_once(self, operation: TaskOperation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
         """The recorded answer of an operation of another process, or that of `perform`, called at most once for it.
 
         Raises: `conflict` for another operation of the same id; `internal` if the controller that carried it out was

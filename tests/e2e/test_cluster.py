@@ -16,8 +16,8 @@ import pytest
 from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id
-from sandbox.cluster.worker import Worker
-from sandbox.models.operations import Operation, OperationAnswer, OperationName
+from sandbox.cluster.worker import ClusterWorker
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 pytestmark = pytest.mark.xdist_group("cluster")
 MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
@@ -27,8 +27,8 @@ MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q rig
 class Hosts:
     """Two hosts' workers, the repository that tasks are about, and the hub."""
 
-    first: Worker
-    second: Worker
+    first: ClusterWorker
+    second: ClusterWorker
     url: str
     server: GitServer
     hub: str
@@ -49,12 +49,16 @@ def hosts(git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> It
     with ExitStack() as stack:
         benches = [stack.enter_context(Workbench(introduce(base / name, git_server))) for name in ("one", "two")]
         yield Hosts(
-            Worker(benches[0], hub), Worker(benches[1], hub), git_server.https_url(owner, "project"), git_server, hub
+            ClusterWorker(benches[0], hub),
+            ClusterWorker(benches[1], hub),
+            git_server.https_url(owner, "project"),
+            git_server,
+            hub,
         )
 
 
 def ask(
-    worker: Worker,
+    worker: ClusterWorker,
     task: str,
     name: OperationName,
     arguments: Mapping[str, Any] | None = None,
@@ -62,7 +66,7 @@ def ask(
     key: str = "",
 ) -> OperationAnswer:
     return worker.perform(
-        Operation(id=key or uuid.uuid4().hex, task_id=task, epoch=epoch, name=name, arguments=arguments or {})
+        TaskOperation(id=key or uuid.uuid4().hex, task_id=task, epoch=epoch, name=name, arguments=arguments or {})
     )
 
 
@@ -74,7 +78,7 @@ def write(content: str, sha256: str | None = None) -> dict[str, Any]:
     }
 
 
-def read(worker: Worker, task: str, epoch: int = 1) -> dict[str, Any]:
+def read(worker: ClusterWorker, task: str, epoch: int = 1) -> dict[str, Any]:
     answer = ask(worker, task, OperationName.READ_FILE, {"path": "answer"}, epoch)
     assert answer.error is None, answer.error
     return dict(answer.value)
@@ -146,7 +150,7 @@ def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
 
 def test_an_operation_whose_controller_was_killed_is_not_repeated(hosts: Hosts) -> None:
     task = begin(hosts)
-    wish = Operation(id="edit-1", task_id=task, name=OperationName.WRITE_FILE, arguments=write("right\n"))
+    wish = TaskOperation(id="edit-1", task_id=task, name=OperationName.WRITE_FILE, arguments=write("right\n"))
 
     class KilledError(BaseException):
         pass
@@ -167,10 +171,10 @@ def test_two_hosts_that_take_over_at_once_do_not_both_get_the_task(
 ) -> None:
     task = begin(hosts)
     with Workbench(introduce(tmp_path / "three", git_server)) as bench:
-        both = [hosts.second, Worker(bench, hosts.hub)]
+        both = [hosts.second, ClusterWorker(bench, hosts.hub)]
         outcomes: list[BaseException | None] = []
 
-        def take(worker: Worker) -> None:
+        def take(worker: ClusterWorker) -> None:
             try:
                 worker.take_over(hosts.url, task, 2)
                 outcomes.append(None)
@@ -187,13 +191,13 @@ def test_two_hosts_that_take_over_at_once_do_not_both_get_the_task(
 
 
 def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> None:
-    dispatcher = LocalDispatcher(Worker(hosts.first.workbench))
+    dispatcher = LocalDispatcher(ClusterWorker(hosts.first.workbench))
     try:
         placed = dispatcher.place(hosts.url, {"prompt": "Wait"})
         assert placed.error is None, placed.error
         task = placed.task_id
         assert len(dispatcher.workers()) == 1
-        check = Operation(id="check-1", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+        check = TaskOperation(id="check-1", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
         dispatcher.submit(check)
         dispatcher.submit(check)
         answer = dispatcher.result(check)
@@ -201,7 +205,7 @@ def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> 
         assert answer.error is None, answer.error
         assert [run["verdict"] for run in answer.value] == ["passed", "failed"]
         assert ask(hosts.first, task, OperationName.WRITE_FILE, {**write("x"), "path": "wait"}).error is None
-        slow = Operation(id="check-2", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+        slow = TaskOperation(id="check-2", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
         dispatcher.submit(slow)
         assert dispatcher.result(slow, wait_s=1.0) is None, "it waits"
         dispatcher.cancel(slow)

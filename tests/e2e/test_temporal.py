@@ -23,7 +23,7 @@ from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
 from sandbox.cluster.temporal_dispatcher import ClusterAddress, TemporalDispatcher
 from sandbox.errors import SandboxError
-from sandbox.models.operations import Operation, OperationAnswer, OperationName
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 pytestmark = pytest.mark.xdist_group("temporal")
 MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
@@ -86,7 +86,7 @@ class Cluster:
     def ask(
         self, task: str, name: OperationName, arguments: Mapping[str, Any] | None = None, key: str = ""
     ) -> OperationAnswer:
-        operation = Operation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments or {})
+        operation = TaskOperation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments or {})
         self.dispatcher.submit(operation)
         answer = self.dispatcher.result(operation)
         assert answer is not None
@@ -191,7 +191,7 @@ def test_a_task_on_a_cluster_from_its_creation_to_its_end(cluster: Cluster) -> N
     verified = cluster.ask(task, OperationName.VERIFY)
     assert verified.value["verified"] is True
     cluster.write(task, "", "wait")
-    slow = Operation(id="slow", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+    slow = TaskOperation(id="slow", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
     cluster.dispatcher.submit(slow)
     assert cluster.dispatcher.result(slow, wait_s=2.0) is None
     cluster.dispatcher.cancel(slow)
@@ -212,7 +212,7 @@ def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(clust
     )
     second = cluster.start_worker("three")
     cluster.write(task, "", "wait")
-    check = Operation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
     cluster.dispatcher.submit(check)
     assert cluster.dispatcher.result(check, wait_s=2.0) is None
     cluster.kill(first)
@@ -233,7 +233,7 @@ def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewher
     first = cluster.start_worker("four")
     task = cluster.begin()
     second = cluster.start_worker("five")
-    check = Operation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
     cluster.dispatcher.submit(check)
     assert cluster.drain(first) == 0
     answer = cluster.dispatcher.result(check, wait_s=60)

@@ -2,8 +2,8 @@
 
 Theory. A task has one ref in the hub, `refs/space-sandbox/tasks/<task>/<epoch>`. Every update names the value that the
 ref must have (a lease), and a change of worker creates the ref of the next epoch and deletes that of the last one in
-one atomic push. So a worker that was believed dead is refused by the hub: the ref that it expects is gone. Nothing
-depends on clocks or on what that worker knows.
+one atomic push. So a worker that was believed dead is refused by the hub: the ref that it expects is gone. That
+holds without clocks, and whatever that worker knows.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]
         PushReason.BRANCH_EXISTS,
         PushReason.BRANCH_DELETED,
     }
-    raise _ended_error(output) if moved or "stale info" in output else rejected
+    raise _epoch_error(output) if moved or "stale info" in output else rejected
 
 
-def _ended_error(output: str) -> SandboxError:
+def _epoch_error(output: str) -> SandboxError:
     return SandboxError(
         ErrorCode.CONFLICT,
         "The task was given to another worker",

@@ -1,10 +1,10 @@
 """The state of tasks in a hub, so that another host can go on with a task when this one is lost.
 
 Theory. After each operation the task's files are sent to the hub as one commit on the task's head, under the task's ref
-of this epoch (`git.push.hub_refs`). The commit's message is the task's record. Whoever continues the task creates the
-ref of the next epoch and deletes this one in one step, and lays out the files of its commit. What this host knows of
-its own epoch is in a file of the task: the lease of a push is never what the hub says now, or a host that was replaced
-would adopt its successor's state.
+of this epoch (`git.push.hub_refs`). The commit's message is the task's record. A host that continues the task creates
+the ref of the next epoch and deletes this one in one step, and lays out the files of its commit. What this host knows
+of its own epoch is in a file of the task: the lease of a push is never what the hub says now, or a host that was
+replaced would adopt its successor's state.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
 
 
 def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefUpdate) -> None:
-    """A lease that fails although the ref of our epoch is there is our own push, whose answer was lost."""
+    """A lease that fails although the ref of our epoch is there is our own push: its answer was lost."""
     ref = name_ref(task_id, epoch)
     try:
         update_refs(git, access, {ref: update})
@@ -180,7 +180,7 @@ def _commit_state(services: Services, git: Git, task: Task, tree: str) -> str:
 
 
 def _read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
-    """The record in the message of a state. It comes from another host: nothing in it is believed unseen."""
+    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked."""
     try:
         task = Task.model_validate_json(read_message(git, commit).partition("\n\n")[2])
     except ValidationError as error:
