@@ -347,6 +347,21 @@ class ServeSettings(_SettingsSection):
     webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
 
 
+class ClusterSettings(_SettingsSection):
+    """Several hosts (docs/cluster.md). `address`: host and port of the Temporal server; empty: there is no cluster.
+
+    `namespace`: of that server. `name`: of the cluster; workers and callers of one cluster have the same.
+    `hub`: URL of a git repository that all workers can push to, which carries tasks between them; empty: a task is lost
+    with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
+    """
+
+    address: str = ""
+    namespace: str = "default"
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "space-sandbox"
+    hub: str = ""
+    lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
+
+
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
@@ -424,6 +439,7 @@ class Settings(_SettingsSection):
     commit: CommitSettings = CommitSettings()
     agent: AgentSettings = AgentSettings()
     serve: ServeSettings = ServeSettings()
+    cluster: ClusterSettings = ClusterSettings()
 
 
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:

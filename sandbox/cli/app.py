@@ -83,6 +83,8 @@ _COMMANDS = {
     "serve": ("sandbox.cli.daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
     "dashboard": ("sandbox.cli.dashboard:dashboard", "Open this home in a browser."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
+    "worker": ("sandbox.cli.cluster:worker", "Take tasks of a cluster on this host."),
+    "cluster": ("sandbox.cli.cluster:cluster", "Create tasks on a cluster of workers, and ask for operations."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
 }
 

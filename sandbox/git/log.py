@@ -101,3 +101,15 @@ def _read_line_starts(stream: IO[bytes]) -> Iterator[bytes]:
         yield line.rstrip(b"\n")
         while line and not line.endswith(b"\n"):
             line = stream.readline(most)
+
+
+def read_message(git: Git, commit: str) -> str:
+    """The message of one commit, untrusted text. Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`."""
+    fields = ("--max-count=1", "--encoding=UTF-8", "--no-commit-header", "--format=%B")
+    with git.stream("rev-list", *fields, commit) as process:
+        found = process.stdout.read(MESSAGES_BYTES + 1)
+        if len(found) > MESSAGES_BYTES:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A message is longer than {MESSAGES_BYTES} bytes")
+    if process.code != 0:
+        raise missing_object_error("The commit cannot be read", process.stderr)
+    return found.decode("utf-8", errors="replace")

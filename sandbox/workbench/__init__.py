@@ -109,10 +109,11 @@ if TYPE_CHECKING:
         WorkspaceRecord,
         WorkspaceRequest,
     )
+    from sandbox.models.operations import OperationAnswer, TaskOperation
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import flaky_tests as flaky_records
-    from sandbox.store import records, task_table, terminal_task
+    from sandbox.store import operation_answers, records, task_table, terminal_task
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
     from sandbox.workbench.checks.explore import ExploreRequest
@@ -122,6 +123,7 @@ else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
     images = LazyModule("sandbox.images")
     flaky_records = LazyModule("sandbox.store.flaky_tests")
     task_table = LazyModule("sandbox.store.task_table")
+    operation_answers = LazyModule("sandbox.store.operation_answers")
     records = LazyModule("sandbox.store.records")
     terminal_task = LazyModule("sandbox.store.terminal_task")
     home_operations = LazyModule("sandbox.workbench.home_operations")
@@ -384,6 +386,53 @@ class Workbench:
                     hint="Give either a base branch or a snapshot.",
                 )
             return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, profile))
+
+    def create_named_task(
+        self, task_id: str, url: str, prompt: str = "", base_branch: str | None = None, *, profile: str | None = None
+    ) -> Task:
+        """Clone or update a repository, and create a task under an id that was drawn elsewhere, by a dispatcher.
+
+        Raises: as `clone` and `create_task`; `conflict` if there is a task of this id.
+        """
+        arguments = {"url": self._services.remotes.parse(url).url, "prompt": prompt, "base_branch": base_branch}
+        with use.journaling.record_operation(self._services, None, "create", arguments) as done:
+            new = use.hub.NewTask(task_id, url, prompt, base_branch, profile)
+            return done(use.hub.create_named_task(self._services, new))
+
+    @property
+    def instance_id(self) -> str:
+        """An id of this home that no other home has. Raises: no specific code."""
+        return self._services.home.instance_id
+
+    def answer_once(self, operation: TaskOperation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
+        """The recorded answer of an operation of another process, or that of `perform`, called at most once for it.
+
+        Raises: `conflict` for another operation of the same id; `internal` if the controller that carried it out was
+        killed.
+        """
+        return operation_answers.answer_once(self._services.home, operation, perform)
+
+    def send_task_state(self, hub: str, task_id: str, epoch: int) -> str:
+        """Send a task's record and files to a hub, for another host to go on with; returns the commit there.
+
+        Raises: `not_found`; `conflict` (`reason`: `epoch_ended`) if another host has the task now; `invalid_input` for
+        the hub; `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
+        """
+        return use.hub.send_state(self._services, hub, task_id, epoch)
+
+    def end_task_state(self, hub: str, task_id: str, epoch: int) -> None:
+        """Delete what `send_task_state` sent: the task has ended. Raises: as `send_task_state`."""
+        use.hub.end_state(self._services, hub, task_id, epoch)
+
+    def take_over_task(self, hub: str, url: str, task_id: str, epoch: int) -> Task:
+        """Go on with a task of a lost host, from its last state in the hub. The lost host is refused from now on.
+
+        Raises: `not_found` if the hub has no state of it; `conflict` if this home has a task of this id, or another
+        host goes on with it; `unsafe_repository` for a state that cannot be of this task; as `clone`.
+        """
+        arguments = {"hub": self._services.remotes.parse(hub).url, "epoch": epoch}
+        with use.journaling.record_operation(self._services, None, "take-over", arguments, names=[task_id]) as done:
+            return done(use.hub.take_over(self._services, hub, url, task_id, epoch))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, or those of one repository. Raises: `not_found` for the repository."""

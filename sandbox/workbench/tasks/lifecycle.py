@@ -147,9 +147,15 @@ def create_task(
         created_at=datetime.now(UTC),
         session=services.caller.session,
     )
-    with services.home.locked(
-        task_id
-    ):  # a task that has no record and is not locked counts as left by a killed controller
+    return start_task(services, git, task, base_tree, origin)
+
+
+def start_task(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
+    """Make the branch and the worktree of a new task, and save its record. On failure all are removed.
+
+    `base_tree`: of the task's base commit, whole. `origin`: whose files it begins with; None: those of the base.
+    """
+    with services.home.locked(task.id):  # a task without a record that is not locked counts as left by a kill
         return _create_worktree(services, git, task, base_tree, origin)
 
 

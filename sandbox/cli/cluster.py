@@ -1,0 +1,133 @@
+"""`sandbox worker` and `sandbox cluster`: tasks on several hosts."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandbox.cli.invocation import Invocation, global_options, note, show_table, to_json
+from sandbox.errors import ErrorCode, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.cluster.dispatcher import Dispatcher
+    from sandbox.models.operations import OperationAnswer
+
+_OPERATIONS = (
+    "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
+    "commit", "close",
+)  # fmt: skip
+
+
+@click.command()
+@global_options
+@click.pass_obj
+def worker(invocation: Invocation) -> None:
+    """Take tasks of the cluster that cluster.address names, until SIGTERM or Ctrl-C.
+
+    Operations in progress then end first; a second signal ends them. Tasks of this host continue on other workers.
+    """
+    from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
+
+    with invocation.agent_workbench() as workbench:
+        work(workbench, lambda name: note(f"{name} takes tasks"))
+
+
+@click.group()
+def cluster() -> None:
+    """Create tasks on a cluster of workers, and ask for operations on them.
+
+    Without cluster.address in the settings this home is the only worker.
+    """
+
+
+@cluster.command()
+@global_options
+@click.pass_obj
+def workers(invocation: Invocation) -> None:
+    """List the workers that can be given tasks."""
+    with _dispatcher(invocation) as dispatcher:
+        found = dispatcher.workers()
+    invocation.emit({"workers": found}, lambda: show_table(["WORKER"], [[one.id] for one in found]))
+
+
+@cluster.command()
+@click.argument("url")
+@click.option("--prompt", default="", metavar="TEXT", help="What the task is about.")
+@click.option("--base", "base_branch", metavar="BRANCH", help="Where it starts. Default: the default branch.")
+@click.option("--profile", metavar="NAME", help="Profile, instead of the detected one.")
+@global_options
+@click.pass_obj
+def create(invocation: Invocation, url: str, prompt: str, base_branch: str | None, profile: str | None) -> None:
+    """Create a task for the repository URL on a worker, and print its id."""
+    with _dispatcher(invocation) as dispatcher:
+        answer = dispatcher.place(url, {"prompt": prompt, "base_branch": base_branch, "profile": profile})
+    _raise_for_error(answer)
+    invocation.emit(answer, lambda: click.echo(answer.task_id))
+
+
+@cluster.command()
+@click.argument("task", metavar="TASK")
+@click.argument("operation", type=click.Choice(_OPERATIONS))
+@click.argument("arguments", default="{}", metavar="[JSON]")
+@click.option("--id", "key", metavar="ID", help="Id of the operation: the same id is carried out once.")
+@global_options
+@click.pass_obj
+def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: str | None) -> None:
+    """Carry out OPERATION on TASK, and print its result as JSON.
+
+    JSON has the arguments, such as '{"check_ids": ["test"]}' for check. docs/cluster.md lists those of each operation.
+    """
+    from sandbox.models.operations import OperationName, TaskOperation  # noqa: PLC0415 - as above
+
+    asked = TaskOperation(
+        id=key or uuid.uuid4().hex, task_id=task, name=OperationName(operation), arguments=_parse(arguments)
+    )
+    with _dispatcher(invocation) as dispatcher:
+        dispatcher.submit(asked)
+        answer = dispatcher.result(asked)
+    if answer is None:  # only with a limit on the wait
+        return
+    if answer.lost:
+        note(answer.lost)
+    _raise_for_error(answer)
+    invocation.emit(answer, lambda: click.echo(to_json({"value": answer.value})))
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The arguments are no JSON", details=str(error)) from error
+    if not isinstance(found, dict):
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The arguments must be a JSON object")
+    return found
+
+
+def _raise_for_error(answer: OperationAnswer) -> None:
+    if answer.error is not None:
+        found = answer.error
+        raise SandboxError(
+            ErrorCode(found.code),
+            found.brief,
+            details=found.details,
+            hint=found.hint,
+            reason=found.reason,
+            data=found.data,
+        )
+
+
+@contextmanager
+def _dispatcher(invocation: Invocation) -> Iterator[Dispatcher]:
+    from sandbox.cluster.connecting import connect_dispatcher  # noqa: PLC0415 - as above
+
+    with invocation.workbench() as workbench:
+        dispatcher = connect_dispatcher(workbench)
+        try:
+            yield dispatcher
+        finally:
+            dispatcher.close()

@@ -1,0 +1,90 @@
+"""The dispatcher and the worker that a home's settings ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sandbox import Workbench
+from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher
+from sandbox.cluster.worker import ClusterWorker
+from sandbox.config import ClusterSettings
+from sandbox.errors import ErrorCode, SandboxError
+
+
+def connect_dispatcher(workbench: Workbench) -> Dispatcher:
+    """That of `cluster.address`, or without one the local dispatcher of this home.
+
+    Raises: `invalid_input` without the extra; `network_error` if the server does not answer.
+    """
+    settings = workbench.settings.cluster
+    if not settings.address:
+        return LocalDispatcher(ClusterWorker(workbench))
+    _require_extra()
+    from sandbox.cluster.temporal_dispatcher import (  # noqa: PLC0415 - an extra
+        ClusterAddress,
+        TemporalDispatcher,
+    )
+
+    return TemporalDispatcher(
+        ClusterAddress(settings.address, settings.namespace, settings.name, settings.lost_after_s)
+    )
+
+
+def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
+    """Take tasks of the cluster until SIGTERM or SIGINT, and then until operations in progress have ended. A second
+    signal ends them. `announce`: called with the worker's id when it is connected. For the main thread.
+
+    Raises: `invalid_input` without an address or the extra; `network_error` if the server does not answer.
+    """
+    settings = workbench.settings.cluster
+    if not settings.address:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "This home belongs to no cluster",
+            hint="Set cluster.address to the host and port of your Temporal server, and cluster.hub (docs/cluster.md).",
+        )
+    _require_extra()
+    asyncio.run(_work(workbench, settings, announce))
+
+
+async def _work(workbench: Workbench, settings: ClusterSettings, announce: Callable[[str], None]) -> None:
+    from sandbox.cluster.temporal_dispatcher import ClusterAddress, connect_client  # noqa: PLC0415 - an extra
+    from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
+
+    client = await connect_client(ClusterAddress(settings.address, settings.namespace))
+    worker = ClusterWorker(workbench, settings.hub)
+    with _first_signal() as stopping:
+        await run_worker(client, worker, settings.name, stopping, announce)
+
+
+@contextmanager
+def _first_signal() -> Iterator[asyncio.Event]:
+    """Set by the first signal to end; the next one has its usual effect."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    ends = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        event.set()
+        for number in ends:
+            loop.remove_signal_handler(number)
+
+    for number in ends:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield event
+    finally:
+        for number in ends:
+            loop.remove_signal_handler(number)
+
+
+def _require_extra() -> None:
+    if importlib.util.find_spec("temporalio") is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The client of Temporal is not installed",
+            hint="Install the extra: pip install 'space-sandbox[temporal]'",
+        )

@@ -1,0 +1,118 @@
+"""Give tasks to workers, and operations to the worker that has the task. Callers do not know which dispatcher it is."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Protocol
+
+from sandbox.cluster.worker import ClusterWorker
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
+
+
+class Dispatcher(Protocol):
+    """Places tasks and carries operations. An operation that changes a task has one answer for its id, however often it
+    is submitted. Operations of one task run one after another, reading ones aside.
+    """
+
+    def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
+        """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
+
+        `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
+        """
+        ...
+
+    def submit(self, operation: TaskOperation) -> None:
+        """Start an operation and return. Its epoch is set by the dispatcher. Raises: `not_found` for the task."""
+        ...
+
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
+        """The answer of a submitted operation; None if there is none after `wait_s`. Raises: `not_found`."""
+        ...
+
+    def cancel(self, operation: TaskOperation) -> None:
+        """End the checks of an operation. Returns when no container of it runs; the answer has the verdict."""
+        ...
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """The workers that can be given tasks now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and threads; operations in progress are waited for."""
+        ...
+
+
+def draw_task_id() -> str:
+    """The id of a new task."""
+    return f"task-{uuid.uuid4()}"
+
+
+class LocalDispatcher:
+    """The worker of this process. Needs no server and no hub; its tasks end with this process."""
+
+    def __init__(self, worker: ClusterWorker, threads: int = 32) -> None:
+        self._worker = worker
+        self._pool = ThreadPoolExecutor(threads, "dispatch")
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._lock = threading.Lock()
+
+    def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
+        """See `Dispatcher`."""
+        create = TaskOperation(
+            id="create",
+            task_id=task_id or draw_task_id(),
+            name=OperationName.CREATE,
+            arguments={**arguments, "url": url},
+        )
+        return self._worker.perform(create)
+
+    def submit(self, operation: TaskOperation) -> None:
+        """See `Dispatcher`."""
+        key = (operation.task_id, operation.id)
+        with self._lock:
+            if key not in self._running:
+                stop = threading.Event()
+                asked = operation.model_copy(update={"epoch": 1})
+                done = self._pool.submit(self._worker.perform, asked, stop.is_set)
+                self._running[key] = _Running(done, stop.set)
+
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
+        """See `Dispatcher`."""
+        try:
+            return self._find(operation).done.result(wait_s)
+        except FutureTimeoutError:
+            return None
+
+    def cancel(self, operation: TaskOperation) -> None:
+        """See `Dispatcher`."""
+        running = self._find(operation)
+        running.stop()
+        running.done.result()
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """See `Dispatcher`."""
+        return (WorkerInfo(id=self._worker.id, address="this process"),)
+
+    def close(self) -> None:
+        """See `Dispatcher`."""
+        self._pool.shutdown()
+
+    def _find(self, operation: TaskOperation) -> _Running:
+        with self._lock:
+            running = self._running.get((operation.task_id, operation.id))
+        if running is None:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND, f"Operation {operation.id} of {operation.task_id} was not submitted here"
+            )
+        return running
+
+
+class _Running:
+    def __init__(self, done: Future[OperationAnswer], stop: Callable[[], None]) -> None:
+        self.done = done
+        self.stop = stop

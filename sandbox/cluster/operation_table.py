@@ -1,0 +1,198 @@
+"""What a worker can be asked to do: for each operation its arguments, and the use-case that carries it out.
+
+An operation that `changes` a task is carried out once for its id. One that only reads is carried out each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Base64Bytes, BaseModel, Field, ValidationError
+
+from sandbox import Workbench
+from sandbox.document_errors import describe_errors
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Sha256
+from sandbox.models.model import Model
+from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.workbench import VerifyOptions, Watch
+
+Perform = Callable[[Workbench, str, Any, Watch], Any]
+"""Called with the controller, the task's id, the arguments, and what may cancel the operation."""
+
+
+class NoArguments(Model):
+    """Of an operation on the whole task."""
+
+
+class CreateArguments(Model):
+    """`url`: of the repository."""
+
+    url: str
+    prompt: str = ""
+    base_branch: str | None = None
+    profile: str | None = None
+
+
+class ReadFileArguments(Model):
+    """As `Workbench.read_file`."""
+
+    path: str
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class EditFileArguments(Model):
+    """As `Workbench.edit_file`."""
+
+    path: str
+    old: str
+    new: str
+    expected_sha256: Sha256
+
+
+class WriteFileArguments(Model):
+    """As `Workbench.write_file`. `content` is base64."""
+
+    path: str
+    content: Base64Bytes
+    expected_sha256: Sha256 | None = None
+    executable: bool | None = None
+
+
+class PatchArguments(Model):
+    """As `Workbench.apply_patch`. `patch` is base64."""
+
+    patch: Base64Bytes
+    expected_hashes: Mapping[str, Sha256 | None]
+
+
+class DiffArguments(Model):
+    """As `Workbench.diff`."""
+
+    against: str = "base"
+
+
+class CheckArguments(Model):
+    """As `Workbench.run_checks`."""
+
+    check_ids: Annotated[Sequence[str], Field(min_length=1)]
+    runtime: str | None = None
+    arguments: Sequence[str] = ()
+
+
+class VerifyArguments(Model):
+    """As `VerifyOptions`."""
+
+    cache: bool = True
+    jobs: int = 1
+    keep_going: bool = False
+    runtime: str | None = None
+
+
+class SnapshotArguments(Model):
+    """As `Workbench.snapshot`."""
+
+    label: str = ""
+
+
+class RestoreArguments(Model):
+    """As `Workbench.restore`."""
+
+    snapshot: str
+    expected_tree: str | None = None
+
+
+class CommitArguments(Model):
+    """As `Workbench.commit`."""
+
+    message: str
+    allow: Sequence[str] = ()
+    expected_tree: str | None = None
+
+
+class CloseArguments(Model):
+    """As `Workbench.close_task`."""
+
+    delete_worktree: bool = False
+    discard: bool = False
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    """One operation. `changes`: the task, its files or its runs."""
+
+    arguments: type[Model]
+    perform: Perform
+    changes: bool = True
+
+
+OPERATIONS: Mapping[OperationName, OperationRow] = {
+    OperationName.CREATE: OperationRow(
+        CreateArguments,
+        lambda bench, task, a, _: bench.create_named_task(task, a.url, a.prompt, a.base_branch, profile=a.profile),
+    ),
+    OperationName.READ_FILE: OperationRow(
+        ReadFileArguments,
+        lambda bench, task, a, _: bench.read_file(task, a.path, a.start_line, a.end_line),
+        changes=False,
+    ),
+    OperationName.EDIT_FILE: OperationRow(
+        EditFileArguments, lambda bench, task, a, _: bench.edit_file(task, a.path, a.old, a.new, a.expected_sha256)
+    ),
+    OperationName.WRITE_FILE: OperationRow(
+        WriteFileArguments,
+        lambda bench, task, a, _: bench.write_file(task, a.path, a.content, a.expected_sha256, executable=a.executable),
+    ),
+    OperationName.APPLY_PATCH: OperationRow(
+        PatchArguments, lambda bench, task, a, _: bench.apply_patch(task, a.patch, a.expected_hashes)
+    ),
+    OperationName.STATUS: OperationRow(NoArguments, lambda bench, task, _, __: bench.status(task), changes=False),
+    OperationName.DIFF: OperationRow(
+        DiffArguments, lambda bench, task, a, _: bench.diff(task, a.against), changes=False
+    ),
+    OperationName.CHECK: OperationRow(
+        CheckArguments,
+        lambda bench, task, a, watch: bench.run_checks(
+            task, a.check_ids, watch, runtime=a.runtime, arguments=a.arguments
+        ),
+    ),
+    OperationName.VERIFY: OperationRow(
+        VerifyArguments, lambda bench, task, a, watch: bench.verify(task, watch, VerifyOptions(**a.model_dump()))
+    ),
+    OperationName.SNAPSHOT: OperationRow(SnapshotArguments, lambda bench, task, a, _: bench.snapshot(task, a.label)),
+    OperationName.RESTORE: OperationRow(
+        RestoreArguments, lambda bench, task, a, _: bench.restore(task, a.snapshot, expected_tree=a.expected_tree)
+    ),
+    OperationName.COMMIT: OperationRow(
+        CommitArguments,
+        lambda bench, task, a, _: bench.commit(task, a.message, a.allow, expected_tree=a.expected_tree),
+    ),
+    OperationName.CLOSE: OperationRow(
+        CloseArguments,
+        lambda bench, task, a, _: bench.close_task(task, delete_worktree=a.delete_worktree, discard=a.discard),
+    ),
+}
+
+
+def parse_arguments(operation: TaskOperation) -> Model:
+    """Raises: `invalid_input`."""
+    try:
+        return OPERATIONS[operation.name].arguments.model_validate(operation.arguments)
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The arguments of '{operation.name}' cannot be used",
+            details=describe_errors(error),
+        ) from error
+
+
+def dump_value(value: Any) -> Any:
+    """A result as plain JSON values."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, tuple):
+        return [dump_value(one) for one in value]
+    return value

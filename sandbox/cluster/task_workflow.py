@@ -1,0 +1,194 @@
+"""The durable part of a task on a cluster: which worker has it, its epoch, and the answers that were given.
+
+Theory. A task is one workflow. Its operations are updates, carried out one after another by the worker that has the
+task, over a queue of that worker's own; reading ones may overtake. When the worker stops answering, the task gets the
+next epoch and another worker, which continues from the hub; the operation is then carried out there, under the new
+epoch. The hub refuses what the lost worker still sends, so an operation counts at most once in each epoch and only the
+last epoch counts. Temporal may run this code again from its history: it is pure but for the activities.
+
+This module does not import the rest of the package, because Temporal loads it in a sandbox of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
+
+PERFORM, OFFER, TAKE_OVER = "perform", "offer", "take-over"
+READS = frozenset({"read-file", "status", "diff"})
+KEPT_ANSWERS = 200
+_MOVES = 3
+_OPERATION_S = 24 * 3600.0
+OFFER_S = 60.0
+_ONCE = RetryPolicy(maximum_attempts=1)
+_OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
+_LOST = {TimeoutType.HEARTBEAT, TimeoutType.SCHEDULE_TO_START}
+_LOSS = (
+    "{worker} was lost. The task continues on {successor} from its last completed operation; what an operation in "
+    "progress had changed is lost."
+)
+
+
+def name_worker_queue(prefix: str, worker: str) -> str:
+    """The queue that only this worker reads."""
+    return f"{prefix}-{worker}"
+
+
+@dataclass
+class TaskStart:
+    """`lost_after_s`: how long a worker may be silent. The rest is set when a long history is begun anew."""
+
+    task_id: str
+    url: str
+    prefix: str
+    lost_after_s: float = 10.0
+    worker: str = ""
+    epoch: int = 0
+    is_created: bool = False
+    lost: list[str] = field(default_factory=list)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@workflow.defn(name="space-sandbox-task")
+class TaskWorkflow:
+    """See the module."""
+
+    @workflow.init
+    def __init__(self, start: TaskStart) -> None:
+        self._task = start
+        self._turn = asyncio.Lock()
+        self._running: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
+        self._is_closed = False
+        self._loss = ""
+
+    @workflow.run
+    async def run(self, _start: TaskStart) -> None:
+        """Live until the task is closed; a long history is replaced by a new one with the same state."""
+        await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if not self._is_closed:
+            workflow.continue_as_new(self._task)
+
+    @workflow.update
+    async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an operation; the answer of an earlier one with the same id."""
+        if operation["name"] in READS:
+            return await self._carry_out(operation)
+        async with self._turn:
+            known = self._task.answers.get(operation["id"])
+            return known or self._remember(operation, await self._carry_out(operation))
+
+    @workflow.signal
+    def cancel(self, operation_id: str) -> None:
+        """End the checks of an operation in progress."""
+        if handle := self._running.get(operation_id):
+            handle.cancel()
+
+    @workflow.query
+    def placement(self) -> dict[str, Any]:
+        """Which worker has the task, and for which epoch."""
+        return {"worker": self._task.worker, "epoch": self._task.epoch, "lost": self._task.lost}
+
+    def _remember(self, operation: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        answers = self._task.answers
+        answers[operation["id"]] = answer
+        while len(answers) > KEPT_ANSWERS:
+            del answers[next(iter(answers))]
+        succeeded = "error" not in answer
+        self._task.is_created |= succeeded and operation["name"] == "create"
+        self._is_closed |= succeeded and operation["name"] == "close"
+        return answer
+
+    async def _carry_out(self, operation: dict[str, Any]) -> dict[str, Any]:
+        loss = ""
+        for _ in range(_MOVES):
+            if not self._task.worker:
+                await self._place()
+            try:
+                answer = await self._perform({**operation, "epoch": self._task.epoch})
+            except ActivityError as error:
+                if not _is_loss(error):
+                    raise ApplicationError(f"The worker failed: {error.cause}", non_retryable=True) from error
+                loss = await self._replace_worker()
+                continue
+            return {**answer, "lost": loss} if loss else answer
+        raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)
+
+    async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
+        silent = timedelta(seconds=self._task.lost_after_s / 2)
+        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
+            PERFORM,
+            operation,
+            task_queue=name_worker_queue(self._task.prefix, self._task.worker),
+            schedule_to_start_timeout=silent,
+            heartbeat_timeout=silent,
+            start_to_close_timeout=timedelta(seconds=_OPERATION_S),
+            retry_policy=_ONCE,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        self._running[operation["id"]] = handle
+        try:
+            return await handle
+        finally:
+            self._running.pop(operation["id"], None)
+
+    async def _replace_worker(self) -> str:
+        """Give the task to another worker. Readers and the operation in its turn may notice a loss at once."""
+        lost = self._task.worker
+        if lost and lost not in self._task.lost:
+            self._task.lost.append(lost)
+            self._task.worker = ""
+        if not self._task.worker:
+            await self._place()
+        return _LOSS.format(worker=lost, successor=self._task.worker)
+
+    async def _place(self) -> None:
+        self._task.epoch += 1
+        epoch = self._task.epoch
+        while True:
+            worker = await self._find_worker()
+            if not self._task.is_created or await self._take_over(worker, epoch):
+                self._task.worker = worker
+                return
+            self._task.lost.append(worker)
+
+    async def _find_worker(self) -> str:
+        try:
+            offer = await workflow.execute_activity(
+                OFFER,
+                self._task.lost,
+                task_queue=f"{self._task.prefix}-offers",
+                schedule_to_close_timeout=timedelta(seconds=OFFER_S),
+                retry_policy=_OFFERS,
+            )
+        except ActivityError as error:
+            text = f"No worker that did not have the task before offered to take it within {OFFER_S:.0f} s"
+            raise ApplicationError(text, type="no_worker", non_retryable=True) from error
+        return str(offer["worker"])
+
+    async def _take_over(self, worker: str, epoch: int) -> bool:
+        try:
+            await workflow.execute_activity(
+                TAKE_OVER,
+                {"url": self._task.url, "task_id": self._task.task_id, "epoch": epoch},
+                task_queue=name_worker_queue(self._task.prefix, worker),
+                schedule_to_start_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                heartbeat_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                start_to_close_timeout=timedelta(hours=1),
+                retry_policy=_ONCE,
+            )
+        except ActivityError as error:
+            if _is_loss(error) or (isinstance(error.cause, ApplicationError) and error.cause.type == "task_exists"):
+                return False
+            raise ApplicationError(f"The task cannot continue elsewhere: {error.cause}", non_retryable=True) from error
+        return True
+
+
+def _is_loss(error: ActivityError) -> bool:
+    return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST

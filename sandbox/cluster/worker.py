@@ -1,0 +1,100 @@
+"""Carries out operations on the tasks of this host, each once, and keeps their state in the hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sandbox import Workbench
+from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
+from sandbox.workbench import Watch
+
+_log = logging.getLogger(__name__)
+
+
+def _never() -> bool:
+    return False
+
+
+class ClusterWorker:
+    """The controller of one home, for a dispatcher. Thread-safe. `hub`: URL of the hub; empty: this host is the only
+    one, and a task is lost with it.
+
+    Its id is that of the home: hosts that share an engine or an address are still different workers.
+    """
+
+    def __init__(self, workbench: Workbench, hub: str = "") -> None:
+        self.workbench = workbench
+        self.hub = hub
+        self.id = f"worker-{workbench.instance_id}"
+
+    def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = _never) -> OperationAnswer:
+        """The answer of an operation; that of an earlier call with the same id if it changes the task. Never raises a
+        `SandboxError`: it is in the answer. `cancelled`: ends checks, with a verdict.
+        """
+        try:
+            if not OPERATIONS[operation.name].changes:
+                return self._answer(operation, self._carry_out(operation, cancelled), None)
+            return self.workbench.answer_once(operation, lambda: self._perform_change(operation, cancelled))
+        except SandboxError as error:
+            return self._refuse(operation, error)
+
+    def take_over(self, url: str, task_id: str, epoch: int) -> None:
+        """Continue a task of a lost worker from the hub.
+
+        Raises: `not_found` if the hub has no state of it; `conflict`; `invalid_input` without a hub; as `clone`.
+        """
+        if not self.hub:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                "Without a hub a task cannot go on elsewhere",
+                hint="Set cluster.hub to a repository that all workers reach.",
+            )
+        self.workbench.take_over_task(self.hub, url, task_id, epoch)
+
+    def _perform_change(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
+        try:
+            value = self._carry_out(operation, cancelled)
+            state = self._keep_state(operation)
+        except SandboxError as error:
+            return self._refuse(operation, error)
+        return self._answer(operation, value, state)
+
+    def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
+        arguments = parse_arguments(operation)
+        row = OPERATIONS[operation.name]
+        return dump_value(row.perform(self.workbench, operation.task_id, arguments, Watch(cancelled=cancelled)))
+
+    def _keep_state(self, operation: TaskOperation) -> str | None:
+        """Send the state to the hub: only then is the operation over, for it could be lost with this host before.
+
+        Raises: `conflict` if another worker has the task by now; what it did is then not part of the task.
+        """
+        if not self.hub:
+            return None
+        if operation.name is OperationName.CLOSE:
+            self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch)
+            return None
+        return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch)
+
+    def _answer(self, operation: TaskOperation, value: object, state: str | None) -> OperationAnswer:
+        return OperationAnswer(
+            operation_id=operation.id,
+            task_id=operation.task_id,
+            epoch=operation.epoch,
+            worker=self.id,
+            value=value,
+            state=state,
+        )
+
+    def _refuse(self, operation: TaskOperation, error: SandboxError) -> OperationAnswer:
+        _log.info("operation %s of %s: %s", operation.id, operation.task_id, error.brief)
+        return OperationAnswer(
+            operation_id=operation.id,
+            task_id=operation.task_id,
+            epoch=operation.epoch,
+            worker=self.id,
+            error=OperationError.model_validate(error.payload()["error"]),
+        )

@@ -1,0 +1,85 @@
+"""Refs of tasks in a hub: an ordinary git remote that carries the state of tasks between hosts.
+
+Theory. A task has one ref in the hub, `refs/space-sandbox/tasks/<task>/<epoch>`. Every update names the value that the
+ref must have (a lease), and a change of worker creates the ref of the next epoch and deletes that of the last one in
+one atomic push. So a worker that was believed dead is refused by the hub: the ref that it expects is gone. That
+holds without clocks, and whatever that worker knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from sandbox.credentials import remove_secret
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import memory_error
+from sandbox.git.objects import is_object_id
+from sandbox.git.process import Git, ResourceLimits
+from sandbox.git.push.reasons import PushReason, PushRejected
+from sandbox.git.push.receiving import receive_pack_options
+from sandbox.git.push.rejection import classify_rejection
+from sandbox.git.transport import RemoteAccess, list_refs, network_access
+from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
+
+PREFIX = "refs/space-sandbox/tasks/"
+_MAX_PACK_BYTES = 8 * 1024**3
+
+
+class RefUpdate(NamedTuple):
+    """`new`: the commit to be there afterwards; None deletes the ref. `expected`: now; None: the ref must not exist."""
+
+    new: str | None
+    expected: str | None
+
+
+def name_ref(task_id: str, epoch: int) -> str:
+    """The full name of the ref of a task."""
+    return f"{PREFIX}{task_id}/{epoch}"
+
+
+def list_epochs(git: Git, access: RemoteAccess, task_id: str) -> dict[int, str]:
+    """The commits of a task in the hub, by epoch. Raises: network errors."""
+    start = f"{PREFIX}{task_id}/"
+    found = {name.removeprefix(start): oid for oid, name in list_refs(git, access, patterns=(f"{start}*",))}
+    return {int(name): oid for name, oid in found.items() if name.isdigit() and is_object_id(oid)}
+
+
+def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]) -> None:
+    """Change refs of the hub, all or none.
+
+    Raises: `conflict` (`reason`: `epoch_ended`) if one is not as expected; `push_rejected` and network errors.
+    """
+    leases = [f"--force-with-lease={ref}:{update.expected or ''}" for ref, update in updates.items()]
+    specs = [f"{update.new or ''}:{ref}" for ref, update in updates.items()]
+    limits = ResourceLimits(_MAX_PACK_BYTES, TRANSFER_BYTES)
+    with network_access(access) as network, TRANSFER_BUDGET.reserve(TRANSFER_BYTES, access.timeout_s):
+        result = git.attempt(
+            "push", "--porcelain", "--no-verify", "--no-follow-tags", "--atomic", *leases,
+            *receive_pack_options(git, access.remote), "--", access.remote.url, *specs,
+            network=replace(network, limits=limits), deadline_s=access.timeout_s,
+        )  # fmt: skip
+    if result.code == 0:
+        return
+    stderr = remove_secret(result.stderr, access.credential)
+    if error := memory_error("push", stderr):
+        raise error
+    output = remove_secret(result.stdout.decode(errors="replace"), access.credential)
+    rejected = classify_rejection(next(iter(updates)), result.code, stderr, output)
+    moved = isinstance(rejected, PushRejected) and rejected.reason in {
+        PushReason.BRANCH_MOVED,
+        PushReason.BRANCH_EXISTS,
+        PushReason.BRANCH_DELETED,
+    }
+    raise _epoch_error(output) if moved or "stale info" in output else rejected
+
+
+def _epoch_error(output: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        "The task was given to another worker",
+        details=output[:1000],
+        hint="This worker's state of the task is out of date; ask the cluster for the task's worker.",
+        reason="epoch_ended",
+    )

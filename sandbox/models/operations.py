@@ -1,0 +1,83 @@
+"""Operations on a task that can be asked for from another process or host, and their recorded answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import NonNegativeInt, PositiveInt, StringConstraints
+
+from sandbox.models.ids import ObjectId, TaskId
+from sandbox.models.model import Model, SparseModel
+
+OperationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""Chosen by the caller. The same id is the same wish: it is carried out once, and answered alike as often as asked."""
+
+WorkerId = Annotated[str, StringConstraints(pattern=r"^worker-[0-9a-f]{16}$")]
+
+
+class OperationName(StrEnum):
+    """What a worker can be asked to do with a task."""
+
+    CREATE = "create"
+    READ_FILE = "read-file"
+    EDIT_FILE = "edit-file"
+    WRITE_FILE = "write-file"
+    APPLY_PATCH = "apply-patch"
+    STATUS = "status"
+    DIFF = "diff"
+    CHECK = "check"
+    VERIFY = "verify"
+    SNAPSHOT = "snapshot"
+    RESTORE = "restore"
+    COMMIT = "commit"
+    CLOSE = "close"
+
+
+class TaskOperation(Model):
+    """One wish. `epoch`: how often the task was given to a worker; 1 is the first. `arguments`: see
+    `sandbox.cluster.operation_table`.
+    """
+
+    id: OperationId
+    task_id: TaskId
+    epoch: PositiveInt = 1
+    name: OperationName
+    arguments: Mapping[str, Any] = {}
+
+
+class OperationError(Model):
+    """As the `error` of all surfaces."""
+
+    code: str
+    brief: str
+    details: str = ""
+    hint: str = ""
+    reason: str | None = None
+    data: Mapping[str, Any] | None = None
+
+
+class OperationAnswer(SparseModel):
+    """The answer to an operation: a `value`, or an `error`. `worker`: who carried it out.
+
+    `state`: the commit in the hub that holds the task's files after the operation. `lost`: what a task lost when its
+    worker was lost before this operation, for people.
+    """
+
+    operation_id: OperationId
+    task_id: TaskId
+    epoch: PositiveInt
+    worker: WorkerId
+    value: Any = None
+    error: OperationError | None = None
+    state: ObjectId | None = None
+    lost: str | None = None
+
+
+class WorkerInfo(Model):
+    """A worker that can be given tasks. `tasks`: how many it was given and has not ended; None if unknown."""
+
+    id: WorkerId
+    address: str = ""
+    tasks: NonNegativeInt | None = None

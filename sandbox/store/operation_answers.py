@@ -1,0 +1,67 @@
+"""Answers of operations that were asked for from elsewhere: each is carried out once, and then answered from here.
+
+Theory. An operation has a file named by task, epoch and id. It is created before the operation begins and has the
+answer after it ended. A file without an answer belongs to an operation that is in progress, or that ended with its
+controller: that one is not repeated, because it may have changed the task. The task's lock tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.operations import OperationAnswer, TaskOperation
+from sandbox.store.home import Home, read_json, write_json
+
+WAIT_S = 24 * 3600.0
+"""How long a repeated question waits for the operation that is in progress."""
+
+
+def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
+    """The recorded answer of an operation, or that of `perform`, which is called at most once for it.
+
+    Raises: `conflict` for another operation of the same id; `internal` (`reason`: `operation_interrupted`) if the
+    controller that carried it out was killed.
+    """
+    path = _path(home, operation)
+    asked = operation.model_dump(mode="json")
+    with home.locked(f"operation-{operation.task_id}", timeout_s=WAIT_S):
+        known = read_json(path)
+        if known is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(path, {"schema_version": 1, "operation": asked, "answer": None})
+            answer = perform()
+            write_json(path, {"schema_version": 1, "operation": asked, "answer": answer.model_dump(mode="json")})
+            return answer
+    if known["operation"] != asked:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"Operation {operation.id} of {operation.task_id} was another one",
+            hint="Give each operation an id of its own.",
+        )
+    if known["answer"] is None:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"Operation {operation.id} ({operation.name}) was interrupted, and is not repeated",
+            details="The controller that carried it out was killed before it could record an answer.",
+            hint="Look at the task's status, then ask again with another operation id.",
+            reason="operation_interrupted",
+        )
+    return OperationAnswer.model_validate(known["answer"])
+
+
+def forget_answers(home: Home, task_id: str) -> None:
+    """Delete the answers of a task that no caller asks about any more."""
+    for path in sorted(_folder(home, task_id).rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+    if _folder(home, task_id).is_dir():
+        _folder(home, task_id).rmdir()
+
+
+def _folder(home: Home, task_id: str) -> Path:
+    return home.repositories / "operations" / task_id
+
+
+def _path(home: Home, operation: TaskOperation) -> Path:
+    return _folder(home, operation.task_id) / str(operation.epoch) / f"{operation.id}.json"

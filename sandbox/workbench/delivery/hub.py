@@ -1,0 +1,243 @@
+"""The state of tasks in a hub, so that another host can go on with a task when this one is lost.
+
+Theory. After each operation the task's files are sent to the hub as one commit on the task's head, under the task's ref
+of this epoch (`git.push.hub_refs`). The commit's message is the task's record. A host that continues the task creates
+the ref of the next epoch and deletes this one in one step, and lays out the files of its commit. What this host knows
+of its own epoch is in a file of the task: the lease of a push is never what the hub says now, or a host that was
+replaced would adopt its successor's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
+from sandbox.git.log import read_message
+from sandbox.git.process import Git
+from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
+from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.transport import RemoteAccess, fetch_ref
+from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.store.home import Home, read_json, write_json
+from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
+from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories import clone
+from sandbox.workbench.repositories.repository_settings import find_profile
+from sandbox.workbench.tasks.branch_names import is_branch_of, name_branch
+from sandbox.workbench.tasks.lifecycle import ForkOrigin, compare_task, find_start, lock_task, start_task
+
+_TRIES = 3
+_SUBJECT = "State of a task"
+_ResultT = TypeVar("_ResultT")
+
+
+@dataclass(frozen=True)
+class NewTask:
+    """A task to create under an id that was drawn elsewhere. `url`: of its repository."""
+
+    task_id: str
+    url: str
+    prompt: str = ""
+    base_branch: str | None = None
+    profile: str | None = None
+
+
+def create_named_task(services: Services, new: NewTask) -> Task:
+    """Clone or update the repository, and create the task. Raises: as `clone` and `create_task`; `conflict` if there
+    is a task of this id.
+    """
+    _require_unknown(services, new.task_id)
+    if new.profile is not None:
+        find_profile(services.policies.profiles, new.profile)
+    repository = clone.clone(services, new.url).repository
+    git = services.repositories.open(repository.id)[1]
+    commit, branch = find_start(services, repository, git, new.base_branch or "HEAD")
+    base_tree = clone.fetch_whole_tree(services, repository, git, commit)
+    task = Task(
+        id=new.task_id,
+        repo_id=repository.id,
+        prompt=new.prompt,
+        base_branch=branch,
+        branch=name_branch(new.task_id, new.prompt),
+        base_commit=commit,
+        workspace_kind=WorkspaceKind.WORKTREE,
+        worktree_path=services.home.worktree(repository.id, new.task_id),
+        status=TaskStatus.WORKING,
+        head_commit=commit,
+        profile=new.profile,
+        created_at=datetime.now(UTC),
+        session=services.caller.session,
+    )
+    return start_task(services, git, task, base_tree, None)
+
+
+def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> str:
+    """Send the task's record and files to the hub; returns the commit there.
+
+    Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`.
+    """
+    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+        known = _read_sent(services.home, task_id, epoch)
+        with scratch_objects(opened.git) as git:
+            tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+            commit = _commit_state(services, git, task, tree)
+            _with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
+        _write_sent(services.home, task_id, epoch, commit)
+    return commit
+
+
+def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> None:
+    """Delete the task's ref of this epoch from the hub: the task has ended. Raises: as `send_state`."""
+    known = _read_sent(services.home, task_id, epoch)
+    if known is not None:
+        git = services.repositories.open(_find_repo(services.home, task_id))[1]
+        update = {name_ref(task_id, epoch): RefUpdate(None, known)}
+        _with_hub(services, hub_url, lambda access: update_refs(git, access, update))
+        _sent_file(services.home, task_id).unlink(missing_ok=True)
+
+
+def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
+    """Continue a task of another host from its last state in the hub, as `epoch`. The other host is refused from now.
+
+    Raises: `not_found` if the hub has no state of it; `conflict` if this home has a task of this id, or a host with a
+    later epoch has it; `unsafe_repository` for a state that cannot be of this task; network errors.
+    """
+    _require_unknown(services, task_id)
+    repository = clone.clone(services, url).repository
+    git = services.repositories.open(repository.id)[1]
+    local = f"refs/sandbox/{task_id}/hub"
+    state = _with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+    try:
+        recorded = _read_state(git, state, task_id, repository.id)
+        if objects.parent_of(git, state) != recorded.head_commit:
+            raise _damaged_error(task_id, "it is not on the task's head")
+        task = recorded.model_copy(update={"worktree_path": services.home.worktree(repository.id, task_id)})
+        base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
+        origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
+        started = start_task(services, git, task, base_tree, origin)
+        _write_sent(services.home, task_id, epoch, state)
+    finally:
+        git.attempt("update-ref", "-d", local)
+    return started
+
+
+def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefUpdate) -> None:
+    """A lease that fails although the ref of our epoch is there is our own push: its answer was lost."""
+    ref = name_ref(task_id, epoch)
+    try:
+        update_refs(git, access, {ref: update})
+    except SandboxError as error:
+        if error.reason != "epoch_ended":
+            raise
+        there = list_epochs(git, access, task_id)
+        if epoch not in there or max(there) != epoch:
+            raise
+        if there[epoch] != update.new:
+            update_refs(git, access, {ref: RefUpdate(update.new, there[epoch])})
+
+
+def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str) -> str:
+    """Fetch the last state and make it ours; again if its host changed it meanwhile."""
+    for attempt in range(_TRIES):
+        there = list_epochs(git, access, task_id)
+        if not there:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"The hub has no state of {task_id}",
+                details="Its host was lost before the first operation on it had ended.",
+                hint="Create the task again.",
+            )
+        last = max(there)
+        if last >= epoch:
+            raise SandboxError(ErrorCode.CONFLICT, f"Another host continues {task_id}", reason="epoch_ended")
+        fetch_ref(git, access, name_ref(task_id, last), local, partial=False)
+        state = objects.resolve_ref(git, local)
+        if state is None or objects.peel(git, state, "commit") != state:
+            raise _damaged_error(task_id, "it is no commit")
+        updates = {name_ref(task_id, epoch): RefUpdate(state, None)}
+        updates |= {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items()}
+        try:
+            update_refs(git, access, updates)
+        except SandboxError as error:
+            if error.reason != "epoch_ended" or attempt == _TRIES - 1:
+                raise
+            continue
+        return state
+    raise AssertionError
+
+
+def _commit_state(services: Services, git: Git, task: Task, tree: str) -> str:
+    record = task.model_copy(update={"worktree_path": None}).model_dump_json()
+    now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
+    return objects.commit_tree(git, tree, task.head_commit, f"{_SUBJECT}\n\n{record}\n", now)
+
+
+def _read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
+    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked."""
+    try:
+        task = Task.model_validate_json(read_message(git, commit).partition("\n\n")[2])
+    except ValidationError as error:
+        raise _damaged_error(task_id, "it has no record of a task") from error
+    if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
+        raise _damaged_error(task_id, "its record is of another task")
+    return task
+
+
+def _damaged_error(task_id: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_REPOSITORY,
+        f"The hub's state of {task_id} cannot be used: {why}",
+        hint="Something other than a worker has written to refs/space-sandbox of the hub.",
+    )
+
+
+def _require_unknown(services: Services, task_id: str) -> None:
+    if services.home.task(task_id).exists():
+        raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
+
+
+def _with_hub(services: Services, hub_url: str, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+    remote = services.remotes.parse(hub_url)
+    if remote.protocol == "file":
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A hub is a repository on a server",
+            hint="Give cluster.hub an https or ssh URL that every worker reaches.",
+        )
+    return services.remotes.run_with_access(remote, action)
+
+
+def _find_repo(home: Home, task_id: str) -> str:
+    document = read_json(home.task(task_id)) or {}
+    return str(document.get("repo_id", ""))
+
+
+def _sent_file(home: Home, task_id: str) -> Path:
+    return home.repositories / "operations" / task_id / "hub.json"
+
+
+def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:
+    """What this host sent last in this epoch. Raises: `conflict` if it was given the task for another epoch."""
+    found = read_json(_sent_file(home, task_id))
+    if found is None:
+        return None
+    if found["epoch"] != epoch:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"This host has {task_id} for epoch {found['epoch']}, not {epoch}",
+            reason="epoch_ended",
+        )
+    return str(found["commit"])
+
+
+def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:
+    path = _sent_file(home, task_id)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(path, {"schema_version": 1, "epoch": epoch, "commit": commit})

@@ -1,0 +1,216 @@
+"""Tasks that go on elsewhere: two hosts' homes, a real hub over https, and the rules that keep a verdict right."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.gitserver import GitServer, introduce
+from sandbox import Workbench
+from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id
+from sandbox.cluster.worker import ClusterWorker
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+
+pytestmark = pytest.mark.xdist_group("cluster")
+MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Two hosts' workers, the repository that tasks are about, and the hub."""
+
+    first: ClusterWorker
+    second: ClusterWorker
+    url: str
+    server: GitServer
+    hub: str
+
+
+@pytest.fixture(scope="module")
+def hosts(git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Shared by the module: each test has a task of its own."""
+    base = tmp_path_factory.mktemp("cluster")
+    files = base / "files"
+    files.mkdir()
+    (files / "Makefile").write_text(MAKEFILE)
+    (files / "answer").write_text("wrong\n")
+    owner = f"cluster-{uuid.uuid4().hex[:8]}"
+    git_server.seed(owner, "project", files)
+    git_server.create(owner, "hub")
+    hub = git_server.https_url(owner, "hub")
+    with ExitStack() as stack:
+        benches = [stack.enter_context(Workbench(introduce(base / name, git_server))) for name in ("one", "two")]
+        yield Hosts(
+            ClusterWorker(benches[0], hub),
+            ClusterWorker(benches[1], hub),
+            git_server.https_url(owner, "project"),
+            git_server,
+            hub,
+        )
+
+
+def ask(
+    worker: ClusterWorker,
+    task: str,
+    name: OperationName,
+    arguments: Mapping[str, Any] | None = None,
+    epoch: int = 1,
+    key: str = "",
+) -> OperationAnswer:
+    return worker.perform(
+        TaskOperation(id=key or uuid.uuid4().hex, task_id=task, epoch=epoch, name=name, arguments=arguments or {})
+    )
+
+
+def write(content: str, sha256: str | None = None) -> dict[str, Any]:
+    return {
+        "path": "answer",
+        "content": base64.b64encode(content.encode()).decode(),
+        "expected_sha256": sha256,
+    }
+
+
+def read(worker: ClusterWorker, task: str, epoch: int = 1) -> dict[str, Any]:
+    answer = ask(worker, task, OperationName.READ_FILE, {"path": "answer"}, epoch)
+    assert answer.error is None, answer.error
+    return dict(answer.value)
+
+
+def begin(hosts: Hosts) -> str:
+    task = draw_task_id()
+    created = ask(hosts.first, task, OperationName.CREATE, {"url": hosts.url, "prompt": "Answer right"})
+    assert created.error is None, created.error
+    assert (created.value["id"], created.value["prompt"]) == (task, "Answer right")
+    return task
+
+
+def test_a_task_goes_on_elsewhere_with_uncommitted_changes_and_commits(hosts: Hosts) -> None:
+    task = begin(hosts)
+    first = ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", read(hosts.first, task)["sha256"]))
+    assert first.error is None, first.error
+    assert ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    last = ask(hosts.first, task, OperationName.WRITE_FILE, write("right!\n", read(hosts.first, task)["sha256"]))
+    assert last.state, "the state is in the hub"
+
+    hosts.second.take_over(hosts.url, task, 2)
+    assert read(hosts.second, task, 2)["content"] == "right!\n"
+    status = ask(hosts.second, task, OperationName.STATUS, epoch=2).value
+    assert (status["ahead"], status["dirty"]) == (1, True)
+    verified = ask(hosts.second, task, OperationName.VERIFY, epoch=2)
+    assert verified.error is None, verified.error
+    assert verified.value["verified"] is True
+
+
+def test_a_host_that_comes_back_is_refused_by_the_hub(hosts: Hosts) -> None:
+    task = begin(hosts)
+    hosts.second.take_over(hosts.url, task, 2)
+    late = ask(hosts.first, task, OperationName.WRITE_FILE, write("late\n", read(hosts.first, task)["sha256"]))
+    assert late.error is not None
+    assert (late.error.code, late.error.reason) == ("conflict", "epoch_ended")
+    assert read(hosts.second, task, 2)["content"] == "wrong\n"
+    mine = ask(hosts.second, task, OperationName.WRITE_FILE, write("right\n", read(hosts.second, task, 2)["sha256"]), 2)
+    assert mine.error is None, mine.error
+
+
+def test_without_the_rule_of_the_hub_the_late_host_would_win(hosts: Hosts) -> None:
+    """The control: a plain forced push of the late host's state is accepted by the same server."""
+    task = begin(hosts)
+    hosts.second.take_over(hosts.url, task, 2)
+    bench = hosts.first.workbench
+    repo = bench.task(task).repo_id
+    clone = bench.home / "repositories" / "clones" / repo
+    client = hosts.server.client()
+    head = bench.task(task).head_commit
+    client.run("push", "--force", hosts.hub, f"{head}:refs/space-sandbox/tasks/{task}/1", cwd=clone)
+    assert f"refs/space-sandbox/tasks/{task}/1" in client.run("ls-remote", hosts.hub)
+
+
+def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
+    task = begin(hosts)
+    wish = write("right\n", read(hosts.first, task)["sha256"])
+    once = ask(hosts.first, task, OperationName.WRITE_FILE, wish, key="edit-1")
+    again = ask(hosts.first, task, OperationName.WRITE_FILE, wish, key="edit-1")
+    assert once == again
+    assert once.error is None
+    control = ask(hosts.first, task, OperationName.WRITE_FILE, wish, key="edit-2")
+    assert control.error is not None
+    assert control.error.code == "stale_hash", "carried out again, it would be refused"
+    other = ask(hosts.first, task, OperationName.WRITE_FILE, write("other\n"), key="edit-1")
+    assert other.error is not None
+    assert other.error.code == "conflict"
+
+
+def test_an_operation_whose_controller_was_killed_is_not_repeated(hosts: Hosts) -> None:
+    task = begin(hosts)
+    wish = TaskOperation(id="edit-1", task_id=task, name=OperationName.WRITE_FILE, arguments=write("right\n"))
+
+    class KilledError(BaseException):
+        pass
+
+    def die() -> OperationAnswer:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        hosts.first.workbench.answer_once(wish, die)
+    answer = hosts.first.perform(wish)
+    assert answer.error is not None
+    assert (answer.error.code, answer.error.reason) == ("internal", "operation_interrupted")
+    assert read(hosts.first, task)["content"] == "wrong\n"
+
+
+def test_two_hosts_that_take_over_at_once_do_not_both_get_the_task(
+    hosts: Hosts, git_server: GitServer, tmp_path: Path
+) -> None:
+    task = begin(hosts)
+    with Workbench(introduce(tmp_path / "three", git_server)) as bench:
+        both = [hosts.second, ClusterWorker(bench, hosts.hub)]
+        outcomes: list[BaseException | None] = []
+
+        def take(worker: ClusterWorker) -> None:
+            try:
+                worker.take_over(hosts.url, task, 2)
+                outcomes.append(None)
+            except Exception as error:  # noqa: BLE001 - the outcome is the error
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=take, args=(worker,)) for worker in both]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [getattr(o, "reason", o) for o in sorted(outcomes, key=str)].count(None) == 1
+        assert "epoch_ended" in {getattr(o, "reason", "") for o in outcomes}
+
+
+def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> None:
+    dispatcher = LocalDispatcher(ClusterWorker(hosts.first.workbench))
+    try:
+        placed = dispatcher.place(hosts.url, {"prompt": "Wait"})
+        assert placed.error is None, placed.error
+        task = placed.task_id
+        assert len(dispatcher.workers()) == 1
+        check = TaskOperation(id="check-1", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+        dispatcher.submit(check)
+        dispatcher.submit(check)
+        answer = dispatcher.result(check)
+        assert answer is not None
+        assert answer.error is None, answer.error
+        assert [run["verdict"] for run in answer.value] == ["passed", "failed"]
+        assert ask(hosts.first, task, OperationName.WRITE_FILE, {**write("x"), "path": "wait"}).error is None
+        slow = TaskOperation(id="check-2", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+        dispatcher.submit(slow)
+        assert dispatcher.result(slow, wait_s=1.0) is None, "it waits"
+        dispatcher.cancel(slow)
+        stopped = dispatcher.result(slow, wait_s=0)
+        assert stopped is not None
+        assert [run["verdict"] for run in stopped.value] == ["killed"]
+    finally:
+        dispatcher.close()

