@@ -1,4 +1,7 @@
-"""The suite ends by proving that it left nothing behind: in the engine, among mounts, processes and loop devices."""
+"""The suite ends by proving that it left nothing behind: in the engine, among mounts, processes and loop devices.
+
+Other runs of the suite may be at work on the same machine: what lies in their directories is theirs.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pytest
 
 from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
+from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
@@ -70,20 +74,25 @@ KEPT_RECIPES = re.compile(rf"{TAG_PREFIX}({'|'.join(_KEPT_IMAGES)}):[0-9a-f]{{12
 """Images that the next run uses again."""
 
 
-def holdings() -> Holdings | None:
-    """None when no engine answers: then the tests could leave nothing in it."""
+def holdings(base: Path) -> Holdings | None:
+    """All but that of other runs; `base`: the directory of this one. None when no engine answers: then the tests could
+    leave nothing in it.
+    """
     try:
         engine = connect("", os.environ, 10.0)
     except SandboxError:
         return None
     with contextlib.closing(engine):
         labelled = [c for c in engine.api.containers(all=True) if _ours(c["Labels"] or {})]
+        labelled = [c for c in labelled if not any(is_of_another_run(m.get("Source", ""), base) for m in c["Mounts"])]
         return Holdings(
             containers=frozenset(name for c in labelled for name in c["Names"]),
             networks=frozenset(n["Name"] for n in engine.api.networks()),
             tags=frozenset(t for i in engine.api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
-            mounts=frozenset(_mounts()),
-            users=frozenset(f"{uid} of {home}" for uid, home in list_users().items()),
+            mounts=frozenset(place for place in _mounts() if not is_of_another_run(place, base)),
+            users=frozenset(
+                f"{uid} of {home}" for uid, home in list_users().items() if not is_of_another_run(str(home), base)
+            ),
         )
 
 
@@ -137,9 +146,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
 
 
+def _base(session: pytest.Session) -> Path:
+    """The directory of this run."""
+    return Path(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]  # else for fixtures only
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
-        found = holdings()
+        found = holdings(_base(session))
         if found is not None:
             session.config.stash[_BEFORE] = found
 
@@ -147,11 +161,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     before = session.config.stash.get(_BEFORE, None)
-    after = holdings() if before is not None else None
+    after = holdings(_base(session)) if before is not None else None
     left = after.added_since(before) if before is not None and after is not None else []
-    factory = getattr(session.config, "_tmp_path_factory", None)  # pytest offers it to fixtures only
-    if factory is not None and not hasattr(session.config, "workerinput"):
-        left += wait_until_unused(factory.getbasetemp(), STILL_USED_S)
+    if not hasattr(session.config, "workerinput"):
+        left += wait_until_unused(_base(session), STILL_USED_S)
     if left:
         session.exitstatus = session.exitstatus or LEFT_BEHIND
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -102,10 +102,10 @@ def test_g01_to_g18_hostile_text_in_every_argument(arena: Arena, name: str, monk
     started: list[list[str]] = []
     real = process.build_command_line
 
-    def recorded(*args: Any, **kwargs: Any) -> list[str]:
-        argv = real(*args, **kwargs)
-        started.append(argv)
-        return argv
+    def recorded(*args: Any, **kwargs: Any) -> process.CommandLine:
+        command = real(*args, **kwargs)
+        started.append(command.through_env())
+        return command
 
     monkeypatch.setattr(process, "build_command_line", recorded)
     before = arena.read_canaries(arena.remote)

@@ -157,6 +157,9 @@ def link_packs(arena: Arena, other: Path) -> None:
 
 
 def link_loose(arena: Arena, other: Path) -> None:
+    for pack in (other / "objects" / "pack").glob("*.pack"):
+        aside = pack.rename(arena.root / pack.name)  # git unpacks what it does not have
+        arena.require_git("unpack-objects", "-q", cwd=arena.root, git_dir=other, stdin=aside.read_bytes())
     for path in (other / "objects").glob("??/*"):
         mine = arena.remote / "objects" / path.parent.name / path.name
         mine.parent.mkdir(exist_ok=True)

@@ -186,7 +186,9 @@ def upstream(tmp_path: Path) -> Upstream:
 def initialised(root: Path) -> Upstream:
     """Make an empty repository on branch main; for fixtures of a wider scope."""
     root.mkdir(exist_ok=True)
-    run(["git", "init", "--quiet", "--initial-branch=main"], cwd=root)
+    run(["git", "init", "--quiet", "--template=", "--initial-branch=main"], cwd=root)  # no samples of hooks
+    for name in ("hooks", "info"):
+        (root / ".git" / name).mkdir(exist_ok=True)
     return Upstream(root)
 
 

@@ -472,3 +472,9 @@ def test_a_part_of_a_shipped_test_check_is_run_by_its_runner(
     env = {"PATH": f"{tmp_path}:/bin"}
     done = subprocess.run(check.argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"{runs}\n"
+
+
+def test_a_file_that_changed_is_loaded_anew(tmp_path: Path) -> None:
+    text = 'label = "{0}"\nimage = "base"\npriority = 50\n[[detect.any]]\nfile = "x"\n'
+    for label in ("one", "two"):
+        assert load_with(tmp_path, "own", text.format(label))["own"].label == label

@@ -61,7 +61,9 @@ class Scene:
         if self.template is not None:
             shutil.copytree(self.template, self.remote, symlinks=True)
         else:
-            self.require_git("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=self.root)
+            self.require_git("init", "-q", "--bare", "--template=", "-b", "main", str(self.remote), cwd=self.root)
+            for name in ("hooks", "info"):
+                (self.remote / name).mkdir()
             self.seed(self.remote, self.files)
         self.workbench = self.open_workbench()
         self.state_before: Canary = {}
@@ -136,18 +138,15 @@ class Scene:
         return done.text
 
     def seed(self, remote: Path, files: Mapping[str, bytes], branch: str = "main") -> str:
-        """Add a commit with exactly these files to a branch of a bare repository; its id."""
-        work = self.root / f"seed-{branch}-{len(list(self.root.iterdir()))}"
-        self.require_git("init", "-q", "-b", branch, str(work), cwd=self.root)
-        for name, content in files.items():
-            (work / name).parent.mkdir(parents=True, exist_ok=True)
-            (work / name).write_bytes(content)
-        self.require_git("add", "-A", "-f", cwd=work)
-        self.require_git("commit", "-q", "-m", "seed", cwd=work)
-        self.require_git("push", "-q", "-f", str(remote), f"HEAD:refs/heads/{branch}", cwd=work)
-        oid = self.require_git("rev-parse", "HEAD", cwd=work)
-        shutil.rmtree(work)
-        return oid
+        """Add a commit with exactly these files to a branch of a bare repository, in place of what is there; its id."""
+        ref = f"refs/heads/{branch}"
+        stream = [b"commit %s\ncommitter v <v@example.invalid> 1700000000 +0000\ndata 4\nseed\n" % ref.encode()]
+        stream += [
+            b"M 100644 inline %s\ndata %d\n%s\n" % (_quote(name), len(data), data) for name, data in files.items()
+        ]
+        options = ("-c", "fastimport.unpackLimit=1", "fast-import", "--quiet", "--force", "--done")
+        self.require_git(*options, cwd=remote, git_dir=remote, stdin=b"".join([*stream, b"done\n"]))
+        return (remote / ref).read_text().strip()
 
     def evil_git_dir(self, target: Path, config: str = "") -> Path:
         """Create a real `.git` directory of the same content, with `config` appended, as a guest would fake it."""
@@ -222,6 +221,11 @@ class Scene:
             raise GotThrough(f"changed outside of the worktree: {', '.join(changed)}")
         if hasattr(self, "cache") and self.cache.exists() and self.in_odb(SECRET):
             raise GotThrough("the host's secret became an object of the repository")
+
+
+def _quote(path: str) -> bytes:
+    """A path as fast-import reads it."""
+    return b'"%s"' % path.encode().replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
 
 
 def hash_of(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""THREATS E, F and Q: a hostile remote, a secret in a URL, and hostile variables in the controller's environment."""
+"""THREATS E, F, Q and S: a hostile remote, a secret in a URL, and hostile variables in the controller's environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sandbox.attack.harness.entry import AttackEntry
-from sandbox.attack.harness.outcomes import GotThrough
+from sandbox.attack.harness.outcomes import GotThrough, Void
 from sandbox.attack.harness.plumbing import Plumbing, naive_checkout
-from sandbox.attack.harness.scene import Scene, plain_clone, require_equal, require_hit, require_refusal
+from sandbox.attack.harness.scene import SECRET, Scene, plain_clone, require_equal, require_hit, require_refusal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.unhardened import run_unhardened
 
@@ -214,6 +214,29 @@ def _own_environment(scene: Scene) -> str:
     return f"{len(_orders(scene))} variables, none had an effect"
 
 
+def _link_refs_to_secret(scene: Scene) -> None:
+    (scene.remote / "packed-refs").unlink(missing_ok=True)
+    (scene.remote / "packed-refs").symlink_to(scene.outside / "secret")
+
+
+def _quotes_secret(scene: Scene) -> str:
+    words = ("clone", "-q", f"file://{scene.remote}", str(scene.root / "quoting"))
+    if SECRET.strip() not in scene.git(*words, cwd=scene.root).stderr:
+        raise Void("plain `git clone` quoted no line of the file")
+    return "plain `git clone` quoted a line of a file of the host"
+
+
+def _refused_in_silence(scene: Scene) -> str:
+    try:
+        scene.workbench.clone(str(scene.remote))
+    except SandboxError as error:
+        if SECRET.decode().strip() in f"{error.brief}{error.details}{error.hint}":
+            raise GotThrough("the error quotes a line of a file of the host") from error
+        require_equal(error.code, ErrorCode.UNSAFE_REPOSITORY, "the refusal")
+        return "refused before git opened it; no text has a line of the file"
+    raise GotThrough("a repository whose refs are a file of the host was cloned")
+
+
 def _operator_filter(scene: Scene) -> None:
     scene.seed(scene.remote, {**scene.files, ".gitattributes": b"* filter=evil\n"})
     payload = scene.script("payload", then="cat")
@@ -278,6 +301,8 @@ ENTRIES = (
           _no_filter_runs,
           _operator_filter, scene="bare"),
     AttackEntry("F08", "tokens and line ends in URLs", "clone", _stores_token, _token_not_stored),
+    AttackEntry("S14", "a local remote whose refs are a link to a file of the host", "clone", _quotes_secret,
+          _refused_in_silence, _link_refs_to_secret, scene="bare"),
     AttackEntry("Q01", "variables in the controller's environment", "clone and a task's life", _environment,
           _own_environment,
           _template),

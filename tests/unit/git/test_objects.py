@@ -432,3 +432,41 @@ def test_commits_ahead_are_counted(upstream: Upstream) -> None:
     head = upstream.commit()
     git = Git(upstream.git_dir)
     assert (objects.count_commits(git, base, head), objects.count_commits(git, head, base)) == (2, 0)
+
+
+def test_a_branch_is_resolved_to_its_commit_and_tree_by_one_command(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.write("f", b"x\n")
+    commit = upstream.commit()
+    upstream.git("tag", "-a", "-m", "x", "v1")
+    upstream.git("branch", "other/x")
+    upstream.git("update-ref", "refs/tags/refs/remotes/origin/x", commit)
+    git = Git(upstream.git_dir)
+    assert objects.resolve_ref_to_commit(git, "refs/tags/v1") == commit
+    for absent in ("refs/heads/other", "refs/heads/none", "refs/remotes/origin/x"):
+        assert objects.resolve_ref_to_commit(git, absent) is None
+    assert objects.resolve_ref_to_commit(git, "refs/heads/main") == commit
+    tree = upstream.oid("HEAD^{tree}")
+    monkeypatch.setattr(Git, "attempt", None)
+    assert objects.tree_of(git, commit) == tree
+
+
+def test_a_branch_whose_commit_is_missing_is_none(upstream: Upstream) -> None:
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    (upstream.git_dir / "refs" / "heads" / "lost").write_text(f"{'1' * 40}\n")
+    assert objects.resolve_ref_to_commit(Git(upstream.git_dir), "refs/heads/lost") is None
+
+
+def test_a_small_listing_is_kept_and_has_the_same_budget(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        upstream.write(name, b"xx\n")
+    upstream.commit()
+    git, tree = Git(upstream.git_dir), upstream.oid("HEAD^{tree}")
+    listed = objects.list_tree(git, tree)
+    monkeypatch.setattr(Git, "stream", None)
+    assert objects.list_tree(git, tree) == listed
+    for budget in (TreeBudget(files=1), TreeBudget(total_bytes=5), TreeBudget(blob_bytes=2)):
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            objects.list_tree(git, tree, budget)

@@ -70,11 +70,11 @@ def test_nearer_files_win_and_artifacts_always() -> None:
 
 @pytest.mark.parametrize("rule", ["*a" * 100 + "b", "**/a/" * 60 + "b", "a/**/" * 60 + "b"])
 def test_one_match_is_fast(rule: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()  # of this test alone, whatever else the machine does
     rules = IgnoreRules({"": rule})
     assert not rules.is_ignored("/".join(["a" * 250] * 10), directory=False)
     assert not rules.is_ignored("/".join(["a"] * 100 + ["c"]), directory=False)
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_all_matching_together_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
