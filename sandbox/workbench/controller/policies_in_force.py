@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,18 @@ class Policies:
         """Shipped profiles; a profile in `$SANDBOX_HOME/profiles/` replaces the shipped one of the same name."""
         folders = (find_resources("policies") / "profiles", self.root / "profiles")
         return profile_files.load_profiles(folders, self.workspace)
+
+    @Once
+    def profiles_digest(self) -> str:
+        """A hash of the files that `profiles` reads; '' if one cannot be read."""
+        shipped = find_resources("policies")
+        folders = (shipped / "profiles", self.root / "profiles")
+        files = (shipped / "container.toml", *(path for folder in folders for path in sorted(folder.glob("*.toml"))))
+        try:
+            hashed = [f"{path}={sha256(path.read_bytes()).hexdigest()}" for path in files]
+        except OSError:
+            return ""
+        return sha256("\n".join(hashed).encode(errors="surrogateescape")).hexdigest()
 
     @Once
     def projects(self) -> Mapping[str, tuple[ProjectSettings, ...]]:
