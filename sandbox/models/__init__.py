@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
-    from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
+    from sandbox.models.changes import Change, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
@@ -94,15 +94,16 @@ if TYPE_CHECKING:
         Actor,
         ApprovalScope,
         ApprovalState,
+        ChangeKind,
         Host,
         TaskStatus,
         TestOutcome,
+        WorkspaceKind,
     )
     from sandbox.models.workspaces import (
         Capability,
         EntryType,
         WorkspaceEntry,
-        WorkspaceKind,
         WorkspaceRecord,
         WorkspaceRequest,
     )
@@ -278,7 +279,7 @@ _MODULES = {
     "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
-    "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
+    "changes": "Change CommitResult Diff DiffFile PushResult Status",
     "checks": "Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
@@ -310,8 +311,9 @@ _MODULES = {
     "task_event": "TaskEvent TaskEventKind",
     "tasks": "Task",
     "test_results": "TestResult TestResults",
-    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome",
-    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
+    "words": "Actor ApprovalScope ApprovalState ChangeKind Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome "
+    "WorkspaceKind",
+    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -25,7 +25,6 @@ from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.known_rules import load_task_base, rules_of_facts
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
@@ -52,13 +51,14 @@ from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
-    from sandbox.workbench.repositories import clone, commit_facts
+    from sandbox.workbench.repositories import clone, commit_facts, known_rules
     from sandbox.workbench.repositories import lfs as lfs_files
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
+    known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
 
 _log = logging.getLogger(__name__)
 
@@ -230,12 +230,12 @@ def _open_base(services: Services, task: Task, without: Sequence[str], known: Ta
     home, policies = services.home, services.policies
     if known is None:
         _, git = services.repositories.open(task.repo_id)
-        return git, load_task_base(home, policies, task, git, without)
+        return git, known_rules.load_task_base(home, policies, task, git, without)
     if known.commit != task.base_commit:
         raise SandboxError(
             ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
         )
-    return known.git, rules_of_facts(home, policies, task, known.facts, without)
+    return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
