@@ -1,7 +1,7 @@
 """What operations cost by the size of a repository, 100 to 57,000 files: create, status, diff, commit, search, map.
 
-Writes `docs/repository-sizes.svg` and prints the table of docs/benchmarks.md. Of the rounds of one size the median
-counts. Each operation is of one controller that has done it once; the first map of a tree needs an engine.
+Prints a table, and draws `repository-sizes.svg` into `benchmarks/results/`, with 57,000 files also into `docs/`. Of the
+rounds of one size the median counts. Each operation is of one controller that has done it once; a map needs an engine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks._harness import ROUNDS, timed
+from benchmarks._harness import RESULTS, ROUNDS, timed
 from benchmarks._log_plot import draw_log_plot
 from benchmarks._repositories import SIZES, make
 from sandbox import Workbench
 from sandbox.errors import SandboxError
 from sandbox.models import SearchQuery
 
-PLOT = Path(__file__).parents[1] / "docs/repository-sizes.svg"
+DOCS = Path(__file__).parents[1] / "docs"
+PLOT = "repository-sizes.svg"
 EXTRA = {"thousand": (1_000, 4_000)}
 """A size for this plot alone, between small and medium."""
 FILE, RARE = "d1/e1/f1.txt", "abcdefab"
@@ -100,8 +101,9 @@ def write_table(found: Mapping[int, Mapping[str, float]]) -> str:
     ]
     for what in found[sizes[0]]:
         cells = [f"{found[size][what]:.3g}" if what in found[size] else "" for size in sizes]
-        ratio = found[sizes[-1]].get(what, 0.0) / found[sizes[0]][what]
-        lines.append(f"| {what} | {' | '.join(cells)} | {ratio:.2g}x |")
+        largest = found[sizes[-1]].get(what)
+        ratio = f"{largest / found[sizes[0]][what]:.2g}x" if largest else ""
+        lines.append(f"| {what} | {' | '.join(cells)} | {ratio} |")
     return "\n".join(lines)
 
 
@@ -111,7 +113,10 @@ def main() -> None:
     found = {SIZES[size][0]: measure(size) for size in sorted(wanted, key=lambda size: SIZES[size][0])}
     print(f"load {os.getloadavg()[0]:.1f}\n{write_table(found)}", flush=True)
     series = {what: {size: found[size][what] for size in found if what in found[size]} for what in found[min(found)]}
-    PLOT.write_text(draw_log_plot("Cost by the number of files in a repository", "files", "milliseconds", series))
+    plot = draw_log_plot("Cost by the number of files in a repository", "files", "milliseconds", series)
+    RESULTS.mkdir(exist_ok=True)
+    for folder in (RESULTS, *([DOCS] if "large" in wanted else [])):
+        (folder / PLOT).write_text(plot)
 
 
 if __name__ == "__main__":
