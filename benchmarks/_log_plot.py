@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 130, 40, 50
 COLOURS = ("#0b6e99", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#a16207", "#334155")
 
-Series = Mapping[str, Mapping[float, float]]
+Series = Mapping[str, Mapping[int, float]]
 
 
 def draw_log_plot(title: str, across: str, up: str, series: Series) -> str:

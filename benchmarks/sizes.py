@@ -110,8 +110,10 @@ def write_table(found: Mapping[int, Mapping[str, float]]) -> str:
 def main() -> None:
     SIZES.update(EXTRA)
     wanted = {"small", "thousand", *sys.argv[1:]} if sys.argv[1:] else {"small", "thousand", "medium"}
-    found = {SIZES[size][0]: measure(size) for size in sorted(wanted, key=lambda size: SIZES[size][0])}
-    print(f"load {os.getloadavg()[0]:.1f}\n{write_table(found)}", flush=True)
+    found: dict[int, dict[str, float]] = {}
+    for size in sorted(wanted, key=lambda size: SIZES[size][0]):
+        found[SIZES[size][0]] = measure(size)
+        print(f"load {os.getloadavg()[0]:.1f}\n{write_table(found)}", flush=True)
     series = {what: {size: found[size][what] for size in found if what in found[size]} for what in found[min(found)]}
     plot = draw_log_plot("Cost by the number of files in a repository", "files", "milliseconds", series)
     RESULTS.mkdir(exist_ok=True)
