@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +12,9 @@ def is_checkout() -> bool:
     return not (Path(__file__).parent / "_resources").is_dir() and (Path(__file__).parent.parent / "Makefile").is_file()
 
 
+@cache
 def find_resources(kind: Literal["images", "policies"]) -> Path:
-    """The shipped folder: inside the wheel, or next to the package in a checkout."""
+    """The shipped folder: inside the wheel, or next to the package in a checkout. A check asks twenty times."""
     package = Path(__file__).parent
     packed = package / "_resources" / kind
     return packed if packed.is_dir() else package.parent / kind

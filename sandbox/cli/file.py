@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +11,10 @@ from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.readable_owner import OWNER_METAVAR, find_owner
 from sandbox.cli.search import search
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import FileContent, PatchResult
 from sandbox.text import neutralise, one_line
+
+if TYPE_CHECKING:
+    from sandbox.models import FileContent, PatchResult
 
 ABSENT = "absent"
 _MAX_BYTES = 11 * 1024**2  # more than the limit of an edit, which the workbench enforces

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.readable_owner import OWNER_METAVAR, find_owner
-from sandbox.models import SearchQuery, SearchResult
+from sandbox.lazy_module import LazyModule
 from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.models import search as search_models
+else:  # loaded by a search: other commands on files are in one group with it
+    search_models = LazyModule("sandbox.models.search")
 
 _STOPPED = {
     "max_results": "there are more results: raise --max-results",
@@ -33,7 +38,7 @@ def search(invocation: Invocation, /, owner: str, **query: Any) -> None:
     """Find PATTERN in the current files of TASK, or in a commit of REPO: a branch, tag or commit id, by default the
     default branch. Put a pattern that starts with '-' after '--'.
     """
-    wanted = SearchQuery(**query)
+    wanted = search_models.SearchQuery(**query)
     with invocation.workbench() as workbench:
         owner_id, ref = find_owner(workbench, owner)
         found = (
@@ -42,7 +47,7 @@ def search(invocation: Invocation, /, owner: str, **query: Any) -> None:
     invocation.emit(found, lambda: _show(found))
 
 
-def _show(result: SearchResult) -> None:
+def _show(result: search_models.SearchResult) -> None:
     for hit in result.hits:
         click.echo(f"{one_line(hit.path)}:{hit.line}: {one_line(hit.text)}{' [cut]' if hit.cut else ''}")
     with_lines = {hit.path for hit in result.hits}
@@ -54,7 +59,7 @@ def _show(result: SearchResult) -> None:
     note(_summary(result))
 
 
-def _summary(result: SearchResult) -> str:
+def _summary(result: search_models.SearchResult) -> str:
     files = _format_count(len(result.files), "file")
     parts = [f"{_format_count(len(result.hits), 'hit')} in {files}" if result.hits else files]
     if result.skipped.too_large:

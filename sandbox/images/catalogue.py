@@ -119,7 +119,7 @@ def read_recipe(folder: Path, roots: Sequence[Path] = ()) -> Recipe:
     path = folder / SETTINGS_FILE
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        read = _RecipeFile.model_validate(tomllib.loads(text))
+        read = _parse_settings(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, f"Cannot use the recipe {path}", details=describe_errors(error)
@@ -130,6 +130,12 @@ def read_recipe(folder: Path, roots: Sequence[Path] = ()) -> Recipe:
     if not (folder / DOCKERFILE).is_file():
         raise SandboxError(ErrorCode.INVALID_INPUT, f"There is no {folder / DOCKERFILE}, and {path} says no `like`")
     return recipe
+
+
+@lru_cache(maxsize=64)
+def _parse_settings(text: str) -> _RecipeFile:
+    """Each check reads the recipes of its image; their text is the same. Raises: TOMLDecodeError, ValidationError."""
+    return _RecipeFile.model_validate(tomllib.loads(text))
 
 
 def _find_alike(name: str, path: Path, roots: Sequence[Path]) -> Path:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
-    from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
+    from sandbox.models.changes import Change, CommitResult, Diff, DiffFile, PushResult, Status
     from sandbox.models.checks import ArtifactRule, Check, CheckParameter, Limits, Risk
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.commit_verdicts import (
@@ -130,17 +130,18 @@ if TYPE_CHECKING:
         Actor,
         ApprovalScope,
         ApprovalState,
+        ChangeKind,
         Host,
         TaskStatus,
         TestChangeKind,
         TestOutcome,
         Verdict,
+        WorkspaceKind,
     )
     from sandbox.models.workspaces import (
         Capability,
         EntryType,
         WorkspaceEntry,
-        WorkspaceKind,
         WorkspaceRecord,
         WorkspaceRequest,
     )
@@ -366,7 +367,7 @@ _MODULES = {
     "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
-    "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
+    "changes": "Change CommitResult Diff DiffFile PushResult Status",
     "checks": "ArtifactRule Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
@@ -411,9 +412,9 @@ _MODULES = {
     "tasks": "Task",
     "test_results": "TestResult TestResults",
     "verifications": "Verification",
-    "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
-    "TestOutcome Verdict",
-    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",
+    "words": "Actor ApprovalScope ApprovalState ChangeKind Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
+    "TestOutcome Verdict WorkspaceKind",
+    "workspaces": "Capability EntryType WorkspaceEntry WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from sandbox.models.ids import ObjectId, Sha256
 from sandbox.models.model import Model
-
-
-class ChangeKind(StrEnum):
-    """How a path differs between two trees."""
-
-    ADDED = "added"
-    MODIFIED = "modified"
-    DELETED = "deleted"
-    RENAMED = "renamed"
-    TYPE_CHANGED = "type_changed"
+from sandbox.models.words import ChangeKind
 
 
 class Change(Model):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sandbox.models.changes import ChangeKind
 from sandbox.models.ids import Sha256
 from sandbox.models.model import Model
+from sandbox.models.words import ChangeKind
 
 
 class FileContent(Model):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from sandbox.models.changes import ChangeKind, Status
+from sandbox.models.changes import Status
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import HostPath, Model
 from sandbox.models.snapshots import Snapshot
+from sandbox.models.words import ChangeKind
 
 
 class ConflictKind(StrEnum):

@@ -6,7 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from sandbox.models.changes import ChangeKind
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.launch_runs import PhaseRun
@@ -14,7 +13,7 @@ from sandbox.models.model import Model, SparseModel
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 from sandbox.models.service_rules import ServiceRun
-from sandbox.models.words import Verdict
+from sandbox.models.words import ChangeKind, Verdict
 
 
 class CauseKind(StrEnum):

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from sandbox.models.ids import ObjectId, RepoId, TaskId
 from sandbox.models.model import HostPath, Model
-from sandbox.models.words import TaskStatus
-from sandbox.models.workspaces import WorkspaceKind
+from sandbox.models.words import TaskStatus, WorkspaceKind
 
 
 class Task(Model):

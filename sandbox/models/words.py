@@ -91,3 +91,23 @@ class Verdict(StrEnum):
     KILLED = "killed"
     OUTPUT_LIMIT = "output_limit"
     DISK_LIMIT = "disk_limit"
+
+
+class WorkspaceKind(StrEnum):
+    """Where a workspace keeps its files. New kinds are appended, never reordered."""
+
+    LOCAL = "local"
+    WORKTREE = "worktree"
+    CLONE = "clone"
+    TREE = "tree"
+    EPHEMERAL = "ephemeral"
+
+
+class ChangeKind(StrEnum):
+    """How a path differs between two trees."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    TYPE_CHANGED = "type_changed"

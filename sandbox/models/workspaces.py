@@ -8,16 +8,6 @@ from enum import StrEnum
 from sandbox.models.model import HostPath, Model
 
 
-class WorkspaceKind(StrEnum):
-    """Where a workspace keeps its files. New kinds are appended, never reordered."""
-
-    LOCAL = "local"
-    WORKTREE = "worktree"
-    CLONE = "clone"
-    TREE = "tree"
-    EPHEMERAL = "ephemeral"
-
-
 class Capability(StrEnum):
     """What only some kinds of workspaces can do, named after the method of `Workspace`."""
 

@@ -131,6 +131,10 @@ class Home:
         """Facts about the tree of a base commit. They can be computed again at any time."""
         return self.pristines(repo_id) / f"{commit}.json"
 
+    def rules(self, repo_id: str, commit: str) -> Path:
+        """The ignore rules that profiles add to a base commit, with a hash of all that they depend on."""
+        return self.pristines(repo_id) / f"{commit}.rules.json"
+
     def pristines(self, repo_id: str) -> Path:
         """The repository's immutable checkouts, by name."""
         return self.repositories / f"pristine/{repo_id}"

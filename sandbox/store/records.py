@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -13,11 +12,16 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import TASK_ID_PATTERN, ChosenSettings, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
 
 if TYPE_CHECKING:
+    import difflib
+
     from sandbox.models import CheckRun
+else:  # loaded for a name that does not exist
+    difflib = LazyModule("difflib")
 
 
 class _Registry(Model):

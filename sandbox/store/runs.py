@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun, LogName
+from sandbox.models import CheckRun
 from sandbox.store.home import Home, damaged_file_error, read_json
+
+if TYPE_CHECKING:
+    from sandbox.models import LogName
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 

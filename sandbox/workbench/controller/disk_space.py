@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.checks.disk_watch import Additions, DiskWatch, FreeSpaceFloor
-from sandbox.checks.own_disk_watch import OwnDiskWatch
 from sandbox.files.deleted_open import measure_deleted_open
 from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.store.home import Home
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, Demand
@@ -19,8 +18,12 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.own_disk import NewDisk, has_disk, measure_own_disk
 
 if TYPE_CHECKING:
+    from sandbox.checks import disk_watch, own_disk_watch
     from sandbox.checks.execute import CheckDirectories
     from sandbox.config import Settings
+else:  # loaded by a check: a new worktree only needs its size
+    disk_watch = LazyModule("sandbox.checks.disk_watch")
+    own_disk_watch = LazyModule("sandbox.checks.own_disk_watch")
 
 COUNTING_TIME_SHARE = 0.02
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
@@ -48,12 +51,14 @@ def choose_disk(
     return NewDisk(size, services.home.disk_templates, is_required=wish == "image")
 
 
-def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> DiskWatch | OwnDiskWatch:
+def watch_disk(
+    services: Services, place: CheckDirectories, limits: Limits
+) -> disk_watch.DiskWatch | own_disk_watch.OwnDiskWatch:
     """The watch for one run. In a task's overlay all changes of the task count, elsewhere only those of the run."""
     layers = _find_layers(services.home, place.workspace)
     if layers is not None and has_disk(layers):
         measure = partial(measure_own_disk, layers)
-        return OwnDiskWatch(
+        return own_disk_watch.OwnDiskWatch(
             measure, limits, _minimum_free_space(services.settings), layers, from_start=place.clean_room
         )
     upper = None if layers is None else layers / "upper"
@@ -62,12 +67,14 @@ def watch_disk(services: Services, place: CheckDirectories, limits: Limits) -> D
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
     mounted_at = services.policies.workspace
     held = partial(measure_deleted_open, place.workspace, mounted_at, devices)
-    return DiskWatch(
-        Additions(folders, 0 if whole_task else coarse_now_ns(), held), limits, _minimum_free_space(services.settings)
+    return disk_watch.DiskWatch(
+        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held),
+        limits,
+        _minimum_free_space(services.settings),
     )
 
 
-def add_disk_usage(run: CheckRun, watch: DiskWatch | OwnDiskWatch) -> CheckRun:
+def add_disk_usage(run: CheckRun, watch: disk_watch.DiskWatch | own_disk_watch.OwnDiskWatch) -> CheckRun:
     """The run with the disk usage of its files, if that can be counted in 2 % of the run's wall time."""
     if run.verdict is not Verdict.DISK_LIMIT:
         watch.count_at_end(run.wall_time_s * COUNTING_TIME_SHARE)
@@ -77,9 +84,9 @@ def add_disk_usage(run: CheckRun, watch: DiskWatch | OwnDiskWatch) -> CheckRun:
     return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
 
 
-def _minimum_free_space(settings: Settings) -> FreeSpaceFloor:
+def _minimum_free_space(settings: Settings) -> disk_watch.FreeSpaceFloor:
     disk = settings.disk
-    return FreeSpaceFloor(disk.min_free_bytes, disk.min_free_files)
+    return disk_watch.FreeSpaceFloor(disk.min_free_bytes, disk.min_free_files)
 
 
 def _find_layers(home: Home, workspace: Path) -> Path | None:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from sandbox.shipped_files import find_resources
 from sandbox.workbench.controller.once import Once
 
 if TYPE_CHECKING:
+    import tomllib
+
     from sandbox import profiles as profile_files
     from sandbox.config import ProjectSettings, Settings
     from sandbox.engine import create_options
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from sandbox.policy.writes import PathPolicy
     from sandbox.profiles import Profile
 else:  # loaded at first use: a listing needs none of them (docs/adr/0003)
+    tomllib = LazyModule("tomllib")
     profile_files = LazyModule("sandbox.profiles")
     create_options = LazyModule("sandbox.engine.create_options")
     approval_policies = LazyModule("sandbox.policy.approvals")
@@ -91,6 +95,18 @@ class Policies:
         return profile_files.load_profiles(folders, self.workspace)
 
     @Once
+    def profiles_digest(self) -> str:
+        """A hash of the files that `profiles` reads; '' if one cannot be read."""
+        shipped = find_resources("policies")
+        folders = (shipped / "profiles", self.root / "profiles")
+        files = (shipped / "container.toml", *(path for folder in folders for path in sorted(folder.glob("*.toml"))))
+        try:
+            hashed = [f"{path}={sha256(path.read_bytes()).hexdigest()}" for path in files]
+        except OSError:
+            return ""
+        return sha256("\n".join(hashed).encode(errors="surrogateescape")).hexdigest()
+
+    @Once
     def projects(self) -> Mapping[str, tuple[ProjectSettings, ...]]:
         """The projects that the configuration file declares, by repository."""
         settings = self.load_settings() if self.load_settings else None
@@ -104,5 +120,10 @@ class Policies:
     @property
     def pristine_owner(self) -> tuple[int, int] | None:
         """uid and gid for the files of pristine checkouts; None when this process may not change owners."""
-        user = self.shipped_container.container.user
-        return (user.uid, user.gid) if os.geteuid() == 0 else None
+        return self._shipped_owner if os.geteuid() == 0 else None
+
+    @Once
+    def _shipped_owner(self) -> tuple[int, int]:
+        """From the shipped file alone, which no operator's file changes: each short command asks for it."""
+        user = tomllib.loads((find_resources("policies") / "container.toml").read_text(encoding="utf-8"))["user"]
+        return user["uid"], user["gid"]

@@ -6,9 +6,6 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from pydantic import ValidationError
-
-from sandbox.errors import SandboxError
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
@@ -17,7 +14,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
 from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, list_suggested_folders
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, write_json
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
@@ -29,9 +26,10 @@ from sandbox.workbench.repositories.repository_settings import (
     choose_profile,
     read_settings,
 )
+from sandbox.workbench.repositories.stored_facts import read_stored_facts
 from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
-from sandbox.workspaces.build_files import FOLDER_LEVELS, find_first_fits, find_folder_markers
+from sandbox.workspaces.build_files import find_first_fits, find_folder_markers
 from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
@@ -165,21 +163,9 @@ def _list_marker_names(profiles: Mapping[str, Profile]) -> set[str]:
 def _read_stored(
     home: Home, policies: Policies, repo_id: str, commit: str, folders: Collection[str]
 ) -> BaseFacts | None:
-    """None when no facts are stored, when they are damaged, of an older version, or lack a marker of a newer profile or
-    one of the folders.
-    """
-    try:
-        document = read_json(home.facts(repo_id, commit))
-        facts = None if document is None else BaseFacts.model_validate(document)
-    except (SandboxError, ValidationError):
-        return None  # they are only a cache of git's answers
-    if (
-        facts is None
-        or facts.folder_levels != FOLDER_LEVELS
-        or not _list_marker_names(policies.profiles) <= facts.markers.keys()
-    ):
-        return None
-    return facts if facts.below.keys() >= set(folders) else None
+    """As `read_stored_facts`; also None when they lack a marker of a newer profile."""
+    facts = read_stored_facts(home, repo_id, commit, folders)
+    return facts if facts and _list_marker_names(policies.profiles) <= facts.markers.keys() else None
 
 
 def _read_markers(git: Git, entries: Iterable[TreeEntry], names: Collection[str]) -> dict[str, bytes | None]:

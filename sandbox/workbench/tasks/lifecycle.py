@@ -25,9 +25,6 @@ from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import base_from_facts, load_facts
-from sandbox.workbench.repositories.commit_settings import complete_settings
-from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
@@ -48,18 +45,20 @@ from sandbox.workbench.tasks.worktrees import (
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.layout import WorktreePaths
+from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
-    from sandbox.workbench.repositories import clone
+    from sandbox.workbench.repositories import clone, commit_facts, known_rules
     from sandbox.workbench.repositories import lfs as lfs_files
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
+    commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
+    known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +197,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
 def read_base(services: Services, task: Task) -> TaskBase:
     """For an operation that compares a task several times. Raises: `not_found`, `quota_exceeded`."""
     _, git = services.repositories.open(task.repo_id)
-    facts = load_facts(services.home, services.policies, task.repo_id, git, task.base_commit)
+    facts = commit_facts.load_facts(services.home, services.policies, task.repo_id, git, task.base_commit)
     return TaskBase(task.base_commit, git, facts)
 
 
@@ -223,14 +222,7 @@ def compare_task(
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
     Raises: `conflict` if the task was moved since then.
     """
-    known = task_base or read_base(services, task)
-    if known.commit != task.base_commit:
-        raise SandboxError(
-            ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
-        )
-    chosen = read_settings(services.home, services.policies, task.repo_id, task.profile)
-    chosen = complete_settings(services.home, services.policies, task.repo_id, known.facts, chosen)
-    git, base = known.git, base_from_facts(services.policies, known.facts, chosen, without)
+    git, base = _open_base(services, task, without, task_base)
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
@@ -238,6 +230,18 @@ def compare_task(
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
         yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
+
+
+def _open_base(services: Services, task: Task, without: Sequence[str], known: TaskBase | None) -> tuple[Git, BaseTree]:
+    home, policies = services.home, services.policies
+    if known is None:
+        _, git = services.repositories.open(task.repo_id)
+        return git, known_rules.load_task_base(home, policies, task, git, without)
+    if known.commit != task.base_commit:
+        raise SandboxError(
+            ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
+        )
+    return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
 
 
 def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:

@@ -16,7 +16,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, Task, TaskStatus
+from sandbox.models import Task, TaskStatus
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
@@ -36,6 +36,7 @@ from sandbox.workspaces.statcache import StatCacheFiles
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
+    from sandbox.models import Check
     from sandbox.workbench.controller import disk_space
     from sandbox.workbench.repositories import commit_facts, submodules
     from sandbox.workbench.repositories import lfs as lfs_files
