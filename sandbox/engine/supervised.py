@@ -21,6 +21,7 @@ from typing import Any
 
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
+from sandbox.engine.confinement import require_confinement
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.dialects import find_dialect
@@ -63,8 +64,8 @@ def run_supervised(
     """Run one check in the container of this name. It is created unless it exists, is idle and matches the request.
 
     `keep`: a clean container is kept for the next check, if the engine can (dialects.py); the caller ensures that it
-    has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the request, `image_missing`,
-    `internal` when the guest could not be started. Interrupts pass through after removal.
+    has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the
+    request, `image_missing`, `internal` when the guest could not be started. Interrupts pass through after removal.
     """
     clean = False
     keep = keep and find_dialect(engine).keeps_stdin
@@ -133,6 +134,7 @@ def _verify_guest(
     if engine.is_local:
         groups = find_cgroups(pid)
         require_no_host_root(pid, options)
+        require_confinement(pid, inspected)
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
     env = dialect.remove_own_variables(inspected["Config"]["Env"])
