@@ -58,9 +58,12 @@ class PrivatePodman:
 
     def load(self, *images: str) -> None:
         """Copy images from the machine's engine."""
-        with closing(connect("", os.environ, DEADLINE_S)) as theirs, closing(self.connect()) as ours:
-            with theirs.save_images(images) as stream:
-                ours.load_images(iter(lambda: stream.read(1 << 20), b""))
+        with (
+            closing(connect("", os.environ, DEADLINE_S)) as theirs,
+            closing(self.connect()) as ours,
+            theirs.save_images(images) as stream,
+        ):
+            ours.load_images(iter(lambda: stream.read(1 << 20), b""))
 
     def connect(self) -> DockerEngine:
         """A connection to it."""
@@ -108,7 +111,7 @@ class PrivatePodman:
         if hasattr(self, "_process"):
             with self._open_log() as log, suppress(subprocess.TimeoutExpired):
                 remove = [*self._command(), "rm", "--all", "--force", "--time=0"]
-                subprocess.run(
+                subprocess.run(  # noqa: S603 - fixed words and our own folder
                     remove, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=DEADLINE_S, check=False
                 )
             self._process.send_signal(signal.SIGTERM)

@@ -225,8 +225,15 @@ def seccomp_probe(info: Facts) -> Probe:
 def lsm_probe(info: Facts) -> Probe:
     """AppArmor or SELinux, a second layer of defense where the distribution ships one."""
     found = [name for name in ("apparmor", "selinux") if _has_security_option(info, name)]
+    if "selinux" in found:
+        return _warn(
+            "lsm",
+            f"{', '.join(found)}; confirmed in each guest",
+            "Not tried with SELinux: nothing is relabelled, so label the home for containers yourself, or each guest "
+            "is refused because it cannot write its folders (docs/hardening.md).",
+        )
     if found:
-        return _ok("lsm", ", ".join(found))
+        return _ok("lsm", f"{', '.join(found)}; confirmed in each guest")
     if is_rootless(info):
         return _warn("lsm", "none", "A rootless engine cannot confine guests by AppArmor; seccomp still does.")
     return _warn(

@@ -18,6 +18,15 @@ says by name that it does not support this engine, in `sandbox doctor` and befor
 neither. **not run**: nothing is known.
 
 Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
+
+Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
+version 1) on 2026-11-25: doctor, the main job, a map, services, an image build, each limit with its verdict, and the
+executor contract (64 tests); `tests/docker/test_podman.py` repeats the most of it. Podman 5, crun and rootless Podman
+are not proven; the last is refused by name.
+
+Not run: Python 3.12 to 3.14 beside the 3.13 of Debian 13's rows (Debian has no 3.12, and nothing else is downloaded),
+and arm64 under emulation: a user-mode emulator has neither our seccomp filter nor the kernel's view of a guest, so it
+would prove little, and a whole machine without hardware support takes hours. SELinux: no system with it was run.
 """
 _SHORT = {
     Column.PROCESSES: "pids",

@@ -46,6 +46,8 @@ start_engine() {
     podman)
       setsid podman system service --time=0 unix:///run/podman.sock >&2 &
       export DOCKER_HOST=unix:///run/podman.sock
+      wait_for_engine
+      for image in /opt/matrix-images/*.tar; do podman load --quiet --input "$image" >&2; done
       ;;
     docker-rootless | podman-rootless)
       loginctl enable-linger "$RUNS_AS"

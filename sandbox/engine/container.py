@@ -23,6 +23,7 @@ from sandbox.engine.container_types import (
     never_stop,
 )
 from sandbox.engine.dialects import find_dialect
+from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
@@ -227,8 +228,14 @@ def kill_container(engine: DockerApi, container_id: str) -> None:
         try:
             engine.api.kill(container_id, signal="SIGKILL")
         except docker.errors.APIError as error:
-            if error.status_code not in {requests.codes.conflict, requests.codes.not_found}:  # 409: it has just ended
+            ended = error.status_code in {requests.codes.conflict, requests.codes.not_found}  # 409: it has just ended
+            if not ended and _is_running(engine, container_id):  # Podman has other codes for it (seen: 4.3.1)
                 raise
+
+
+def _is_running(engine: DockerApi, container_id: str) -> bool:
+    found = find_object(engine, "containers", container_id)
+    return found is not None and bool(found["State"]["Running"])
 
 
 def _read_end_state(engine: DockerApi, container_id: str) -> dict[str, Any]:

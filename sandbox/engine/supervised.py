@@ -21,6 +21,7 @@ from typing import Any
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.beside import decode_exit
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
+from sandbox.engine.confinement import require_confinement
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.dialects import find_dialect
@@ -132,6 +133,7 @@ def _verify_guest(
     if engine.is_local:
         groups = find_cgroups(pid)
         require_no_host_root(pid, options)
+        require_confinement(pid, inspected)
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
     env = dialect.remove_own_variables(inspected["Config"]["Env"])

@@ -119,6 +119,9 @@ def _obtain(
     return image
 
 
+_OWN_MOUNTS = ("unshare", "--mount")
+
+
 def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
     """Create a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Removes its temporary files."""
     progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
@@ -133,22 +136,26 @@ def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, 
             "TMPDIR": name,
             **{key: environ[key] for key in _PASSED_ON if key in environ},
         }
-        for argv in bootstrap_commands(tool, target, mirror):
+        for argv in bootstrap_commands(tool, target, mirror, is_root=os.geteuid() == 0):
             _run(argv, variables, folder / "log")
         with target.open("rb") as stream:
             return engine.import_image(stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
 
 
-def bootstrap_commands(tool: str, target: Path, mirror: str) -> list[list[str]]:
-    """Return the argv lists that create a root file system's tar at `target`. Empty mirror: the tool's default."""
+def bootstrap_commands(tool: str, target: Path, mirror: str, *, is_root: bool) -> list[list[str]]:
+    """Return the argv lists that create a root file system's tar at `target`. Empty mirror: the tool's default.
+
+    As root the tools mount /proc, /sys and /dev in their target: in a mount namespace of their own no mount outlives
+    them, and no cleanup reaches the host's. Other users have no such right; mmdebstrap makes its own for them.
+    """
     mirrors = [mirror] if mirror else []
     options = ["--variant=minbase", "--include=ca-certificates"]
     if tool == "mmdebstrap":
-        return [["mmdebstrap", "--format=tar", *options, *_EXCLUDED_PATHS, SUITE, str(target), *mirrors]]
+        words = ["mmdebstrap", "--format=tar", *options, *_EXCLUDED_PATHS, SUITE, str(target), *mirrors]
+        return [[*_OWN_MOUNTS, *words] if is_root else words]
     root = target.with_name("root")
-    # debootstrap mounts /proc in its target: in a separate mount namespace no mount can outlive it.
     return [
-        ["unshare", "--mount", "debootstrap", *options, SUITE, str(root), *mirrors],
+        [*_OWN_MOUNTS, "debootstrap", *options, SUITE, str(root), *mirrors],
         ["tar", "-C", str(root), "--numeric-owner", "-cf", str(target), "."],
     ]
 

@@ -197,7 +197,7 @@ def test_seccomp_missing_fails() -> None:
     assert c.seccomp_probe(INFO).level is OK
 
 
-@pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", OK), ("name=cgroupns", WARN)])
+@pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", WARN), ("name=cgroupns", WARN)])
 def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
     assert "rootless engine cannot" in c.lsm_probe({"SecurityOptions": ["name=rootless"]}).hint

@@ -49,5 +49,5 @@ def test_what_was_not_reached_is_not_run_and_the_reason_is_shown() -> None:
 
 def test_a_row_whose_engine_is_refused_has_two_columns() -> None:
     page = render_page(MATRIX, {})
-    (row,) = (line for line in page.splitlines() if line.startswith(f"| {MATRIX.title('debian-13-podman')} |"))
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {MATRIX.title('debian-13-rootless-podman')} |"))
     assert row.count("not run") == 2

@@ -159,3 +159,21 @@ def test_memory_that_no_file_holds(tmp_path: Path) -> None:
     (tmp_path / "memory.stat").write_text("anon 1000\n")
     assert read_held_memory(CgroupPaths(2, memory=tmp_path)) is None
     assert read_held_memory(CgroupPaths(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/machine.slice/libpod-0123.scope/container", "machine.slice/libpod-0123.scope"),
+        ("/space-sandbox/libpod-0123", "space-sandbox/libpod-0123"),
+        ("/system.slice/docker-0123.scope", "system.slice/docker-0123.scope"),
+        ("/x/container", "x/container"),  # of another engine
+    ],
+)
+def test_the_group_with_the_limits_is_found(tmp_path: Path, path: str, folder: str) -> None:
+    """crun puts the guest one group below the one that has its limits."""
+    (tmp_path / "sys" / path.lstrip("/")).mkdir(parents=True)
+    (tmp_path / "sys" / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "proc" / str(PID)).mkdir(parents=True)
+    (tmp_path / "proc" / str(PID) / "cgroup").write_text(f"0::{path}\n")
+    assert paths_of(tmp_path).memory == tmp_path / "sys" / folder

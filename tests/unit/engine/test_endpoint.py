@@ -297,7 +297,7 @@ def test_an_engine_that_answers_is_used_with_the_configured_timeout(environ: dic
     assert (engine.version, engine.api.timeout, engine.is_local) == ("20.10.24", 42.5, False)
 
 
-PODMAN = (Path(__file__).parents[2] / "data" / "podman-version-4.3.1.json").read_bytes()
+PODMAN = (Path(__file__).parents[2] / "data" / "podman-4.3.1" / "version.json").read_bytes()
 
 
 @pytest.mark.usefixtures("engine_client_allowed")

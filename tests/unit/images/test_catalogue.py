@@ -241,8 +241,16 @@ def test_order_of_the_base(
 @pytest.mark.parametrize("tool", ["mmdebstrap", "debootstrap"])
 def test_bootstrap_names_a_mirror_only_when_one_is_configured(tool: str) -> None:
     target = Path("/somewhere/root.tar")
-    assert not any("://" in part for argv in bootstrap_commands(tool, target, "") for part in argv)
-    assert bootstrap_commands(tool, target, "http://mirror.test/debian")[0][-1] == "http://mirror.test/debian"
+    assert not any("://" in part for argv in bootstrap_commands(tool, target, "", is_root=True) for part in argv)
+    assert (
+        bootstrap_commands(tool, target, "http://mirror.test/debian", is_root=True)[0][-1]
+        == "http://mirror.test/debian"
+    )
+    assert bootstrap_commands(tool, target, "", is_root=True)[0][:2] == ["unshare", "--mount"]  # no mount outlives it
+
+
+def test_without_root_the_tool_makes_its_own_namespaces() -> None:
+    assert bootstrap_commands("mmdebstrap", Path("/x/root.tar"), "", is_root=False)[0][0] == "mmdebstrap"
 
 
 def test_build_arguments_are_the_parent_and_what_was_set_of_proxies_and_index() -> None:

@@ -1,0 +1,91 @@
+"""Which product answers, and what Podman 4.3.1 says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.engine.dialects import find_dialect
+from sandbox.engine.docker_api import DockerApi
+from sandbox.engine.endpoint import Endpoint
+from sandbox.engine.guest_group import read_group_host
+from sandbox.engine.products import Product, complete_podman_info, find_product, find_unsupported_product, is_podman
+from sandbox.engine.user_maps import find_first_ids
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy.container import UserIds
+
+DATA = Path(__file__).parents[2] / "data" / "podman-4.3.1"
+VERSION: dict[str, Any] = json.loads((DATA / "version.json").read_text())
+INFO: dict[str, Any] = json.loads((DATA / "info.json").read_text())
+DOCKER: dict[str, Any] = {"Version": "26.1.5", "Components": [{"Name": "Engine", "Version": "26.1.5"}]}
+
+
+def of_podman(version: str) -> dict[str, Any]:
+    return {"Version": version, "Components": [{"Name": "Podman Engine", "Version": version}]}
+
+
+def test_podman_names_itself() -> None:
+    assert (find_product(VERSION), find_product(DOCKER), find_product({})) == (
+        Product.PODMAN,
+        Product.DOCKER,
+        Product.DOCKER,
+    )
+    assert (is_podman(INFO), is_podman({"ServerVersion": "26.1.5"})) == (True, False)
+
+
+@pytest.mark.parametrize("version", ["3.4.4", "4.2.1", "4", "", "unknown"])
+def test_a_podman_that_is_too_old_or_says_no_version_is_refused(version: str) -> None:
+    assert find_unsupported_product(of_podman(version), is_local=True).startswith("Podman")
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "4.10.0", "5.4.2", "10.0"])
+def test_a_newer_one_is_supported_on_this_host_alone(version: str) -> None:
+    assert find_unsupported_product(of_podman(version), is_local=True) == ""
+    assert find_unsupported_product(of_podman(version), is_local=False) == f"Podman {version}"
+
+
+def test_docker_is_never_refused_by_name() -> None:
+    assert find_unsupported_product(DOCKER, is_local=False) == ""
+
+
+def test_only_runtimes_that_are_there_are_listed_and_runc_has_its_packages_version() -> None:
+    raw = {**INFO, "Runtimes": {"runc": {"path": "/usr/bin/runc"}, "kata": {"path": "/usr/bin/kata-runtime"}}}
+    info = complete_podman_info(raw, VERSION, {"/usr/bin/runc"}.__contains__)
+    assert (list(info["Runtimes"]), info["RuncCommit"]["ID"]) == (["runc"], "1.1.5+ds1-1+deb12u1")
+    plain = {
+        "Name": "OCI Runtime (runc)",
+        "Version": "runc version 1.3.3\ncommit: x",
+        "Details": {"Package": "runc-1.3"},
+    }
+    assert complete_podman_info(raw, {"Components": [plain]}, bool)["RuncCommit"]["ID"] == "1.3.3"
+    crun = {"Name": "OCI Runtime (crun)", "Version": "crun version 1.8"}
+    assert complete_podman_info(raw, {"Components": [crun]}, bool)["RuncCommit"]["ID"] == ""
+
+
+def test_s15_a_rootless_podman_is_refused_by_name() -> None:
+    """Control: rootless Docker, which says the same of itself, is the controller's own user."""
+    rootless = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
+    with pytest.raises(SandboxError, match="Podman is rootless") as caught:
+        find_first_ids(rootless, UserIds(), (1000, 1000))
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    del rootless["BuildahVersion"]
+    assert find_first_ids(rootless, UserIds(), (1000, 1000)) == (1000, 1000)
+
+
+def test_guests_outside_of_our_group_are_looked_for_where_podman_puts_them() -> None:
+    host = read_group_host({**INFO, "CgroupDriver": "systemd", "CgroupVersion": "2"})
+    assert host is not None
+    assert host.default_parent == "machine.slice"
+
+
+def test_names_and_variables_that_podman_adds_are_taken_away() -> None:
+    podman = find_dialect(DockerApi(None, Endpoint("unix:///x", "test"), "Podman 4.3.1", product=Product.PODMAN))  # type: ignore[arg-type]
+    docker = find_dialect(DockerApi(None, Endpoint("unix:///x", "test"), "26.1.5"))  # type: ignore[arg-type]
+    tags = ("localhost/space-sandbox/base:latest", "docker.io/library/debian:bookworm", "ghcr.io/owner/name:1")
+    assert [podman.plain_tag(tag) for tag in tags] == ["space-sandbox/base:latest", "debian:bookworm", tags[2]]
+    assert [docker.plain_tag(tag) for tag in tags] == list(tags)
+    env = ["PATH=/bin", "container=podman", "HOSTNAME=sandbox"]
+    assert (podman.remove_own_variables(env), docker.remove_own_variables(env)) == (["PATH=/bin"], env)
