@@ -53,7 +53,7 @@ class CreateTaskInput(Input):
     repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
-    workspace_kind: Literal["worktree"] = "worktree"
+    workspace_kind: Literal["worktree", "tree"] = "worktree"
     from_snapshot: Line | None = Field(None, description="Instead of base_branch: a snapshot of any task.")
     offline: bool = Field(False, description="Do not fetch.")
 

@@ -261,6 +261,7 @@ _ROWS = (
             task=r.workbench.create_task(
                 r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
                 from_snapshot=r.arguments.from_snapshot, fetch=not r.arguments.offline,
+                options=models.TaskOptions(workspace_kind=r.arguments.workspace_kind),
             )
         ),
         "Create a task: its own branch and files to read, edit, check, commit and push.",

@@ -11,6 +11,7 @@ from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative
+from sandbox.models import TaskOptions
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
@@ -30,10 +31,9 @@ def task() -> None:
 )
 @click.option(
     "--kind",
-    type=click.Choice(["worktree"]),
+    type=click.Choice(["worktree", "tree"]),
     default="worktree",
-    expose_value=False,
-    help="How the task keeps its files.",
+    help="How the task keeps its files; tree: none on disk until its first check.",
 )
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
 @click.option("--profile", help="Use this profile for the task instead of the repository's.")
@@ -50,7 +50,7 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
             start["prompt"] or "",
             start["base_branch"],
             from_snapshot=start["from_snapshot"],
-            profile=start["profile"],
+            options=TaskOptions(profile=start["profile"], workspace_kind=start["kind"] or "worktree"),
             fetch=not offline,
         )
         workbench.use_task(made.id)

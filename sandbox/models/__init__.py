@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
-    from sandbox.models.tasks import Task
+    from sandbox.models.tasks import Task, TaskOptions
     from sandbox.models.test_results import TestResult, TestResults
     from sandbox.models.words import (
         SLUG_PATTERN,
@@ -256,6 +256,7 @@ __all__ = [
     "TaskEvent",
     "TaskEventKind",
     "TaskId",
+    "TaskOptions",
     "TaskStatus",
     "TestFailure",
     "TestOutcome",
@@ -312,7 +313,7 @@ _MODULES = {
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
     "task_event": "TaskEvent TaskEventKind",
-    "tasks": "Task",
+    "tasks": "Task TaskOptions",
     "test_results": "TestResult TestResults",
     "words": "Actor ApprovalScope ApprovalState Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestOutcome",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceKind WorkspaceRecord WorkspaceRequest",

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         SyncResult,
         Task,
         TaskEvent,
+        TaskOptions,
         TestResults,
         Verification,
         WorkspaceRecord,
@@ -336,35 +337,37 @@ class Workbench:
         base_branch: str | None = None,
         *,
         from_snapshot: str | None = None,
-        profile: str | None = None,
+        options: TaskOptions | None = None,
         fetch: bool = False,
     ) -> Task:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
         `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
-        `profile`: instead of the repository's. `fetch`: first fetch what is new of the remote, as the command line and
-        agents do. Raises: `invalid_input`, also when both a base and a snapshot are given; `not_found` for the
-        repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with `fetch`, and in a partial
-        clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
+        `options`: another profile than the repository's, or the workspace kind `tree`: no files on disk until a check
+        needs them. `fetch`: first fetch what is new of the remote, as the command line and agents do. Raises:
+        `invalid_input`, also for a kind that a task cannot have, and when both a base and a snapshot are given;
+        `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with
+        `fetch`, and in a partial clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
-        if profile is not None:
-            use.repository_settings.find_profile(self._services.policies.profiles, profile)
-            arguments["profile"] = profile
+        chosen = options or models.TaskOptions()
+        if chosen.profile is not None:
+            use.repository_settings.find_profile(self._services.policies.profiles, chosen.profile)
+        arguments |= chosen.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(
             self._services, None, "create", arguments, names=[from_snapshot or ""]
         ) as done:
             if from_snapshot is None:
                 if fetch:
                     use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
-                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
+                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, profile))
+            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks, or those of one repository. Raises: `not_found` for the repository."""
