@@ -254,6 +254,7 @@ class ForkInput(Input):
     task_id: TaskId
     snapshot: Line | None = Field(None, description="Default: the files as they are.")
     prompt: Prompt | None = None
+    with_artifacts: bool = False
 
 
 class RequestApprovalInput(Input):

@@ -453,7 +453,10 @@ _ROWS = (
     Tool(
         "space_repo_fork_task", Preset.EDIT, _WRITE, inputs.ForkInput, outputs.TaskResult,
         lambda r: outputs.TaskResult(
-            task=r.workbench.fork_task(r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt)
+            task=r.workbench.fork_task(
+                r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt,
+                with_artifacts=r.arguments.with_artifacts,
+            )
         ),
         "Create a task that continues from a state of this one, on its own branch.",
         journal="fork", command="task fork",

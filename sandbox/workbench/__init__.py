@@ -911,16 +911,29 @@ class Workbench:
                 use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
             )
 
-    def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
+    def fork_task(
+        self,
+        task_id: str,
+        snapshot: str | None = None,
+        prompt: str | None = None,
+        *,
+        with_artifacts: bool = False,
+    ) -> Task:
         """A new task that continues from a snapshot, or from the current working state.
 
-        Raises: as `create_task` and `snapshot`; `not_found` for the snapshot.
+        `with_artifacts`: it also gets the build output that the profile ignores, with its times, so that its first
+        check is incremental. Raises: as `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for
+        `with_artifacts` with a snapshot.
         """
-        arguments = {"snapshot": snapshot, "prompt": prompt}
+        arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt}
+        if with_artifacts:
+            arguments["with_artifacts"] = True
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[snapshot or ""]
         ) as done:
-            return done(use.snapshots.fork_task(self._services, task_id, snapshot, prompt))
+            return done(
+                use.snapshots.fork_task(self._services, task_id, snapshot, prompt, with_artifacts=with_artifacts)
+            )
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.

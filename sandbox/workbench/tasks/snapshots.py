@@ -10,12 +10,14 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
+from sandbox.lazy_module import LazyModule
 from sandbox.models import RestoreResult, Snapshot, Task, TaskOptions, WorkspaceKind
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
@@ -37,6 +39,11 @@ from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import keep_working_tree
 from sandbox.workbench.tasks.worktrees import is_without_files, require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.workbench.tasks import artifacts
+else:  # loaded at first use (docs/adr/0080)
+    artifacts = LazyModule("sandbox.workbench.tasks.artifacts")
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
@@ -212,19 +219,27 @@ def fork_task(
     task_id: str,
     snapshot_id: str | None = None,
     prompt: str | None = None,
-    profile: str | None = None,
+    *,
+    with_artifacts: bool = False,
 ) -> Task:
     """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
-    in the task, only a snapshot can be forked, not the current state (`conflict`). `profile`: default: the task's.
+    in the task, only a snapshot can be forked, not the current state (`conflict`). `with_artifacts`: it also gets the
+    build output of the task's worktree. Raises: `invalid_input` for build output of a snapshot, which has none.
     """
+    if snapshot_id is not None and with_artifacts:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A snapshot has no build output",
+            hint="Fork the present state, without naming a snapshot, or leave out the build output.",
+        )
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
         kept = _find_snapshot(git, task, snapshot_id)
         origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
-        return _create_fork(services, origin, prompt, profile, task.workspace_kind)
+        return _create_fork(services, origin, prompt, None, task.workspace_kind)
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
@@ -234,7 +249,10 @@ def fork_task(
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
         kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
         origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit)
-        return _create_fork(services, origin, prompt, profile, kind)
+        made = _create_fork(services, origin, prompt, None, kind)
+        if with_artifacts and kind is WorkspaceKind.WORKTREE:
+            artifacts.share_artifacts(services, opened, made)
+        return made
 
 
 def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, prompt: str, options: TaskOptions) -> Task:
