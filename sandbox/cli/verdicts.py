@@ -139,6 +139,7 @@ def describe_run(run: CheckRun) -> str:
         bad = run.report.failures + run.report.errors
         total = f"{run.report.tests} test{'' if run.report.tests == 1 else 's'}"
         counted = f"{total}, {bad} failed" if bad else total
+        counted += f", {run.report.skipped} skipped" if run.report.skipped else ""
         facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")

@@ -137,7 +137,7 @@ def create_task(
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
     is_tree = kind is WorkspaceKind.TREE
-    base_tree = "" if is_tree else clone.fetch_whole_tree(services, repository, git, base_commit)
+    base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,

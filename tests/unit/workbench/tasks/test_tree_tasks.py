@@ -168,19 +168,21 @@ def test_the_command_creates_the_kind_that_it_was_told(desk: Desk) -> None:
     assert (wrong.exit_code, "'worktree', 'tree'" in wrong.output) == (2, True)
 
 
-def test_a_partial_clone_brings_only_what_is_read(tmp_path: Path, upstream: Upstream) -> None:
+def test_in_a_partial_clone_it_needs_the_remote_only_when_it_is_created(tmp_path: Path, upstream: Upstream) -> None:
     upstream.git("config", "uploadpack.allowFilter", "true")
     upstream.git("config", "uploadpack.allowAnySHA1InWant", "true")
     upstream.commit()
     upstream.git("checkout", "--quiet", "-b", "topic")
-    upstream.write("only/a", b"a\n")
-    upstream.write("only/b", b"b\n")
+    upstream.write("only/topic", b"topic\n")
     upstream.commit()
     upstream.git("checkout", "--quiet", "main")
     with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
         repo_id = workbench.clone(str(upstream.root), partial=True).repository.id
         task = workbench.create_task(repo_id, "", "topic", options=TREE)
-        assert workbench.read_file(task.id, "only/a").content == "a\n"
         upstream.root.rename(tmp_path / "gone")
+        assert workbench.read_file(task.id, "only/topic").content == "topic\n"
+        workbench.write_file(task.id, "n", b"1", None)
+        assert [file.path for file in workbench.diff(task.id).files] == ["n"]
+        assert workbench.commit(task.id, "offline").commit
         with refused(ErrorCode.REMOTE_NOT_FOUND, ErrorCode.INVALID_INPUT):
-            workbench.read_file(task.id, "only/b")
+            workbench.push(task.id)
