@@ -187,8 +187,8 @@ class TestResultsInput(Input):
 class ExploreInput(Input):
     task_id: TaskId
     patches: dict[Line, Text] = Field(default_factory=dict, description="Unified diffs by name.")
-    expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files that they change.")
-    task_ids: tuple[TaskId, ...] = Field((), strict=False, description="Forks to try.")
+    expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files they change.")
+    task_ids: tuple[TaskId, ...] = Field((), strict=False)
     wait_s: WaitS = 45.0
 
 
@@ -252,7 +252,7 @@ class CheckoutInput(Input):
 
 class ForkInput(Input):
     task_id: TaskId
-    snapshot: Line | None = Field(None, description="Default: the files as they are.")
+    snapshot: Line | None = Field(None, description="Default: its files now.")
     prompt: Prompt | None = None
     with_artifacts: bool = False
 

@@ -123,7 +123,7 @@ def _describe_requirements(ids: tuple[str, ...]) -> str:
 
 
 def _describe_impact(workbench: Workbench, owner: str) -> str:
-    """When the changes of a task take effect; nothing for a repository, and without classes of files."""
+    """When the changes of a task take effect; empty for a repository, and without classes of files."""
     lines = workbench.impact(owner).lines if owner.startswith("task-") else ()
     return "".join(f"\n{one_line(line)}" for line in ("What its changes mean:", *lines)) + "\n" if lines else ""
 

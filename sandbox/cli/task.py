@@ -11,7 +11,6 @@ from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative
-from sandbox.models import TaskOptions
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def task() -> None:
 @click.pass_obj
 def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str | None) -> None:
     """Create a task on REPO with its own branch and worktree. New commits of the remote are fetched first."""
+    from sandbox.models import TaskOptions  # noqa: PLC0415 - other commands here load no model
+
     with invocation.workbench() as workbench:
         if offline and (fetched := workbench.fetched_at(repo_id)):
             note(f"note: offline; the last fetch of {repo_id} was {format_relative(fetched)}")

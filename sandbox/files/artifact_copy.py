@@ -1,6 +1,6 @@
 """Copy build output from one worktree to another, with its times: sharing blocks where the file system can.
 
-Both worktrees may be a guest's work: names are opened below their root, links are not followed, nothing is replaced.
+Both worktrees may be a guest's work: names are opened below their root, links are not followed, no file is replaced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Give a fork the build output of the task that it comes from: what the profile ignores as such, and git does not have.
 
-Both are tasks, whose worktrees nobody verifies: clean rooms never get it. A file that the fork changed is newer there
-than what was built from it, so build tools build that again.
+Both are tasks, and no verdict that counts comes from their worktrees: clean rooms never get it. A file that the fork
+changed is newer there than what was built from it, so build tools build that again.
 """
 
 from __future__ import annotations
