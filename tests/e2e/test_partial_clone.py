@@ -91,7 +91,9 @@ def test_a_task_without_files_goes_from_a_lazy_clone_to_the_same_bytes_in_a_fres
     commit = workbench.commit(task.id, "Add bytes").commit
     assert workbench.push(task.id).commit == commit
     fresh = tmp_path / "fresh"
-    git_server.client().run("clone", "--quiet", f"--branch={task.branch}", git_server.https_url("acme", history), fresh)
+    git_server.client().run(
+        "clone", "--quiet", f"--branch={task.branch}", git_server.https_url("acme", history), str(fresh)
+    )
     assert (fresh / "new/bytes.bin").read_bytes() == content
     assert (fresh / "data.bin").stat().st_size == VERSION_BYTES
 
