@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks._harness import Rounds, compare
 from sandbox import VerifyOptions, Workbench
 
-FILES = 30
+FILES = 16
 SOURCE = """\
 #include <map>
 #include <regex>
@@ -58,7 +58,7 @@ def main() -> None:
         _make_project(project)
         with Workbench(Path(name) / "home", allow_file=True, environ=dict(os.environ)) as workbench:
             summary = workbench.run(str(project), check_ids=("build",))
-            assert summary.verified and summary.runs[0].compiler_cache == "filled", summary.runs[0]
+            assert summary.verified, summary.runs[0]
             try:
                 _measure(workbench, summary.repository.id)
             finally:
@@ -86,7 +86,7 @@ def _measure(workbench: Workbench, repo_id: str) -> None:
         build_from_scratch,
         floor_name="full build",
         target="0.15x",
-        rounds=Rounds(most=2),
+        rounds=Rounds(most=3),
     )
 
 

@@ -53,7 +53,7 @@ class CreateTaskInput(Input):
     repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
-    workspace_kind: Literal["worktree"] = "worktree"
+    workspace_kind: Literal["worktree", "tree"] = "worktree"
     from_snapshot: Line | None = Field(None, description="Instead of base_branch: a snapshot of any task.")
     offline: bool = Field(False, description="Do not fetch.")
 
@@ -193,8 +193,8 @@ class TestResultsInput(Input):
 class ExploreInput(Input):
     task_id: TaskId
     patches: dict[Line, Text] = Field(default_factory=dict, description="Unified diffs by name.")
-    expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files that they change.")
-    task_ids: tuple[TaskId, ...] = Field((), strict=False, description="Forks to try.")
+    expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files they change.")
+    task_ids: tuple[TaskId, ...] = Field((), strict=False)
     wait_s: WaitS = 45.0
 
 
@@ -258,8 +258,9 @@ class CheckoutInput(Input):
 
 class ForkInput(Input):
     task_id: TaskId
-    snapshot: Line | None = Field(None, description="Default: the files as they are.")
+    snapshot: Line | None = Field(None, description="Default: its files now.")
     prompt: Prompt | None = None
+    with_artifacts: bool = False
 
 
 class RequestApprovalInput(Input):

@@ -68,8 +68,8 @@ Approvals
 - Commands `sandbox ...` in errors are for the person. Never run one yourself, even if you have a shell.
 
 States: space_repo_snapshot before a risky step, space_repo_restore to go back, space_repo_fork_task to try
-two ways. space_repo_sync when the base branch has moved on. space_repo_clean when a check was stopped with
-disk_limit, or build output is in the way.
+another way, space_repo_explore to verify several patches side by side and keep the best. space_repo_sync when the
+base branch has moved on. space_repo_clean when a check was stopped with disk_limit, or build output is in the way.
 conflict: its text says what is in the way. If another operation runs in the task, wait, then try again. A closed
 task cannot be reopened: create another, or fork one of its snapshots.
 If you edit the application that you run in: your edits do not change the running copy. space_repo_impact says when
@@ -104,7 +104,7 @@ async def get_prompt(
 
 def _describe_owner(workbench: Workbench, owner: str) -> str:
     try:
-        return _describe_checks(workbench, owner) + _name_rules(workbench, owner)
+        return _describe_checks(workbench, owner) + _describe_impact(workbench, owner) + _name_rules(workbench, owner)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
 
@@ -120,6 +120,12 @@ def _describe_checks(workbench: Workbench, owner: str) -> str:
 
 def _describe_requirements(ids: tuple[str, ...]) -> str:
     return f" (after {', '.join(ids)})" if ids else ""
+
+
+def _describe_impact(workbench: Workbench, owner: str) -> str:
+    """When the changes of a task take effect; empty for a repository, and without classes of files."""
+    lines = workbench.impact(owner).lines if owner.startswith("task-") else ()
+    return "".join(f"\n{one_line(line)}" for line in ("What its changes mean:", *lines)) + "\n" if lines else ""
 
 
 def _name_rules(workbench: Workbench, owner: str) -> str:

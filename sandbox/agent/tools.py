@@ -274,6 +274,7 @@ _ROWS = (
             task=r.workbench.create_task(
                 r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
                 from_snapshot=r.arguments.from_snapshot, fetch=not r.arguments.offline,
+                options=models.TaskOptions(workspace_kind=r.arguments.workspace_kind),
             )
         ),
         "Create a task: its own branch and files to read, edit, check, commit and push.",
@@ -472,7 +473,10 @@ _ROWS = (
     Tool(
         "space_repo_fork_task", Preset.EDIT, _WRITE, inputs.ForkInput, outputs.TaskResult,
         lambda r: outputs.TaskResult(
-            task=r.workbench.fork_task(r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt)
+            task=r.workbench.fork_task(
+                r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt,
+                with_artifacts=r.arguments.with_artifacts,
+            )
         ),
         "Create a task that continues from a state of this one, on its own branch.",
         journal="fork", command="task fork",

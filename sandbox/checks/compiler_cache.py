@@ -16,6 +16,7 @@ FILL_FOLDER = ".ccache"
 """In the report directory of a check: what its compilers add."""
 
 _COMPILERS = f"/usr/lib/ccache:{PATH}"  # Debian's ccache has its names for compilers there; without it, no change
+_REPORT = PurePosixPath("/report")  # `mounts.report` of the policy, which is fixed
 _TEMPORARY = "/tmp/.ccache"  # noqa: S108  # the guest's own tmpfs
 
 
@@ -38,12 +39,13 @@ class CompilerCacheUse:
         """What its guest gets in addition, read-only."""
         return () if self.reads is None else (LayerMount(self.reads, CACHE_TARGET),)
 
-    def environment(self, report: PurePosixPath) -> Mapping[str, str]:
-        """Variables of its checks, unless a check sets them itself. `report`: the report directory in the guest."""
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of its checks, unless a check sets them itself."""
         if self.reads is not None:
             where = {"CCACHE_DIR": str(CACHE_TARGET), "CCACHE_READONLY": "1", "CCACHE_NOSTATS": "1"}
         elif self.fills:
-            where = {"CCACHE_DIR": str(report / FILL_FOLDER), "CCACHE_MAXSIZE": "2G"}
+            where = {"CCACHE_DIR": str(_REPORT / FILL_FOLDER), "CCACHE_MAXSIZE": "2G"}
         else:
             return {}
         return {"PATH": _COMPILERS, "CCACHE_TEMPDIR": _TEMPORARY, **where}

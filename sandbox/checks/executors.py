@@ -88,9 +88,7 @@ class TaskContainer:
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        work = _build_check(
-            self.policy, with_surroundings(check, self.guest, self.policy), directories, streams, stop_condition
-        )
+        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
         work = replace(work, max_left_bytes=self.keep_bytes)
         if not self.keep:
             self.engine.remove_container(name)  # a container from before the setting was changed may exist
@@ -116,9 +114,7 @@ class FreshContainer:
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus)
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
-        work = _build_check(
-            self.policy, with_surroundings(check, self.guest, self.policy), directories, streams, stop_condition
-        )
+        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
@@ -189,10 +185,10 @@ def _build_spec(
     )
 
 
-def with_surroundings(check: Check, guest: GuestSettings, policy: EffectiveContainerPolicy) -> Check:
+def with_surroundings(check: Check, guest: GuestSettings) -> Check:
     """The check with the variables of the guest's compiler cache and layers and of its own services. Pure."""
     rules = (setup.rule for setup in guest.services if setup.rule.serves(check.id))
-    cached = guest.compiler_cache.environment(PurePosixPath(policy.container.mounts.report))
+    cached = guest.compiler_cache.environment
     given = (cached, *(layer.env for layer in guest.layers), *(rule.check_env for rule in rules))
     variables = {name: value for env in given for name, value in env.items()}
     return check.model_copy(update={"env": {**variables, **check.env}}) if variables else check

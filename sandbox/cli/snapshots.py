@@ -91,12 +91,15 @@ def _show_cleaned(cleaned: CleanResult) -> None:
 @click.argument("task_id", metavar="TASK")
 @click.option("--snapshot", "snapshot_id", help="Snapshot to start from. Default: the current working state.")
 @click.option("--prompt", help="Purpose of the new task. Default: that of TASK.")
+@click.option("--with-artifacts", is_flag=True, help="Also copy the build output that the profile ignores.")
 @global_options
 @click.pass_obj
-def fork(invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: str | None) -> None:
+def fork(
+    invocation: Invocation, task_id: str, snapshot_id: str | None, prompt: str | None, with_artifacts: bool
+) -> None:
     """Create a task that continues from a state of TASK on its own branch."""
     with invocation.workbench() as workbench:
-        made = workbench.fork_task(task_id, snapshot_id, prompt)
+        made = workbench.fork_task(task_id, snapshot_id, prompt, with_artifacts=with_artifacts)
         workbench.use_task(made.id)
     invocation.emit({"task": made}, lambda: show_task(made))
 

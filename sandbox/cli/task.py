@@ -30,10 +30,9 @@ def task() -> None:
 )
 @click.option(
     "--kind",
-    type=click.Choice(["worktree"]),
+    type=click.Choice(["worktree", "tree"]),
     default="worktree",
-    expose_value=False,
-    help="How the task keeps its files.",
+    help="How the task keeps its files; tree: none on disk until its first check.",
 )
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
 @click.option("--profile", help="Use this profile for the task instead of the repository's.")
@@ -42,6 +41,8 @@ def task() -> None:
 @click.pass_obj
 def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str | None) -> None:
     """Create a task on REPO with its own branch and worktree. New commits of the remote are fetched first."""
+    from sandbox.models import TaskOptions  # noqa: PLC0415 - other commands here load no model
+
     with invocation.workbench() as workbench:
         if offline and (fetched := workbench.fetched_at(repo_id)):
             note(f"note: offline; the last fetch of {repo_id} was {format_relative(fetched)}")
@@ -50,7 +51,7 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
             start["prompt"] or "",
             start["base_branch"],
             from_snapshot=start["from_snapshot"],
-            profile=start["profile"],
+            options=TaskOptions(profile=start["profile"], workspace_kind=start["kind"] or "worktree"),
             fetch=not offline,
         )
         workbench.use_task(made.id)

@@ -146,6 +146,7 @@ def describe_run(run: CheckRun) -> str:
     facts += ["cached"] if run.cached else []
     if run.report is not None:
         counted = count_tests(run.report)
+        counted += f", {run.report.skipped} skipped" if run.report.skipped else ""
         facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")

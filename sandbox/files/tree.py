@@ -118,6 +118,18 @@ class WorktreeFiles:
             finally:
                 os.close(handle)
 
+    @contextmanager
+    def open_regular(self, path: bytes) -> Iterator[tuple[int, os.stat_result]]:
+        """A descriptor of a regular file, for reading, and its stat. Raises: as `read`."""
+        with _translate_errors(show_path(path)), self._open_regular(path) as found:
+            yield found
+
+    @contextmanager
+    def open_directory(self, path: bytes, owner: tuple[int, int] | None) -> Iterator[int]:
+        """A descriptor of a directory, '' for the root; it and those above it are created. Raises: `unsafe_path`."""
+        with _translate_errors(show_path(path)), self._open_directory(path, create=True, owner=owner) as folder:
+            yield folder
+
     def require_directory(self, path: RepoPath) -> None:
         """Raises: `not_found`, `unsafe_path` unless this is a directory on a path without links."""
         with _translate_errors(path), self._open_directory(path_bytes(path), create=False, owner=None):

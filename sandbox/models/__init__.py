@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
-    from sandbox.models.tasks import Task
+    from sandbox.models.tasks import Task, TaskOptions
     from sandbox.models.test_results import TestResult, TestResults
     from sandbox.models.usage_samples import UsageSample, UsageSeries
     from sandbox.models.verifications import Verification
@@ -337,6 +337,7 @@ __all__ = [
     "TaskEvent",
     "TaskEventKind",
     "TaskId",
+    "TaskOptions",
     "TaskStatus",
     "TestChange",
     "TestChangeKind",
@@ -409,7 +410,7 @@ _MODULES = {
     "usage_samples": "UsageSample UsageSeries",
     "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",
-    "tasks": "Task",
+    "tasks": "Task TaskOptions",
     "test_results": "TestResult TestResults",
     "verifications": "Verification",
     "words": "Actor ApprovalScope ApprovalState ChangeKind Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "

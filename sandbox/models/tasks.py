@@ -9,6 +9,15 @@ from sandbox.models.model import HostPath, Model
 from sandbox.models.words import TaskStatus, WorkspaceKind
 
 
+class TaskOptions(Model):
+    """Choices for a new task. `profile`: instead of the repository's. `workspace_kind`: how it keeps its files,
+    `worktree` or `tree`: without files on disk until its first check.
+    """
+
+    profile: str | None = None
+    workspace_kind: str = WorkspaceKind.WORKTREE.value
+
+
 class Task(Model):
     """One piece of work on one repository. `profile`: chosen for it; None: that of the repository. `session`: that of
     the agent that created it, as in the journal; empty for a person. `pr_base`: the base of its pull request when the

@@ -54,7 +54,7 @@ class CompilerCaches:
     @contextmanager
     def replace(self, tree: str) -> Iterator[Path]:
         """An empty folder to fill with what `tree` compiled; then it is the one in use. What the same tree filled
-        before is in it already. After an error nothing has changed.
+        before is in it already. After an error the old one stays.
         """
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.home.locked(f"compilers-{self.repo_id}"):

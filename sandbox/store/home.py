@@ -147,6 +147,13 @@ class Home:
         """Objects of Git LFS that the repository's remote gave out. They can be fetched again."""
         return self.repositories / f"lfs/{repo_id}"
 
+    @property
+    def no_files(self) -> Path:
+        """An empty directory: what tasks without files on disk are walked as."""
+        folder = self.repositories / "no-files"
+        folder.mkdir(mode=0o500, exist_ok=True)
+        return folder
+
     def compiler_caches(self, repo_id: str) -> Path:
         """What clean rooms of the repository's default branch compiled, by image. It can be compiled again."""
         return self.repositories / f"compilers/{repo_id}"

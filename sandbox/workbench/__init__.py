@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         SyncResult,
         Task,
         TaskEvent,
+        TaskOptions,
         TestResults,
         UsageSeries,
         Verification,
@@ -357,35 +358,37 @@ class Workbench:
         base_branch: str | None = None,
         *,
         from_snapshot: str | None = None,
-        profile: str | None = None,
+        options: TaskOptions | None = None,
         fetch: bool = False,
     ) -> Task:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
         `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
-        `profile`: instead of the repository's. `fetch`: first fetch what is new of the remote, as the command line and
-        agents do. Raises: `invalid_input`, also when both a base and a snapshot are given; `not_found` for the
-        repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with `fetch`, and in a partial
-        clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
+        `options`: another profile than the repository's, or the workspace kind `tree`: no files on disk until a check
+        needs them. `fetch`: first fetch what is new of the remote, as the command line and agents do. Raises:
+        `invalid_input`, also for a kind that a task cannot have, and when both a base and a snapshot are given;
+        `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with
+        `fetch`, and in a partial clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
-        if profile is not None:
-            use.repository_settings.find_profile(self._services.policies.profiles, profile)
-            arguments["profile"] = profile
+        chosen = options or models.TaskOptions()
+        if chosen.profile is not None:
+            use.repository_settings.find_profile(self._services.policies.profiles, chosen.profile)
+        arguments |= chosen.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(
             self._services, None, "create", arguments, names=[from_snapshot or ""]
         ) as done:
             if from_snapshot is None:
                 if fetch:
                     use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
-                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, profile=profile))
+                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, profile))
+            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen))
 
     def create_named_task(
         self, task_id: str, url: str, prompt: str = "", base_branch: str | None = None, *, profile: str | None = None
@@ -1129,16 +1132,29 @@ class Workbench:
                 use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
             )
 
-    def fork_task(self, task_id: str, snapshot: str | None = None, prompt: str | None = None) -> Task:
+    def fork_task(
+        self,
+        task_id: str,
+        snapshot: str | None = None,
+        prompt: str | None = None,
+        *,
+        with_artifacts: bool = False,
+    ) -> Task:
         """A new task that continues from a snapshot, or from the current working state.
 
-        Raises: as `create_task` and `snapshot`; `not_found` for the snapshot.
+        `with_artifacts`: it also gets the build output that the profile ignores, with its times, so that its first
+        check is incremental. Raises: as `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for
+        `with_artifacts` with a snapshot.
         """
-        arguments = {"snapshot": snapshot, "prompt": prompt}
+        arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt}
+        if with_artifacts:
+            arguments["with_artifacts"] = True
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[snapshot or ""]
         ) as done:
-            return done(use.snapshots.fork_task(self._services, task_id, snapshot, prompt))
+            return done(
+                use.snapshots.fork_task(self._services, task_id, snapshot, prompt, with_artifacts=with_artifacts)
+            )
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.

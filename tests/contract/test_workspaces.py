@@ -124,13 +124,44 @@ with Workbench(home, environ={}, allow_file=True) as workbench:
 """
 
 
-def test_four_processes_acquire_one_clone(workbench: Workbench) -> None:
-    hint = f"{workbench.repositories()[0].id}@processes"
-    argv = [sys.executable, "-c", ACQUIRE, str(workbench.home), "clone", hint]
+@pytest.mark.parametrize("kind", ["local", "worktree", "clone", "tree"])
+def test_four_processes_acquire_one_workspace(workbench: Workbench, kind: str, tmp_path: Path) -> None:
+    """A scratch directory lives as long as a process that acquired it: its own test is below."""
+    branch = "processes" if kind == "clone" else "topic"
+    hint = str(tmp_path) if kind == "local" else f"{workbench.repositories()[0].id}@{branch}"
+    argv = [sys.executable, "-c", ACQUIRE, str(workbench.home), kind, hint]
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(4)]
     ids = {process.communicate(timeout=120)[0] for process in started}
     assert len(ids) == 1
     workbench.release_workspace(ids.pop().decode().strip())
+
+
+def test_kinds_keep_their_order_and_names() -> None:
+    """They are stored and printed: a new one comes last."""
+    assert [kind.value for kind in WorkspaceKind] == ["local", "worktree", "clone", "tree", "ephemeral"]
+
+
+@pytest.mark.parametrize("kind", ["local", "worktree", "clone", "tree", "ephemeral"])
+def test_metadata_has_standard_keys_or_a_prefix(rigs: Rigs, kind: str) -> None:
+    found = rigs(kind).acquire().metadata
+    assert {key for key in found if key.startswith("git.")} <= {"git.remote", "git.branch", "git.commit"}
+    assert all("." in key for key in found)
+
+
+def test_repacking_and_pruning_the_source_harms_no_clone_and_two_share_nothing(
+    rigs: Rigs, workbench: Workbench
+) -> None:
+    rig = rigs("clone")
+    one = rig.acquire()
+    two = rig.provider.acquire(WorkspaceRequest(hint=f"{rig.hint}@second", tenant=rig.tenant))
+    cache = workbench.home / "repositories/clones" / (rig.hint or "")
+    (Path(one.metadata["sandbox.repository"]) / "refs/heads/main.lock").touch()  # a lock of one does not hold the other
+    for argv in (["repack", "-adq"], ["prune", "--expire=now"], ["gc", "--quiet", "--prune=now"]):
+        subprocess.run(["git", "--git-dir", cache, *argv], check=True, capture_output=True)
+    two.write("new", b"new")
+    assert two.commit("while the other is locked")
+    (Path(one.metadata["sandbox.repository"]) / "refs/heads/main.lock").unlink()
+    assert {path: one.read(path) for path in BASE_FILES} == BASE_FILES
 
 
 def test_a_scratch_directory_is_gone_with_its_last_owner(workbench: Workbench) -> None:

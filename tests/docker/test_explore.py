@@ -141,8 +141,7 @@ def test_a_task_that_changed_meanwhile_is_not_overwritten(
     workbench: Workbench, task_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sandbox.workbench.checks import explore  # noqa: PLC0415 - patched below
-
-    rank = explore.rank_ways
+    from sandbox.workbench.checks.ranking import rank_ways as rank  # noqa: PLC0415 - as above
 
     def change_meanwhile(ways: list[ExploredWay]) -> tuple[ExploredWay, ...]:
         workbench.write_file(task_id, "mine", b"work", None)

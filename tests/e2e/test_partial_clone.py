@@ -12,6 +12,7 @@ import pytest
 from devtools.gitserver import GitServer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import transport
+from sandbox.models import TaskOptions
 from sandbox.workbench import Workbench
 
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -70,6 +71,31 @@ def test_a_partial_clone_brings_one_version_then_what_is_asked_for_then_all(
     workbench.materialize(cloned.repository.id)
     assert disk(home) > VERSIONS * VERSION_BYTES  # control: that much there was to leave out
     assert workbench.status(task.id).changes == ()
+
+
+@pytest.mark.usefixtures("ssh_client")
+@pytest.mark.parametrize("protocol", ["https", "ssh"])
+def test_a_task_without_files_goes_from_a_lazy_clone_to_the_same_bytes_in_a_fresh_one(
+    protocol: str, git_server: GitServer, history: str, workbench: Workbench, home: Path, tmp_path: Path
+) -> None:
+    """Authenticated lazy clone, write, diff, commit, push, fresh clone. `older` was not fetched with the clone."""
+    remote = url(git_server, protocol, history)
+    repo_id = workbench.clone(remote, partial=True).repository.id
+    before = disk(home)
+    task = workbench.create_task(repo_id, "lazy", "older", options=TaskOptions(workspace_kind="tree"))
+    assert workbench.read_file(task.id, "README.md").content == f"version {VERSIONS - 3}\n"
+    content = os.urandom(1000)
+    workbench.write_file(task.id, "new/bytes.bin", content, None)
+    assert [file.path for file in workbench.diff(task.id).files] == ["new/bytes.bin"]
+    assert before < disk(home) < before + 1.5 * VERSION_BYTES  # of all versions, only that of its base was fetched
+    commit = workbench.commit(task.id, "Add bytes").commit
+    assert workbench.push(task.id).commit == commit
+    fresh = tmp_path / "fresh"
+    git_server.client().run(
+        "clone", "--quiet", f"--branch={task.branch}", git_server.https_url("acme", history), str(fresh)
+    )
+    assert (fresh / "new/bytes.bin").read_bytes() == content
+    assert (fresh / "data.bin").stat().st_size == VERSION_BYTES
 
 
 @pytest.mark.usefixtures("ssh_client")

@@ -1,6 +1,6 @@
 """Which clean rooms read the cache of compiled files, which fill it, and how it is taken out of a room.
 
-Theory. Whoever can write to a compiler's cache decides what others link. So only a room of a commit of the remote's
+Theory. A writer of a compiler's cache decides what others link. So only a room of a commit of the remote's
 default branch fills one, from scratch: it reads none. All other rooms get it read-only. A repository never reads what
 another one filled. What the guest left is data of a stranger: only files with the names that ccache gives are taken.
 """

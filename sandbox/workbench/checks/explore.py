@@ -1,7 +1,7 @@
 """Use-case: try several ways to change a task, verify them side by side, and keep the best (docs/adr/0108).
 
 Theory. A way is a tree: a patch makes it from the task's working state in memory, without a worktree; another task
-gives its own. So a fork is an assignment, nothing has to be removed when a controller is killed, and each way is
+gives its own. So a fork is an assignment, there is no leftover when a controller is killed, and each way is
 verified in clean rooms by the same cached verdicts as any commit. The task itself changes once, at the end, and only
 if it is as it was at the beginning.
 """
@@ -191,7 +191,7 @@ def _verify(question: _Exploring, name: str, tree: str, watch: Watch) -> tuple[C
 
 
 def _name_checks(watch: Watch, name: str) -> Watch:
-    """The same watch, told of each check with the name of its way before it."""
+    """The same watch, with the name of the way before each check."""
 
     def announce(check: Check, run: CheckRun | None) -> None:
         watch.announce(check.model_copy(update={"id": f"{name}/{check.id}"}), run)

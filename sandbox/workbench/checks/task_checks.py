@@ -28,6 +28,7 @@ from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.impact import advise_check
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
 
@@ -59,7 +60,8 @@ def run_checks(
     )
     setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
-    with hold_layers(services, *setups.values()), lock_task(services, task) as task:
+    with hold_layers(services, *setups.values()), lock_task(services, task) as locked:
+        task = lay_out_files(services, locked)
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]

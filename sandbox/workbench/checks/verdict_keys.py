@@ -71,7 +71,7 @@ def uses_compiler_cache(settings: Settings, profile: Profile, checks: Sequence[C
 
 
 def possible_setups(setup: GuestSetup, *, allowed: bool) -> list[GuestSetup]:
-    """The setups whose verdicts answer a request: from scratch, and if that is allowed with a compiler cache."""
+    """The setups of verdicts that answer a request: from scratch, and if that is allowed with a compiler cache."""
     if not allowed:
         return [setup]
     return [setup, replace(setup, compiler_cache=_SOME_CACHE)]

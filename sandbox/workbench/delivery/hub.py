@@ -118,7 +118,9 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
         recorded = _read_state(git, state, task_id, repository.id)
         if objects.parent_of(git, state) != recorded.head_commit:
             raise _damaged_error(task_id, "it is not on the task's head")
-        task = recorded.model_copy(update={"worktree_path": services.home.worktree(repository.id, task_id)})
+        has_files = recorded.workspace_kind is not WorkspaceKind.TREE
+        place = services.home.worktree(repository.id, task_id) if has_files else None
+        task = recorded.model_copy(update={"worktree_path": place})
         base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
         origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
         started = start_task(services, git, task, base_tree, origin)

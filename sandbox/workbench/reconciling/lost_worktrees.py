@@ -18,6 +18,7 @@ from sandbox.workbench.reconciling.rescue import RescueResult, forecast_rescue, 
 from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     has_worktree,
+    is_without_files,
     locate_worktree,
     lock_mount,
     unmount_worktree,
@@ -149,9 +150,9 @@ def _unmount_closed(home: Home, policies: Policies, task: Task) -> str | None:
 def find_lost_worktrees(reconciler: Reconciler) -> Iterator[Finding]:
     """Open tasks without a worktree: a close was killed, or the worktree was deleted manually."""
     for task in list_tasks(reconciler.services.home):
-        if task.status is not TaskStatus.CLOSED and not has_worktree(
-            locate_worktree(reconciler.services.home, reconciler.services.policies, task.repo_id, task.id)
-        ):
+        site = locate_worktree(reconciler.services.home, reconciler.services.policies, task.repo_id, task.id)
+        is_lost = not has_worktree(site) and not (is_without_files(task, site) and task.worktree_path is None)
+        if task.status is not TaskStatus.CLOSED and is_lost:
             yield Finding(
                 "task",
                 task.id,

@@ -20,6 +20,7 @@ from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
 
 _LEAVE_OUT_HINT = (
@@ -47,6 +48,7 @@ def clean_task(
         )
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
+        task = lay_out_files(services, task)
         repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)

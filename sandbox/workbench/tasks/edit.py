@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from typing import TYPE_CHECKING
 
-from sandbox.edits.hash_gate import ABSENT, GATED_BYTES, Edit, EditOutcome, HashGate, current_state
+from sandbox.edits.hash_gate import ABSENT, GATED_BYTES, Edit, EditableFiles, EditOutcome, HashGate, current_state
 from sandbox.edits.patch import apply_patch
 from sandbox.edits.publish import publish_edit
 from sandbox.edits.replace import remove_file, rename_file, replace_file, replace_text
@@ -14,8 +16,9 @@ from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.process import LOCAL_DEADLINE_S
+from sandbox.lazy_module import LazyModule
 from sandbox.memory import PROCESS_BUDGET
-from sandbox.models import ChangeKind, PatchedFile, PatchResult
+from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
@@ -27,7 +30,12 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
-from sandbox.workbench.tasks.worktrees import locate_worktree, open_files, require_writable_disk
+from sandbox.workbench.tasks.worktrees import is_without_files, locate_worktree, open_files, require_writable_disk
+
+if TYPE_CHECKING:
+    from sandbox.workbench.tasks import tree_tasks
+else:  # loaded for tasks of kind tree (docs/adr/0080)
+    tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
 def patch_files(services: Services, task_id: str, text: bytes, expected: Mapping[str, str | None]) -> PatchResult:
@@ -94,7 +102,7 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
     """Contents are in memory, so edits share the budget of all threads: six at once, and each takes milliseconds."""
     with (
         lock_task(services, task_id) as task,
-        open_files(services.home, services.policies, task) as files,
+        _open_files(services, task) as files,
         PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_DEADLINE_S),
     ):
         owner = locate_worktree(services.home, services.policies, task.repo_id, task.id).owner
@@ -110,6 +118,14 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
         require_writable_disk(services.home, task)
         with services.disk.admit(Writer.EDIT, demand):
             return publish_edit(files, outcome, owner)
+
+
+def _open_files(services: Services, task: Task) -> AbstractContextManager[EditableFiles]:
+    """The files of the task: in its worktree, or of a task that has none yet in its tree."""
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    if is_without_files(task, site):
+        return tree_tasks.edit_working_tree(services, task)
+    return open_files(services.home, services.policies, task)
 
 
 def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:

@@ -19,7 +19,7 @@ from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Repository, Task, TaskStatus, WorkspaceKind
+from sandbox.models import Repository, Task, TaskOptions, TaskStatus, WorkspaceKind
 from sandbox.store.records import find_task, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
@@ -36,6 +36,7 @@ from sandbox.workbench.tasks.worktrees import (
     delete_worktree,
     ensure_task_mounted,
     has_worktree,
+    is_without_files,
     list_checks_at,
     locate_new_worktree,
     locate_worktree,
@@ -53,8 +54,10 @@ if TYPE_CHECKING:
     from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone, commit_facts, known_rules
     from sandbox.workbench.repositories import lfs as lfs_files
+    from sandbox.workbench.tasks import tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
+    tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
@@ -117,10 +120,14 @@ def create_task(
     prompt: str,
     base: str | None,
     origin: ForkOrigin | None = None,
-    *,
-    profile: str | None = None,
+    options: TaskOptions | None = None,
 ) -> Task:
-    """A new task with its own branch and worktree. On failure both are removed. `profile`: its own, if chosen."""
+    """A new task with its own branch and worktree. On failure both are removed.
+
+    Raises: also `invalid_input` for a kind of workspace that a task cannot have.
+    """
+    options = options or TaskOptions()
+    kind = _require_task_kind(options.workspace_kind)
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     if origin:
@@ -128,7 +135,8 @@ def create_task(
     else:
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
-    base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)
+    is_tree = kind is WorkspaceKind.TREE
+    base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = draw_task_id(services.home, git)
     task = Task(
         id=task_id,
@@ -137,11 +145,11 @@ def create_task(
         base_branch=base_branch,
         branch=name_branch(task_id, prompt),
         base_commit=base_commit,
-        workspace_kind=WorkspaceKind.WORKTREE,
-        worktree_path=services.home.worktree(repo_id, task_id),
+        workspace_kind=kind,
+        worktree_path=None if is_tree else services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
-        profile=profile,
+        profile=options.profile,
         forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
         session=services.caller.session,
@@ -150,12 +158,48 @@ def create_task(
 
 
 def start_task(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
-    """Make the branch and the worktree of a new task, and save its record. On failure all are removed.
+    """Make the branch and the files of a new task, and save its record. On failure all are removed.
 
     `base_tree`: of the task's base commit, whole. `origin`: whose files it begins with; None: those of the base.
     """
+    create = _create_without_files if task.workspace_kind is WorkspaceKind.TREE else _create_worktree
     with services.home.locked(task.id):  # a task without a record that is not locked counts as left by a kill
-        return _create_worktree(services, git, task, base_tree, origin)
+        return create(services, git, task, base_tree, origin)
+
+
+TASK_KINDS = (WorkspaceKind.WORKTREE, WorkspaceKind.TREE)
+
+
+def _require_task_kind(name: str) -> WorkspaceKind:
+    for kind in TASK_KINDS:
+        if kind == name:
+            return kind
+    raise SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"A task cannot be of the kind {name[:100]!r}",
+        details=f"Known kinds of tasks: {', '.join(TASK_KINDS)}",
+        hint="Programs get workspaces of the other kinds with `Workbench.acquire_workspace` (docs/workspaces.md).",
+    )
+
+
+def _create_without_files(services: Services, git: Git, task: Task, _base_tree: str, origin: ForkOrigin | None) -> Task:
+    """The branch and record of a task of kind `tree`; the tree of `origin` is in the cache clone."""
+    branch = f"refs/heads/{task.branch}"
+    mark = services.home.creation_mark(task.id)
+    mark.touch(mode=0o600)
+    with store_objects(git):
+        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    try:
+        if origin:
+            tree_tasks.keep_working_tree(services, git, task, origin.tree)
+        saved = save_new_task(services.home, task)
+    except BaseException:
+        tree_tasks.forget_working_tree(git, task)
+        git.attempt("update-ref", "-d", branch, task.head_commit)
+        mark.unlink(missing_ok=True)
+        raise
+    mark.unlink()
+    return saved
 
 
 def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
@@ -226,6 +270,11 @@ def compare_task(
     moved = task.head_commit != task.base_commit
     head_tree = objects.tree_of(git, task.head_commit) if moved else base.facts.tree
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    if is_without_files(task, site):
+        with WorktreeFiles(services.home.no_files) as files, spool_contents(git) as spool:
+            changes = tree_tasks.find_tree_changes(git, task)
+            yield TaskComparison(task, git, site.root, site, files, spool, changes, base.facts.lfs)
+        return
     root = ensure_task_mounted(services.home, services.policies, task)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
@@ -267,8 +316,11 @@ def close_task(
         if expected_tree is not None:
             with compare_task(services, task) as opened:
                 require_approved_tree(opened, expected_tree)
-        if delete and not discard and has_worktree(site):
+        without_files = is_without_files(task, site)
+        if delete and not discard and (has_worktree(site) or without_files):
             _require_no_changes(services, task)
+        if delete and without_files:
+            tree_tasks.forget_working_tree(services.repositories.open(task.repo_id)[1], task)
         with _list_refs_beside(services, task if delete else None) as refs:
             remove_guest(services, task_id)
         with lock_mount(services.home, task.id):  # until the record says closed, or a reader would mount it again

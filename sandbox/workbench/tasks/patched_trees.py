@@ -21,7 +21,7 @@ from sandbox.workspaces.tree_files import TreeFiles
 
 @dataclass(frozen=True)
 class PatchOfTree:
-    """A commit with the files that a patch is for, and the task whose rules hold."""
+    """A commit with the files that a patch is for, and the task with the rules that hold."""
 
     task: Task
     repository: Repository

@@ -15,19 +15,22 @@ from sandbox.git.blobs import stream_blobs
 from sandbox.git.objects import find_blob, list_tree, tree_of
 from sandbox.lazy_module import LazyModule
 from sandbox.models import FileContent, Task
-from sandbox.policy.paths import parse_repo_path, path_bytes, show_path
+from sandbox.policy.paths import RepoPath, parse_repo_path, path_bytes, show_path
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.worktrees import open_files
+from sandbox.workbench.tasks.worktrees import is_without_files, locate_worktree, open_files
 
 if TYPE_CHECKING:
     from sandbox.edits import near_paths
     from sandbox.git import cache_clones
-    from sandbox.workbench.tasks import absent_files
+    from sandbox.workbench.tasks import absent_files, tree_tasks
+    from sandbox.workspaces import tree_files
 else:  # loaded at first use (docs/adr/0080)
     absent_files = LazyModule("sandbox.workbench.tasks.absent_files")
     near_paths = LazyModule("sandbox.edits.near_paths")
     cache_clones = LazyModule("sandbox.git.cache_clones")
+    tree_files = LazyModule("sandbox.workspaces.tree_files")
+    tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
 def read_file(
@@ -44,13 +47,24 @@ def read_file(
     checked = parse_repo_path(path)
     with (
         _explain_missing_file(services, task, checked),
-        open_files(services.home, services.policies, task) as files,
-        closing(files.stream(checked)) as chunks,
+        _open_chunks(services, task, checked) as chunks,
     ):
         window = read_line_range(chunks, lines, max_bytes)
     if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
     return _as_file_content(checked, window)
+
+
+@contextmanager
+def _open_chunks(services: Services, task: Task, path: RepoPath) -> Iterator[Iterator[bytes]]:
+    """The content of a file, in the task's worktree, or of a task that has none yet in its tree."""
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    if is_without_files(task, site):
+        content = tree_files.TreeFiles(tree_tasks.open_working_tree(services, task)).read(path, STREAM_CAP)
+        yield iter([content])
+        return
+    with open_files(services.home, services.policies, task) as files, closing(files.stream(path)) as chunks:
+        yield chunks
 
 
 def read_committed_file(

@@ -10,13 +10,15 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
-from sandbox.models import RestoreResult, Snapshot, Task
+from sandbox.lazy_module import LazyModule
+from sandbox.models import RestoreResult, Snapshot, Task, TaskOptions, WorkspaceKind
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, not_found_error
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
@@ -34,8 +36,14 @@ from sandbox.workbench.tasks.lifecycle import (
     require_approved_tree,
 )
 from sandbox.workbench.tasks.status import build_status
-from sandbox.workbench.tasks.worktrees import require_writable_disk
+from sandbox.workbench.tasks.tree_tasks import keep_working_tree
+from sandbox.workbench.tasks.worktrees import is_without_files, require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.workbench.tasks import artifacts
+else:  # loaded at first use (docs/adr/0080)
+    artifacts = LazyModule("sandbox.workbench.tasks.artifacts")
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
@@ -183,12 +191,19 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected
+            if is_without_files(task, opened.site):
+                keep_working_tree(services, opened.git, task, target)
+                return _describe_restored(services, task, target, previous)
             large = find_large_files(services, task.repo_id, opened.git, (previous.tree, target))
             with services.disk.admit(Writer.RESTORE, demand_of_difference(opened.git, previous.tree, target, large)):
                 source = RestoreSource(opened.git, large)
                 restore_tree(source, opened.files, previous.tree, target, opened.owner, left_out)
-        with compare_task(services, task) as opened:
-            return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
+        return _describe_restored(services, task, target, previous)
+
+
+def _describe_restored(services: Services, task: Task, target: str, previous: Snapshot) -> RestoreResult:
+    with compare_task(services, task) as opened:
+        return RestoreResult(**dict(build_status(opened)), tree=target, previous=previous)
 
 
 def _find_target_tree(git: Git, task: Task, state: str) -> str:
@@ -204,19 +219,27 @@ def fork_task(
     task_id: str,
     snapshot_id: str | None = None,
     prompt: str | None = None,
-    profile: str | None = None,
+    *,
+    with_artifacts: bool = False,
 ) -> Task:
     """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
-    in the task, only a snapshot can be forked, not the current state (`conflict`). `profile`: default: the task's.
+    in the task, only a snapshot can be forked, not the current state (`conflict`). `with_artifacts`: it also gets the
+    build output of the task's worktree. Raises: `invalid_input` for build output of a snapshot, which has none.
     """
+    if snapshot_id is not None and with_artifacts:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A snapshot has no build output",
+            hint="Fork the present state, without naming a snapshot, or leave out the build output.",
+        )
     if snapshot_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
         kept = _find_snapshot(git, task, snapshot_id)
         origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
-        return _create_fork(services, origin, prompt, profile)
+        return _create_fork(services, origin, prompt, None, task.workspace_kind)
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
@@ -224,12 +247,15 @@ def fork_task(
         scratch_objects(opened.git) as git,
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-        return _create_fork(services, ForkOrigin(task, task.head_commit, tree, git, task.base_commit), prompt, profile)
+        kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
+        origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit)
+        made = _create_fork(services, origin, prompt, None, kind)
+        if with_artifacts and kind is WorkspaceKind.WORKTREE:
+            artifacts.share_artifacts(services, opened, made)
+        return made
 
 
-def create_from_snapshot(
-    services: Services, repo_id: str, snapshot_id: str, prompt: str, profile: str | None = None
-) -> Task:
+def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, prompt: str, options: TaskOptions) -> Task:
     """A new task of the repository that continues from a snapshot of any of its tasks, also of closed ones.
 
     Raises: `not_found`, also for a snapshot of another repository.
@@ -239,10 +265,20 @@ def create_from_snapshot(
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
         raise not_found_error("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
-    return fork_task(services, owners[snapshot_id], snapshot_id, prompt, profile)
+    task = find_task(services.home, owners[snapshot_id], allow_closed=True)
+    kept = _find_snapshot(git, task, snapshot_id)
+    origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
+    return _create_fork(services, origin, prompt, options.profile, options.workspace_kind)
 
 
-def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None, profile: str | None) -> Task:
+def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None, profile: str | None, kind: str) -> Task:
     task = origin.task
     text = task.prompt if prompt is None else prompt
-    return create_task(services, task.repo_id, text, task.base_branch, origin, profile=profile or task.profile)
+    return create_task(
+        services,
+        task.repo_id,
+        text,
+        task.base_branch,
+        origin,
+        TaskOptions(profile=profile or task.profile, workspace_kind=kind),
+    )

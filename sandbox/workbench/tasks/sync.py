@@ -50,6 +50,7 @@ from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
+from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 
@@ -91,7 +92,8 @@ def sync_task(
     conflict; `conflict`, `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
     """
     answers = _index_resolutions(resolutions)
-    with lock_task(services, task_id) as task:
+    with lock_task(services, task_id) as locked:
+        task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
         base = find_merge_base(git, task.head_commit, goal.commit)
@@ -147,7 +149,8 @@ def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str
     with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`,
     `unsafe_path`, `quota_exceeded`.
     """
-    with lock_task(services, task_id) as task:
+    with lock_task(services, task_id) as locked:
+        task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         _require_other_branch(task, ref)
         goal = _Goal(*find_start(services, repository, git, ref))

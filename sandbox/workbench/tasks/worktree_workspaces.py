@@ -17,8 +17,9 @@ from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.controller.journaling import record_operation
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks import edit, snapshots, status
-from sandbox.workbench.tasks.lifecycle import close_task, compare_task, create_task
+from sandbox.workbench.tasks.lifecycle import close_task, compare_task, create_task, lock_task
 from sandbox.workbench.tasks.repository_hints import HINT_FORMAT, parse_repository_hint
+from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, open_files
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.folder_workspace import FolderWorkspace
@@ -194,6 +195,7 @@ class WorktreeWorkspaces:
 
 def open_task(services: Services, task_id: str) -> FolderWorkspace:
     """A workspace on the worktree of a task; it is not acquired, and lives as long as the task. Raises: `not_found`."""
-    task = find_task(services.home, task_id)
+    with lock_task(services, task_id) as locked:
+        task = lay_out_files(services, locked)
     folder, history = TaskFolder(services, task), TaskHistory(services, task.id)
     return FolderWorkspace(task.id, WorkspaceKind.WORKTREE, folder, True, history)

@@ -16,7 +16,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Task, TaskStatus
+from sandbox.models import Check, Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import GIT_MASK, Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, RECORD_DEMAND, Demand, Writer
@@ -214,6 +214,7 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
             delete_worktree(services, site)
             for new, place in ((room.layers, site.layers), (room.root, site.root)):
                 if new.exists():
+                    place.parent.mkdir(mode=0o700, exist_ok=True)  # missing for the first of a repository
                     new.rename(place)
     except BaseException:
         remove_worktree(services, room)
@@ -296,6 +297,11 @@ def read_owner(root: Path, layers: Path) -> tuple[int, int] | None:
 def has_worktree(site: WorktreePaths) -> bool:
     """Whether the worktree exists, mounted or not."""
     return site.root.is_dir() or site.layers.is_dir()
+
+
+def is_without_files(task: Task, site: WorktreePaths) -> bool:
+    """Whether a task of kind `tree` has no worktree yet."""
+    return task.workspace_kind is WorkspaceKind.TREE and not has_worktree(site)
 
 
 def ensure_task_mounted(home: Home, policies: Policies, task: Task) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,19 @@ HASH = sha256_of(b"x" * SIZE)
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> HashGate:
+def gate(tmp_path: Path) -> Iterator[HashGate]:
     for number in range(4):
         (tmp_path / f"f{number}").write_bytes(b"x" * SIZE)
-    return HashGate(WorktreeFiles(tmp_path))
+    with WorktreeFiles(tmp_path) as files:
+        yield HashGate(files)
 
 
 def test_s09_the_files_of_one_edit_have_a_limit_together(gate: HashGate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_gate, "GATED_BYTES", 3 * SIZE)
     three = {f"f{number}": HASH for number in range(3)}
-    with gate.files:
-        assert len(gate.check_states({**three, "new": None})) == 4
-        with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
-            gate.check_states({**three, "f3": HASH})
+    assert len(gate.check_states({**three, "new": None})) == 4
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        gate.check_states({**three, "f3": HASH})
     assert str(3 * SIZE) in caught.value.brief
     assert "f3" in caught.value.details
 
@@ -37,13 +38,13 @@ def test_s09_the_files_of_one_edit_have_a_limit_together(gate: HashGate, monkeyp
 def test_s09_a_file_past_the_limit_is_not_read(gate: HashGate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is asked before: the wrong hash of the file is not noticed."""
     monkeypatch.setattr(hash_gate, "GATED_BYTES", SIZE)
-    with gate.files, refused(ErrorCode.QUOTA_EXCEEDED):
+    with refused(ErrorCode.QUOTA_EXCEEDED):
         gate.check_states({"f0": HASH, "f1": "sha256:wrong"})
 
 
 def test_a_file_that_is_too_large_alone_names_its_own_limit(gate: HashGate, tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as stream:
         stream.truncate(READ_CAP + 1)
-    with gate.files, refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         gate.check_states({"large": HASH})
     assert str(READ_CAP) in caught.value.brief

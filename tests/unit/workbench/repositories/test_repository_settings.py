@@ -11,7 +11,7 @@ from devtools.command import Command
 from sandbox.agent.tools import TOOLS
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ChosenSettings, RemarkKind
+from sandbox.models import ChosenSettings, RemarkKind, TaskOptions
 from sandbox.profiles import Profile, load_profiles
 from sandbox.workbench.repositories.repository_settings import apply_settings
 from tests.unit.conftest import Upstream, refused
@@ -61,7 +61,7 @@ def test_limits_and_variables_are_those_of_every_check_and_merged_by_name(desk: 
 def test_a_chosen_profile_is_used_and_a_task_may_have_its_own(desk: Desk) -> None:
     desk.workbench.set_repository(desk.repo_id, {"profile": "make"})
     assert [check.id for check in desk.workbench.checks(desk.task.id)] == ["build", "test"]
-    own = desk.workbench.create_task(desk.repo_id, profile="generic")
+    own = desk.workbench.create_task(desk.repo_id, options=TaskOptions(profile="generic"))
     assert (own.profile, desk.workbench.checks(own.id)) == ("generic", ())
     assert desk.workbench.fork_task(own.id).profile == "generic"
 
