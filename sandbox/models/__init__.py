@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, ChangeKind, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import Check, CheckParameter, Limits, Risk
+    from sandbox.models.checks import (
+        Check,
+        CheckParameter,
+        LaunchProbe,
+        LaunchReady,
+        LaunchRule,
+        LaunchSteps,
+        LaunchStop,
+        Limits,
+        ReleaseRule,
+        Risk,
+    )
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
@@ -34,9 +45,6 @@ if TYPE_CHECKING:
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
-    from sandbox.models.launch_runs import LaunchPhase, PhaseRun, PhaseVerdict
-    from sandbox.models.launch_steps import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop
-    from sandbox.models.launches import Launch, ReleaseRule
     from sandbox.models.layers import (
         Layer,
         LayerDetails,
@@ -79,6 +87,9 @@ if TYPE_CHECKING:
         CauseKind,
         CheckRun,
         FailedTest,
+        LaunchPhase,
+        PhaseRun,
+        PhaseVerdict,
         Pressure,
         PullRequestCommit,
         Report,
@@ -182,10 +193,10 @@ __all__ = [
     "JournalDamage",
     "JournalEntry",
     "JournalState",
-    "Launch",
     "LaunchPhase",
     "LaunchProbe",
     "LaunchReady",
+    "LaunchRule",
     "LaunchSteps",
     "LaunchStop",
     "Layer",
@@ -305,7 +316,7 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change ChangeKind CommitResult Diff DiffFile PushResult Status",
-    "checks": "Check CheckParameter Limits Risk",
+    "checks": "Check CheckParameter LaunchProbe LaunchReady LaunchRule LaunchSteps LaunchStop Limits ReleaseRule Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
@@ -316,9 +327,6 @@ _MODULES = {
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
-    "launch_runs": "LaunchPhase PhaseRun PhaseVerdict",
-    "launch_steps": "LaunchProbe LaunchReady LaunchSteps LaunchStop",
-    "launches": "Launch ReleaseRule",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
@@ -331,7 +339,8 @@ _MODULES = {
     "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
+    "runs": "Cause CauseKind CheckRun FailedTest LaunchPhase PhaseRun PhaseVerdict Pressure PullRequestCommit Report "
+    "RunSummary StopResult StoppedCheck "
     "TestFailure UncommittedChanges UncommittedChange Usage Verdict Verification",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",

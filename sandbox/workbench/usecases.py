@@ -10,9 +10,9 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import background as background
-    from sandbox.workbench.checks import candidate as candidate
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
+    from sandbox.workbench.checks import launch_candidate as launch_candidate
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import result_pages as result_pages
@@ -57,7 +57,7 @@ else:
         "approvals": ("requests",),
         "checks": (
             "background",
-            "candidate",
+            "launch_candidate",
             "guest_list",
             "history",
             "layer_list",
