@@ -6,10 +6,12 @@ The control is the same with Debian's own libudev, which gives up without the ke
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
 from devtools.mounts import unmount_below
 from sandbox.workbench import Watch, Workbench
@@ -40,7 +42,7 @@ def launch(home: Path, project: Path) -> tuple[bool, str]:
     """Whether the candidate passed, and its phases with what it printed."""
     with Workbench(home, environ=os.environ, allow_file=True) as workbench:
         repository = workbench.clone(project.as_uri()).repository
-        result = workbench.candidate(repository.id, Watch(building=lambda line: print(line, file=sys.stderr)))
+        result = workbench.candidate(repository.id, Watch(building=lambda line: _tell(sys.stderr, line)))
     lines = [phase.describe() for run in result.runs for phase in run.phases]
     return result.verified, "\n".join([*lines, *(run.stdout_tail + run.stderr_tail for run in result.runs)])
 
@@ -48,11 +50,15 @@ def launch(home: Path, project: Path) -> tuple[bool, str]:
 def make_project(folder: Path) -> Path:
     """A repository with the application."""
     project = folder / "lantern"
-    subprocess.run(["cp", "-r", str(DATA / "lantern"), str(project)], check=True)
+    shutil.copytree(DATA / "lantern", project)
     identity = ["-c", "user.name=Lantern", "-c", "user.email=lantern@example.org"]
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-qm", "one"]):
-        subprocess.run(["git", *words], cwd=project, check=True)
+        subprocess.run(["git", *words], cwd=project, check=True)  # noqa: S603, S607 - our own words
     return project
+
+
+def _tell(stream: TextIO, text: str) -> None:
+    stream.write(f"{text}\n")
 
 
 def main() -> int:
@@ -62,10 +68,10 @@ def main() -> int:
         try:
             write_profile(home)
             passed, said = launch(home, project)
-            print(said)
+            _tell(sys.stdout, said)
             write_profile(home, REAL_UDEV)
             control, why = launch(home, project)
-            print(f"--- with Debian's libudev\n{why}")
+            _tell(sys.stdout, f"--- with Debian's libudev\n{why}")
         finally:
             unmount_below(Path(name))
     return 0 if passed and not control and "SDL" in why else 1
