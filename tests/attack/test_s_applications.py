@@ -16,6 +16,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from docker.models.containers import Container
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.approval import _must_ask
@@ -112,7 +113,7 @@ def reaches(host: str) -> bool:
 
 
 @contextlib.contextmanager
-def ordinary_container(image: str, folder: Path, *argv: str) -> Iterator[docker.models.containers.Container]:
+def ordinary_container(image: str, folder: Path, *argv: str) -> Iterator[Container]:
     """The same files in a container as the engine makes one by default."""
     with contextlib.closing(docker.from_env()) as engine:
         name = f"space-sandbox-control-{uuid.uuid4().hex[:12]}"

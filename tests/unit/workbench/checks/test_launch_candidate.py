@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sandbox.models import CheckRun, Verdict
+from sandbox.models import CheckRun
 from sandbox.profiles import Profile, load_profiles
 from sandbox.workbench.checks.gate import TreeVerdicts
 
@@ -61,13 +61,19 @@ def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in load(tmp_path, text).problem
 
 
-def run(check_id: str, verdict: Verdict) -> CheckRun:
-    return CheckRun.model_construct(check_id=check_id, verdict=verdict)
+def run(check_id: str, verdict: str = "passed") -> CheckRun:
+    document = {
+        "run_id": "run-1", "check_id": check_id, "task_id": None, "verdict": verdict, "exit_code": 0, "signal": None,
+        "started_at": "2026-01-01T00:00:00Z", "wall_time_s": 1.0, "usage": {"limits": {}}, "stdout_tail": "",
+        "stderr_tail": "", "stdout_bytes": 0, "stderr_bytes": 0, "truncated": False, "tree": "1" * 40,
+        "clean_room": True, "cached": False, "image_digest": "", "runtime": "runc", "report": None,
+    }  # fmt: skip
+    return CheckRun.model_validate(document)
 
 
 def test_the_gate_asks_for_a_candidate_only_if_it_is_required() -> None:
-    passed = {"build": run("build", Verdict.PASSED)}
+    passed = {"build": run("build")}
     assert TreeVerdicts(passed).verified
     assert TreeVerdicts(passed, candidate_required=True).missing == ("launch",)
-    assert not TreeVerdicts(passed, candidate=run("launch", Verdict.FAILED), candidate_required=True).verified
-    assert TreeVerdicts(passed, candidate=run("launch", Verdict.PASSED), candidate_required=True).verified
+    assert not TreeVerdicts(passed, candidate=run("launch", "failed"), candidate_required=True).verified
+    assert TreeVerdicts(passed, candidate=run("launch"), candidate_required=True).verified
