@@ -55,7 +55,8 @@ def collect(guest: Pid1, *nonces: bytes) -> dict[bytes, Done]:
         assert nonce not in found, "the report is the last frame"
         if kind == b"D":
             out, err = (bytes(outputs[nonce, stream]) for stream in (b"O", b"E"))
-            found[nonce] = Done(*DONE.unpack(rest), out, err)
+            numbers: tuple[int, int, int, int, int, int, int, int] = DONE.unpack(rest)
+            found[nonce] = Done(*numbers, out, err)
         else:
             outputs[nonce, kind] += rest
             assert 0 < len(rest) <= select.PIPE_BUF - 5 - 16

@@ -62,7 +62,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
 
 
 def run(check_id: str, verdict: str = "passed") -> CheckRun:
-    document = {
+    document: dict[str, object] = {
         "run_id": "run-1", "check_id": check_id, "task_id": None, "verdict": verdict, "exit_code": 0, "signal": None,
         "started_at": "2026-01-01T00:00:00Z", "wall_time_s": 1.0, "usage": {"limits": {}}, "stdout_tail": "",
         "stderr_tail": "", "stdout_bytes": 0, "stderr_bytes": 0, "truncated": False, "tree": "1" * 40,
