@@ -20,10 +20,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, Limits, PackageName
+from sandbox.models.checks import LaunchRule, ReleaseRule
 from sandbox.models.definitions import DefinitionRule
 from sandbox.models.file_classes import FileClass
 from sandbox.models.ids import SimpleName
-from sandbox.models.launches import Launch, ReleaseRule
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
@@ -174,7 +174,7 @@ class Profile(_ProfileModel):
     pythons: tuple[PythonImage, ...] = Field(default=(), alias="python", max_length=10)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     classes: tuple[FileClass, ...] = Field(default=(), alias="class", max_length=MAX_CLASSES)
-    launch: Launch | None = None
+    launch: LaunchRule | None = None
     release: ReleaseRule | None = Field(default=None, alias="promote")
     problem: str = ""
     source: str = Field(default="", exclude=True)

@@ -646,17 +646,20 @@ static void on_signal(const uint8_t *payload)
         kill(child->pid, (int)get(payload + NONCE_BYTES, 4));
 }
 
-/* Whether something in the guest listens on 127.0.0.1: 0 or an errno. On loopback a connection is made at once or not
- * at all, but for a listener whose queue is full (EINPROGRESS). */
+/* Whether something in the guest listens on 127.0.0.1: 0 or an errno. On loopback the answer is there when the first
+ * connect(2) returns, but only the second says it: the socket was locked meanwhile. A listener whose queue is full does
+ * not answer (EALREADY). */
 static int try_port(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int error = fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ? errno : 0;
+    int error = fd < 0 ? errno : EINPROGRESS;
+    for (int i = 0; i < 2 && error == EINPROGRESS; i++)
+        error = connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ? errno : 0;
     if (fd >= 0)
         close(fd);
-    return error;
+    return error == EISCONN ? 0 : error;
 }
 
 static void put_place(const uint8_t *token, int error)

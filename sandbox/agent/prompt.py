@@ -73,8 +73,10 @@ base branch has moved on. space_repo_clean when a check was stopped with disk_li
 conflict: its text says what is in the way. If another operation runs in the task, wait, then try again. A closed
 task cannot be reopened: create another, or fork one of its snapshots.
 If you edit the application that you run in: your edits do not change the running copy. space_repo_impact says when
-they would take effect, and which checks they need. Build and check them here, verify, push; the person decides when
-the running copy is rebuilt and restarted.
+they would take effect, and which checks they need. Build and check them here, commit, verify; space_repo_candidate
+then launches the commit in a container and probes it, if its profile says how. Push and open a pull request when it
+passes. space_repo_promote puts a candidate in use on the person's machine: call it only when they asked for that; they
+approve each call, their launcher starts it, and what is not confirmed in time is switched back.
 """
 TEXT = _TEMPLATE.replace("{asks}", ", ".join(tool.name for tool in TOOLS.values() if tool.asks))
 

@@ -15,10 +15,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models.launches import ReleaseRule
+from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseFile
 from sandbox.policy.paths import parse_repo_path, show_path
-from sandbox.store.releases import write_release_file
+from sandbox.store.release_folder import write_release_file
 
 _DEPTH = 32
 

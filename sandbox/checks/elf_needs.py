@@ -1,6 +1,6 @@
 """What a program of a guest needs on a host: its architecture, its dynamic linker, its shared libraries. Pure.
 
-The file is hostile data: every count and offset is bounded, and nothing of it is loaded or run. Source: elf(5).
+The file is hostile data: every count and offset is bounded, and it is never loaded or run. Source: elf(5).
 """
 
 from __future__ import annotations

@@ -26,9 +26,8 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
 
 if TYPE_CHECKING:
-    from sandbox.checks import cause, collected, line_results, output_results
+    from sandbox.checks import cause, collected, launch_script, line_results, output_results
     from sandbox.checks import declared as declared_packages
-    from sandbox.checks import launch as launches
     from sandbox.checks import report as reports
     from sandbox.checks.collected import CollectedResults
     from sandbox.models.test_results import ResultSource
@@ -37,7 +36,7 @@ else:  # loaded at first use (docs/adr/0080)
     cause = LazyModule("sandbox.checks.cause")
     declared_packages = LazyModule("sandbox.checks.declared")
     collected = LazyModule("sandbox.checks.collected")
-    launches = LazyModule("sandbox.checks.launch")
+    launch_script = LazyModule("sandbox.checks.launch_script")
     line_results = LazyModule("sandbox.checks.line_results")
     output_results = LazyModule("sandbox.checks.output_results")
     reports = LazyModule("sandbox.checks.report")
@@ -73,7 +72,7 @@ class CheckDirectories:
     clean_room: bool
     task_id: str | None
     companions: Companions | None = None
-    launch: launches.Launch | None = None
+    launch: launch_script.LaunchScript | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Recorder:
             flooded = output_limit_condition(check.limits.output_total_bytes, out, err)
             if check.launch is not None:
                 kept = self.logs / run_id
-                directories = replace(directories, launch=launches.build_launch(check, directories.report, kept))
+                directories = replace(directories, launch=launch_script.build_launch(check, directories.report, kept))
             reason = stop_condition()
             stop = with_heartbeat(any_of(stop_condition, flooded), heartbeat)
             ending = (

@@ -1,4 +1,4 @@
-"""Whether this host has the shared libraries that a release names. Directories are read; nothing is loaded or run."""
+"""Whether this host has the shared libraries that a release names. Directories are read; no library is loaded."""
 
 from __future__ import annotations
 

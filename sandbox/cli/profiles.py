@@ -87,6 +87,9 @@ def _show_candidates(found: ProfileCandidates) -> None:
         show_packages(used.packages)
         show_checks(used.checks)
         show_services(used.services)
+    if found.missing_image:
+        name = one_line(found.missing_image)
+        note(f"The image '{name}' is not there: the first check builds it, or `sandbox images build {name}` does.")
     for project in found.projects:
         _show_project(project)
     if not used.checks and not used.problem and not any(project.used for project in found.projects):

@@ -83,7 +83,7 @@ class PlaceQuestion:
 
 
 class GuestControl:
-    """What a script may do in the guest of its check. Nothing here waits: the script yields until `ended`."""
+    """What a script may do in the guest of its check. No method waits: the script yields until `ended`."""
 
     def __init__(self, nonce: bytes, send: Sender) -> None:
         self._nonce = nonce
@@ -117,7 +117,7 @@ class GuestControl:
         self._send(pid1_messages.kill_frame(self._nonce))
 
     def receive(self, message: Message) -> None:
-        """Take a message of PID 1; those that answer nothing of this script are ignored."""
+        """Take a message of PID 1; those that do not answer this script are ignored."""
         if isinstance(message, PlaceAnswer):
             question = self._questions.pop(message.token, None)
             if question is not None:

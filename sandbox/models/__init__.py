@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from sandbox.models.background import BackgroundOperation, BackgroundRun
     from sandbox.models.callers import Caller, Permission
     from sandbox.models.changes import Change, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import ArtifactRule, Check, CheckParameter, Limits, Risk
+    from sandbox.models.checks import (
+        ArtifactRule,
+        Check,
+        CheckParameter,
+        LaunchProbe,
+        LaunchReady,
+        LaunchRule,
+        LaunchSteps,
+        LaunchStop,
+        Limits,
+        ReleaseRule,
+        Risk,
+    )
     from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
     from sandbox.models.commit_verdicts import (
         Bisection,
@@ -47,9 +59,6 @@ if TYPE_CHECKING:
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
     from sandbox.models.journal import Delivery, GateState, JournalEntry
-    from sandbox.models.launch_runs import LaunchPhase, PhaseRun, PhaseVerdict
-    from sandbox.models.launch_steps import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop
-    from sandbox.models.launches import Launch, ReleaseRule
     from sandbox.models.layers import (
         Layer,
         LayerDetails,
@@ -104,6 +113,9 @@ if TYPE_CHECKING:
         CauseKind,
         CheckRun,
         FailedTest,
+        LaunchPhase,
+        PhaseRun,
+        PhaseVerdict,
         Pressure,
         PullRequestCommit,
         Report,
@@ -227,10 +239,10 @@ __all__ = [
     "JournalEntry",
     "JournalState",
     "JudgedCommit",
-    "Launch",
     "LaunchPhase",
     "LaunchProbe",
     "LaunchReady",
+    "LaunchRule",
     "LaunchSteps",
     "LaunchStop",
     "Layer",
@@ -369,7 +381,8 @@ _MODULES = {
     "background": "BackgroundOperation BackgroundRun",
     "callers": "Caller Permission",
     "changes": "Change CommitResult Diff DiffFile PushResult Status",
-    "checks": "ArtifactRule Check CheckParameter Limits Risk",
+    "checks": "ArtifactRule Check CheckParameter LaunchProbe LaunchReady LaunchRule LaunchSteps LaunchStop Limits "
+    "ReleaseRule Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
     "comparisons": "CheckComparison Comparison TestChange",
@@ -384,9 +397,6 @@ _MODULES = {
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
-    "launch_runs": "LaunchPhase PhaseRun PhaseVerdict",
-    "launch_steps": "LaunchProbe LaunchReady LaunchSteps LaunchStop",
-    "launches": "Launch ReleaseRule",
     "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary PreparedLayers RemovedLayers Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
@@ -401,8 +411,8 @@ _MODULES = {
     "ReplayedCheck ReplayResult SignedReceipt",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
-    "runs": "Cause CauseKind CheckRun FailedTest Pressure PullRequestCommit Report RunSummary StopResult StoppedCheck "
-    "TestFailure UncommittedChanges UncommittedChange Usage",
+    "runs": "Cause CauseKind CheckRun FailedTest LaunchPhase PhaseRun PhaseVerdict Pressure PullRequestCommit Report "
+    "RunSummary StopResult StoppedCheck TestFailure UncommittedChanges UncommittedChange Usage",
     "search": "SearchHit SearchQuery SearchResult SearchSkipped",
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",

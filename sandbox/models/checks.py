@@ -1,4 +1,4 @@
-"""Checks: the commands that may be run, and their limits."""
+"""Checks: the commands that may be run, and their limits. Launches: applications that are probed while they run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import re
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import AliasChoices, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from sandbox.models.ids import CheckId, SimpleName
-from sandbox.models.launch_steps import LaunchSteps
 from sandbox.models.model import Model
-from sandbox.models.words import TestOutcome
+from sandbox.models.words import LAUNCH, TestOutcome
+
+RUN_TOKEN = "<run>"  # noqa: S105  # a placeholder, no secret
+ARTIFACT_TOKEN = "<artifact>"  # noqa: S105
+
+MAX_PROBES = 32
+MARGIN_S = 30.0
+"""How much longer the launch itself may take than its phases, for what lies between them."""
 
 
 class Limits(Model):
@@ -135,6 +149,85 @@ class ArtifactRule(Model):
         return text
 
 
+def _require_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return text
+
+
+class LaunchReady(Model):
+    """When the application is up: one of `file` (a regular file of the guest), `line` (a regular expression for a line
+    of its output), `port` (of 127.0.0.1) and `argv` (a command that ends with 0), within `deadline_s`.
+    """
+
+    file: str = ""
+    line: str = Field(default="", max_length=500)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    argv: tuple[str, ...] = ()
+    deadline_s: PositiveFloat = Field(default=30.0, le=3600)
+
+    _check_line = field_validator("line")(_require_expression)
+
+    @model_validator(mode="after")
+    def _require_one(self) -> Self:
+        if sum((bool(self.file), bool(self.line), self.port is not None, bool(self.argv))) != 1:
+            raise ValueError("'ready' needs one of file, line, port and argv")
+        return self
+
+
+class LaunchStop(Model):
+    """How the application is stopped: `signal`, then it must end within `deadline_s`, with `exit_code`; 128 plus the
+    number of the signal for one that it does not handle.
+    """
+
+    signal: Literal["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "TERM"
+    deadline_s: PositiveFloat = Field(default=10.0, le=600)
+    exit_code: int = Field(default=0, ge=0, le=255)
+
+
+class LaunchProbe(Model):
+    """A command that runs in the guest while the application is up. It passes if it ends with `exit_code` within
+    `deadline_s`, its output matches `output`, and does not match `no_output` (searched in the first 256 KiB of stdout).
+
+    `artifact`: the name of a file that it leaves at `<artifact>`, kept beside the logs, at most `artifact_bytes`.
+    """
+
+    id: SimpleName
+    argv: tuple[str, ...] = Field(min_length=1)
+    env: dict[str, str] = Field(default_factory=dict)
+    exit_code: int = Field(default=0, ge=0, le=255)
+    output: str = Field(default="", max_length=2000)
+    no_output: str = Field(default="", max_length=2000)
+    deadline_s: PositiveFloat = Field(default=10.0, le=3600)
+    artifact: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")
+    artifact_bytes: int = Field(default=4 * 1024**2, ge=1, le=64 * 1024**2)
+
+    _check_patterns = field_validator("output", "no_output")(_require_expression)
+
+
+class LaunchSteps(Model):
+    """What happens while the application runs. `soak_s`: how long it must stay up after the probes."""
+
+    ready: LaunchReady
+    soak_s: NonNegativeFloat = Field(default=2.0, le=3600)
+    stop: LaunchStop = LaunchStop()
+    probes: tuple[LaunchProbe, ...] = Field(default=(), max_length=MAX_PROBES)
+
+    @model_validator(mode="after")
+    def _require_names(self) -> Self:
+        names = [probe.id for probe in self.probes]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several probes are named {', '.join(doubled)}")
+        return self
+
+    @property
+    def longest_s(self) -> float:
+        """How long all phases may take together."""
+        return self.ready.deadline_s + sum(p.deadline_s for p in self.probes) + self.soak_s + self.stop.deadline_s
+
+
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
@@ -180,3 +273,50 @@ class Check(Model):
         if any(parameter.many for parameter in self.parameters[:-1]):
             raise ValueError("only the last parameter may take many arguments")
         return self
+
+
+class LaunchRule(Model):
+    """`[launch]`: how the application of a verified tree is started in a guest, and what it must then do.
+
+    `<run>` in `argv`, `env`, `ready.file` and of probes is a fresh directory of this launch, in the guest's memory. The
+    repository's files are read-only to the application, unless `workspace` says otherwise.
+    """
+
+    argv: tuple[str, ...] = Field(min_length=1)
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str = "."
+    requires: tuple[CheckId, ...] = ()
+    limits: Limits = Limits()
+    workspace: WorkspaceAccess = "read-only"
+    ready: LaunchReady
+    soak_s: NonNegativeFloat = Field(default=2.0, le=3600)
+    stop: LaunchStop = LaunchStop()
+    probes: tuple[LaunchProbe, ...] = Field(default=(), alias="probe", max_length=MAX_PROBES)
+
+    def as_check(self) -> Check:
+        """The check that launches the application. Raises: ValueError for probes of one name."""
+        steps = LaunchSteps(ready=self.ready, soak_s=self.soak_s, stop=self.stop, probes=self.probes)
+        return Check(
+            id=LAUNCH,
+            label="Launch the application and probe it",
+            argv=self.argv,
+            cwd=self.cwd,
+            env=self.env,
+            timeout_s=steps.longest_s + MARGIN_S,
+            limits=self.limits,
+            requires=self.requires,
+            workspace=self.workspace,
+            launch=steps,
+        )
+
+
+class ReleaseRule(Model):
+    """`[promote]`: what a release has. `artifacts`: files and folders that the build makes, relative to the repository.
+
+    `confirm_s`: how long the promoted release may take to be confirmed; then `current` is switched back.
+    """
+
+    artifacts: tuple[str, ...] = Field(min_length=1, max_length=200)
+    confirm_s: PositiveFloat = Field(default=120.0, le=86400)
+    max_bytes: int = Field(default=1024**3, ge=1, le=16 * 1024**3)
+    max_files: int = Field(default=20_000, ge=1, le=200_000)

@@ -48,7 +48,8 @@ class ProfileCandidates(Model):
 
     `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
     `advice`: what decides whether checks can run, such as projects in folders. `projects`: all that are declared or
-    were seen in folders.
+    were seen in folders. `missing_image`: that of the profile that is used, if the engine does not have it; '' also if
+    no engine was asked.
     """
 
     repo_id: RepoId
@@ -59,3 +60,4 @@ class ProfileCandidates(Model):
     notes: tuple[SuggestionNote, ...] = ()
     advice: tuple[Remark, ...] = ()
     projects: tuple[ProjectCandidate, ...] = ()
+    missing_image: str = ""

@@ -19,7 +19,7 @@ SendingTool = Literal["space_repo_push", "space_repo_open_pr"]
 
 
 ALWAYS_ASKED = frozenset({"space_repo_promote"})
-"""Tools whose every call a person approves, whatever the policy and the command line say: a promoted program runs on
+"""Tools of which a person approves every call, whatever the policy and the command line say: a promoted program runs on
 the host."""
 
 

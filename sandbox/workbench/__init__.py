@@ -811,7 +811,7 @@ class Workbench:
     def _candidate(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "candidate", {}) as done:
             services = self._services.with_runtime(options.runtime)
-            return done(use.candidate.launch_candidate(services, task_id, watch, options))
+            return done(use.launch_candidate.launch_candidate(services, task_id, watch, options))
 
     def start_candidate(
         self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
@@ -836,7 +836,7 @@ class Workbench:
     ) -> ReleaseState:
         """Put the artifacts of a candidate that passed in use as a release of this host, and wait until the launcher of
         the application confirms it, or the deadline of the profile's `[promote]` is over and it is switched back; at
-        most `wait_s` seconds. Nothing of it is started.
+        most `wait_s` seconds. It is not started.
 
         Raises: `not_found`; `conflict` for a closed task, and while another promotion waits; `invalid_input` for a
         profile without `[launch]` and `[promote]`; `gate_closed` without a candidate of this tree that passed;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.store import flaky_tests as flaky_records
     from sandbox.workbench.checks.callbacks import Watch
     from sandbox.workbench.checks.verify_options import VerifyOptions
-    from sandbox.workbench.controller.journaling import Operation
     from sandbox.workbench.controller.services import Services
 else:
     flaky_records = LazyModule("sandbox.store.flaky_tests")
@@ -217,7 +216,7 @@ def run(
 def launch_candidate(services: Services, repo_id: str, watch: Watch, options: VerifyOptions) -> Verification:
     """As `candidate.launch_candidate`, for a repository."""
     with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
-        return operation(use.candidate.launch_candidate(services, repo_id, watch, options))
+        return operation(use.launch_candidate.launch_candidate(services, repo_id, watch, options))
 
 
 def promote(
@@ -228,7 +227,12 @@ def promote(
     cancelled: Callable[[], bool],
 ) -> ReleaseState:
     """As `promote.promote`, in the journal of the task, or of the home for a repository."""
-    with _record_release(services, "promote", owner_id) as operation:
+    is_task = owner_id.startswith("task-")
+    with (
+        record_operation(services, owner_id, "promote", {})
+        if is_task
+        else record_home_operation(services, "promote", {"repo_id": owner_id}, names=[owner_id])
+    ) as operation:
         state = use.promote.promote(
             services, owner_id, expected_commit=expected_commit, wait_s=wait_s, cancelled=cancelled
         )
@@ -239,18 +243,12 @@ def promote(
 def change_release(
     services: Services, owner_id: str, operation_name: Literal["release-confirm", "release-rollback"]
 ) -> ReleaseState:
-    """As `promote.confirm` or `promote.roll_back`."""
-    with _record_release(services, operation_name, owner_id) as operation:
+    """As `promote.confirm` or `promote.roll_back`. A task may be closed by now, so the home's journal gets it."""
+    with record_home_operation(services, operation_name, {"owner_id": owner_id}, names=[owner_id]) as operation:
         change = use.promote.confirm if operation_name == "release-confirm" else use.promote.roll_back
         state: ReleaseState = change(services, owner_id)
         operation.note(*_describe_state(state))
     return state
-
-
-def _record_release(services: Services, name: str, owner_id: str) -> AbstractContextManager[Operation]:
-    if owner_id.startswith("task-"):
-        return record_operation(services, owner_id, name, {})
-    return record_home_operation(services, name, {"repo_id": owner_id}, names=[owner_id])
 
 
 def _describe_state(state: ReleaseState) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import artifacts as artifacts
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import bisect as bisect
-    from sandbox.workbench.checks import candidate as candidate
     from sandbox.workbench.checks import commit_history as commit_history
     from sandbox.workbench.checks import explore as explore
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
+    from sandbox.workbench.checks import launch_candidate as launch_candidate
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import policy_questions as policy_questions
@@ -71,8 +71,8 @@ else:
             "background",
             "bisect",
             "commit_history",
-            "candidate",
             "explore",
+            "launch_candidate",
             "guest_list",
             "history",
             "layer_list",

@@ -132,4 +132,14 @@ def test_an_application_edits_itself_up_to_a_release(home: Path, lantern: str) -
         assert unconfirmed["history"][-1]["event"] == "switched_back"
         assert (unconfirmed["current"], (releases / "current").readlink()) == (str(in_use), in_use)
 
-    talk(AgentServer(home, "stdio"), session)
+    before = images_with_packages(person)
+    try:
+        talk(AgentServer(home, "stdio"), session)
+    finally:
+        for name in images_with_packages(person) - before:
+            person.ok("images", "remove", name)
+
+
+def images_with_packages(person: Command) -> set[str]:
+    """The names of those that are derived for a profile's packages."""
+    return {image["name"] for image in person.ok("images", "list")["images"] if image["packages"]}

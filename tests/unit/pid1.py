@@ -27,7 +27,7 @@ PATIENCE_S = 120.0
 LONG_MS = 600_000
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TIMED_OUT, KILLED, QUIESCENT, NOT_STARTED = 1, 2, 4, 8
-_DONE = struct.Struct(">iIiQQQIQ")
+DONE = struct.Struct(">iIiQQQIQ")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Pid1:
             kind, payload = self.receive()
             assert payload[:16] == nonce
             if kind == b"D":
-                numbers: tuple[int, int, int, int, int, int, int, int] = _DONE.unpack(payload[16:])
+                numbers: tuple[int, int, int, int, int, int, int, int] = DONE.unpack(payload[16:])
                 return Done(*numbers, bytes(streams[b"O"]), bytes(streams[b"E"]))
             streams[kind] += payload[16:]
             assert 0 < len(payload) - 16 <= select.PIPE_BUF - 5 - 16, "a frame is one atomic write"

@@ -61,7 +61,7 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "perl": "perl",
         "python": "python",
         "rust": "rust",
-        "space": "build",
+        "space": "space",
     }
 
 

@@ -74,7 +74,7 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 @dataclass(frozen=True)
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
-    called before a launch, with its room; None: nothing is taken. `keep`: whether their verdicts are cached.
+    called before a launch, with its room; None: no files are taken. `keep`: whether their verdicts are cached.
     """
 
     profile: Profile

@@ -1,6 +1,6 @@
 """Use-cases on releases: put a candidate that passed in use, confirm it, switch back, list.
 
-We never start what is promoted: the application's own launcher does, and confirms. What nobody confirms in time is
+We never start what is promoted: the application's own launcher does, and confirms. What is not confirmed in time is
 switched back by the controller that waits, or after its death by the next one (docs/adr/0112).
 """
 
@@ -17,13 +17,13 @@ from sandbox.checks.host_libraries import find_missing
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Verdict
-from sandbox.models.launches import ReleaseRule
+from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest, ReleaseState
 from sandbox.store.candidates import find_candidate
 from sandbox.store.records import find_repository, find_task
-from sandbox.store.releases import Releases, open_releases, write_release_file
+from sandbox.store.release_folder import Releases, open_releases, write_release_file
 from sandbox.store.verdicts import find_last_run
-from sandbox.workbench.checks.candidate import CandidateSource, find_source
+from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
@@ -121,7 +121,7 @@ def promote(
     size = Demand(sum(file.size for file in manifest.files), len(manifest.files))
     with services.disk.admit(Writer.CHECKOUT, size), open_releases(services.home, repo_id) as releases:
         releases.settle()
-        _require_nothing_pending(releases)
+        _require_none_pending(releases)
         with releases.staged() as staged:
             _copy(found, staged)
             name = releases.publish(staged, manifest)
@@ -133,13 +133,13 @@ def promote(
     return wait_for_confirmation(services, repo_id, wait_s, cancelled)
 
 
-def _require_nothing_pending(releases: Releases) -> None:
+def _require_none_pending(releases: Releases) -> None:
     pending = releases.state.pending
     if pending is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Release {pending.release[:12]} waits for its confirmation until {pending.until:%H:%M:%S} UTC",
-            hint=f"Confirm it (sandbox promote --confirm {releases.state.repo_id}), or wait.",
+            hint=f"Confirm it, with `sandbox promote --confirm {releases.state.repo_id}`, or wait.",
         )
 
 
@@ -167,7 +167,7 @@ def _read_chunks(path: Path, seen: Callable[[bytes], None]) -> Iterator[bytes]:
 def wait_for_confirmation(
     services: Services, repo_id: str, wait_s: float | None = None, cancelled: Callable[[], bool] = lambda: False
 ) -> ReleaseState:
-    """The state once nothing is pending, or after `wait_s` seconds."""
+    """The state once no release is pending, or after `wait_s` seconds."""
     ends_at = None if wait_s is None else time.monotonic() + wait_s
     while True:
         with open_releases(services.home, repo_id) as releases:

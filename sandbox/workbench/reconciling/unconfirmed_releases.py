@@ -1,4 +1,4 @@
-"""Releases that were promoted, and that nobody confirmed in time: the controller that waited was killed."""
+"""Releases that were promoted, and not confirmed in time: the controller that waited was killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from sandbox.models import LeftoverAction
-from sandbox.store.releases import list_release_owners, open_releases
+from sandbox.store.release_folder import list_release_owners, open_releases
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 
 
@@ -16,7 +16,7 @@ def find_unconfirmed_releases(reconciler: Reconciler) -> Iterator[Finding]:
     for repo_id in list_release_owners(home):
         with open_releases(home, repo_id) as releases:
             if releases.is_overdue():
-                note = "confirmed" if releases.is_confirmed else "switched back: nobody confirmed it in time"
+                note = "confirmed" if releases.is_confirmed else "switched back: not confirmed in time"
                 remedy = partial(_settle, reconciler, repo_id)
                 yield Finding("release", repo_id, remedy, LeftoverAction.RESTORED, note=note)
 

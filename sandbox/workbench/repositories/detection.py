@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sandbox import images
 from sandbox.context.advice import choose_projects
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ChosenSettings, ProfileCandidate, ProfileCandidates, ProjectCandidate
 from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches, project_of
 from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
@@ -49,6 +51,7 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *rest), strict=True)
     )
     suggested = read_suggested_parts(services, repo_id, facts)
+    image = choose_image_reference(services.settings, complete)
     return ProfileCandidates(
         repo_id=repo_id,
         ref=ref,
@@ -58,7 +61,17 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         notes=suggested.notes,
         advice=advise(services, repo_id, facts, complete),
         projects=tuple(_list_projects(services, facts, chosen, complete)),
+        missing_image=image if complete.checks and _is_missing(services, image) else "",
     )
+
+
+def _is_missing(services: Services, image: str) -> bool:
+    """Whether the engine says that it does not have the image; no without an engine."""
+    try:
+        images.find_usable_image(services.image_build_context, image)
+    except SandboxError as error:
+        return error.code is ErrorCode.IMAGE_MISSING
+    return False
 
 
 def _list_projects(

@@ -37,8 +37,8 @@ AGREED = BOOTSTRAP | {
     for name in (
         "map", "create_task", "list_tasks", "close_task", "status", "diff", "read_file", "search", "apply_patch",
         "edit_file", "write_file", "list_checks", "prepare", "run_check", "verify", "read_log", "wait_run", "stop_run",
-        "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "sync", "checkout", "open_pr",
-        "pr_status", "list_snapshots", "delete_file", "rename_file", "impact",
+        "candidate", "promote", "update", "commit", "push", "snapshot", "restore", "fork_task", "clean", "sync",
+        "checkout", "open_pr", "pr_status", "list_snapshots", "delete_file", "rename_file", "impact",
         "test_results", "explore",
     )
 }  # fmt: skip

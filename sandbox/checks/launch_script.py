@@ -21,8 +21,8 @@ from sandbox.engine.pid1_messages import STDOUT, Command
 from sandbox.errors import SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
-from sandbox.models.launch_runs import LaunchPhase, PhaseRun, PhaseVerdict
-from sandbox.models.launch_steps import ARTIFACT_TOKEN, RUN_TOKEN, LaunchProbe, LaunchSteps
+from sandbox.models.checks import ARTIFACT_TOKEN, RUN_TOKEN, LaunchProbe, LaunchSteps
+from sandbox.models.runs import LaunchPhase, PhaseRun, PhaseVerdict
 from sandbox.policy.container import GuestPaths
 from sandbox.policy.paths import parse_repo_path
 from sandbox.text import decode_for_display
@@ -72,7 +72,7 @@ def _matches(pattern: regex.Pattern[str] | None, text: bytes) -> bool:
         return False
 
 
-class Launch:
+class LaunchScript:
     """One launch: its script for the session, and how its phases went. Use it once."""
 
     def __init__(self, steps: LaunchSteps, run_folder: PurePosixPath, artifacts: LaunchArtifacts) -> None:
@@ -284,10 +284,10 @@ def _pause(seconds: float) -> Iterator[None]:
         yield
 
 
-def build_launch(check: Check, report: Path, kept: Path) -> Launch:
+def build_launch(check: Check, report: Path, kept: Path) -> LaunchScript:
     """The launch of a check that has steps. `kept`: beginning of the paths of kept artifacts."""
     if check.launch is None:
-        raise ValueError(f"the check '{check.id}' launches nothing")
+        raise ValueError(f"the check '{check.id}' launches no application")
     mounts = GuestPaths()
     artifacts = LaunchArtifacts(report, PurePosixPath(mounts.report), kept)
-    return Launch(check.launch, PurePosixPath(mounts.home), artifacts)
+    return LaunchScript(check.launch, PurePosixPath(mounts.home), artifacts)

@@ -149,7 +149,7 @@ class Releases:
                              replaced=found.current, pending=pending))  # fmt: skip
 
     def settle(self, now: datetime | None = None) -> None:
-        """Confirm the pending release if its launcher did; switch it back if nobody did in time."""
+        """Confirm the pending release if its launcher did; switch it back if it is overdue."""
         if self.is_confirmed:
             self.confirm()
         elif self.is_overdue(now):
@@ -161,7 +161,7 @@ class Releases:
         return pending is not None and (now or datetime.now(UTC)) >= pending.until
 
     def confirm(self) -> None:
-        """Keep the pending release. Without one nothing changes."""
+        """Keep the pending release. No change without one."""
         pending = self._state.pending
         if pending is not None:
             entry = _entry(ReleaseEvent.CONFIRMED, pending.release, pending.previous)
@@ -199,7 +199,7 @@ class Releases:
         )
 
     def _recover(self, found: _StoredState) -> _StoredState:
-        """Complete a switch whose rename happened; forget one whose rename did not."""
+        """Complete a switch if its rename happened; else forget it."""
         self._state = found
         if found.switch is not None:
             if self._target(_CURRENT) == found.switch.release:

@@ -1,10 +1,14 @@
-"""`sandbox promote`."""
+"""`sandbox candidate` and `sandbox promote`: applications that edit themselves."""
 
 from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.background import start_detached
+from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
+from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.verdicts import show_runs
+from sandbox.models import Verification
 from sandbox.models.releases import ReleaseEvent, ReleaseState
 from sandbox.text import one_line
 
@@ -14,6 +18,34 @@ _WORDS = {
     ReleaseEvent.SWITCHED_BACK: "switched back",
     ReleaseEvent.ROLLED_BACK: "rolled back",
 }
+
+
+@click.command()
+@click.argument("owner_id", metavar="TASK|REPO")
+@click.option("--detach", is_flag=True, help="Return at once; it runs in the background (see check wait). Tasks only.")
+@add_clean_room_options
+@runtime_option
+@global_options
+@click.pass_obj
+def candidate(invocation: Invocation, owner_id: str, rooms: CleanRoomArguments, detach: bool) -> int:
+    """Build, launch and probe the application of TASK's last commit, or of REPO's default branch, in a clean room.
+
+    What it must do is the table [launch] of its profile: be ready in time, answer the probes, stay up, and stop.
+    The verdict is bound to the tree, the image, the policy and this definition, and reused unless --no-cache is given.
+    Exits with 0 when every phase passed, else with 1.
+    """
+    if detach:
+        return start_detached(invocation, lambda workbench: workbench.start_candidate(owner_id, options=rooms.options))
+    with invocation.workbench() as workbench:
+        result = workbench.candidate(owner_id, rooms.watch, rooms.options)
+    invocation.emit(result, lambda: _show_candidate(result, owner_id))
+    return 0 if result.verified else 1
+
+
+def _show_candidate(result: Verification, owner_id: str) -> None:
+    show_runs(result.runs, owner_id)
+    word = click.style("passed", fg="green", bold=True) if result.verified else click.style("did not pass", fg="red")
+    click.echo(f"candidate {word}: tree {result.tree}")
 
 
 @click.command()
@@ -28,7 +60,7 @@ def promote(invocation: Invocation, owner_id: str, action: str | None, no_wait: 
     """Put the artifacts of TASK's candidate, or of REPO's default branch, in use as a release of this host.
 
     The candidate of exactly this tree must have passed (sandbox candidate). Its artifacts are copied, read-only, and
-    the link `current` is switched to them. Nothing of them is started: the application's own launcher follows
+    the link `current` is switched to them. They are not started here: the application's own launcher follows
     `current`, and confirms by creating the file that this command names, or with --confirm. Without that in time, the
     release before is put in use again.
     Exits with 0 when the release is in use, else with 1.
@@ -45,7 +77,7 @@ def promote(invocation: Invocation, owner_id: str, action: str | None, no_wait: 
             if state.pending is not None and not no_wait:
                 _announce(state)
                 state = workbench.wait_release(owner_id)
-    invocation.emit(state, lambda: _show(state, history=action == "history"))
+    invocation.emit(state, lambda: _show_releases(state, history=action == "history"))
     ended = state.history[-1].event if state.history else None
     return 1 if action is None and ended is ReleaseEvent.SWITCHED_BACK else 0
 
@@ -56,7 +88,7 @@ def _announce(state: ReleaseState) -> None:
         note(f"  {state.confirm}")
 
 
-def _show(state: ReleaseState, *, history: bool) -> None:
+def _show_releases(state: ReleaseState, *, history: bool) -> None:
     click.echo(f"{state.repo_id}  {state.folder}")
     click.echo(f"  current   {state.current or 'none'}")
     click.echo(f"  previous  {state.previous or 'none'}")

@@ -1,0 +1,106 @@
+"""What a program needs, read from hostile files; and whether a host has it."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandbox.checks.elf_needs import BadProgramError, ProgramNeeds, read_needs
+from sandbox.checks.host_libraries import find_missing
+from sandbox.models import ReleaseManifest
+
+
+def needs_of(path: Path) -> ProgramNeeds:
+    with path.open("rb") as file:
+        found = read_needs(file)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """A program of this host that is linked dynamically."""
+    found = shutil.which("git") or sys.executable
+    return Path(found).resolve()
+
+
+def test_a_program_of_this_host(program: Path) -> None:
+    needs = needs_of(program)
+    assert "libc.so.6" in needs.needed
+    assert Path(needs.interpreter).exists()
+    assert needs.machine[0] in {1, 2}
+
+
+def test_other_files_are_no_programs(tmp_path: Path) -> None:
+    for content in (b"", b"#!/bin/sh\n", b"\x7fEL", b"MZ" * 40):
+        assert read_needs(io.BytesIO(content)) is None
+
+
+def test_damaged_programs_are_refused_and_never_anything_else(program: Path) -> None:
+    """Cut at each of the first bytes, and with random bytes changed: an answer or `BadProgramError`."""
+    whole = program.read_bytes()
+    for size in range(16, 64):
+        with pytest.raises(BadProgramError):
+            read_needs(io.BytesIO(whole[:size]))
+    pick = random.Random(1)  # noqa: S311 - reproducible, no secret
+    refused = 0
+    for _ in range(2000):
+        damaged = bytearray(whole[: 1 << 16])
+        for _ in range(8):
+            damaged[pick.randrange(16, 1024)] = pick.randrange(256)
+        try:
+            read_needs(io.BytesIO(bytes(damaged)))
+        except BadProgramError:
+            refused += 1
+    assert refused > 100
+
+
+def manifest(needs: ProgramNeeds, *libraries: str) -> ReleaseManifest:
+    return ReleaseManifest(
+        repo_id="r",
+        tree="1" * 40,
+        commit="1" * 40,
+        key="k",
+        image_digest="",
+        run_id="run-1",
+        created_at=datetime.now(UTC),
+        libraries=libraries or needs.needed,
+        interpreters=(needs.interpreter,),
+        machines=(needs.machine,),
+    )
+
+
+def test_this_host_has_what_its_own_program_needs(program: Path) -> None:
+    assert find_missing(manifest(needs_of(program), "libc.so.6")) == ()
+
+
+def test_what_the_host_lacks_is_named(program: Path, tmp_path: Path) -> None:
+    needs = needs_of(program)
+    names = ("libc.so.6", "libnot-there.so.1", "/usr/lib/libc.so.6", "../libc.so.6")
+    assert find_missing(manifest(needs, *names)) == names[1:]
+    assert find_missing(manifest(needs, "libc.so.6"), tmp_path) == ("libc.so.6", needs.interpreter)
+
+
+def test_a_library_of_another_architecture_does_not_count(program: Path, tmp_path: Path) -> None:
+    """Directories are those that ld.so.conf names, with its includes."""
+    needs = needs_of(program)
+    (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/ld.so.conf").write_text("# none\ninclude /etc/ld.so.conf.d/*.conf\n")
+    (tmp_path / "etc/ld.so.conf.d/a.conf").write_text("/opt/lib\n")
+    (tmp_path / "opt/lib").mkdir(parents=True)
+    library = tmp_path / "opt/lib/libx.so.1"
+    shutil.copy(program, library)
+    loader = tmp_path / needs.interpreter.lstrip("/")
+    loader.parent.mkdir(parents=True, exist_ok=True)
+    loader.touch()
+    assert find_missing(manifest(needs, "libx.so.1"), tmp_path) == ()
+    content = bytearray(library.read_bytes())
+    content[18] ^= 0xFF  # e_machine
+    library.write_bytes(content)
+    assert find_missing(manifest(needs, "libx.so.1"), tmp_path) == ("libx.so.1",)

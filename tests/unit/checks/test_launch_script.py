@@ -1,0 +1,216 @@
+"""The steps of a launch: what is sent to the guest, and the verdict of each phase. PID 1's answers are frames."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from sandbox.checks.launch_script import LaunchArtifacts, LaunchScript, LineWatch, judge_probe
+from sandbox.engine.beside import BesideCommand, GuestControl
+from sandbox.engine.cgroups import Counters
+from sandbox.engine.container_types import ContainerExit
+from sandbox.engine.pid1_messages import Command, ExitReport, OutputChunk, PlaceAnswer
+from sandbox.models import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
+
+RUN = PurePosixPath("/home/sandbox")
+
+
+def report(nonce: bytes = bytes(16), code: int = 0, *, timed_out: bool = False) -> ExitReport:
+    return ExitReport(nonce, code << 8, timed_out, False, True, 0, 0.0, 0, 0, 0.1)
+
+
+def ended(code: int | None = 0, **facts: Any) -> ContainerExit:
+    return ContainerExit(code, facts.pop("oom_killed", False), facts.pop("timed_out", False), datetime.now(UTC), 1.0,
+                         Counters(), **facts)  # fmt: skip
+
+
+class Guest:
+    """PID 1's side of a script: answers each command and question at once."""
+
+    def __init__(self, script: LaunchScript) -> None:
+        self.control = GuestControl(b"n" * 16, self.hear)
+        self.frames: list[tuple[bytes, bytes]] = []
+        self.replies: list[tuple[int, bytes]] = []  # exit code and output of the next commands
+        self.files: set[bytes] = set()
+        script.use(lambda argv, env: Command(tuple(argv), PurePosixPath("/workspace"), env))
+        self.steps = script.run_beside(self.control)
+
+    def hear(self, data: bytes) -> None:
+        self.frames.append((data[:1], data[5:]))
+
+    def kinds(self) -> bytes:
+        return b"".join(kind for kind, _ in self.frames)
+
+    def run(self) -> None:
+        """To the end of the script."""
+        answered = 0
+        while next(self.steps, "over") != "over":
+            for kind, payload in self.frames[answered:]:
+                self.answer(kind, payload)
+            answered = len(self.frames)
+
+    def answer(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"F":
+            self.control.receive(PlaceAnswer(payload[:16], 0 if payload[16:-1] in self.files else 2))
+        if kind == b"S":
+            code, output = self.replies.pop(0)
+            self.control.receive(OutputChunk(payload[:16], "stdout", output))
+            self.control.receive(report(payload[:16], code))
+
+
+def build(tmp_path: Path, *probes: LaunchProbe, **steps: Any) -> LaunchScript:
+    asked: dict[str, Any] = {
+        "ready": LaunchReady(file="<run>/up", deadline_s=0.3), "soak_s": 0.0, "stop": LaunchStop(deadline_s=0.2),
+    } | steps  # fmt: skip
+    report_folder = tmp_path / "report"
+    report_folder.mkdir()
+    artifacts = LaunchArtifacts(report_folder, PurePosixPath("/report"), tmp_path / "run-1")
+    return LaunchScript(LaunchSteps(probes=probes, **asked), RUN, artifacts)
+
+
+def summary(script: LaunchScript) -> list[str]:
+    return [f"{p.phase.value} {p.name}".strip() + f" {p.verdict.value}" for p in script.phases]
+
+
+def test_all_phases_pass_and_the_launch_ends_with_0(tmp_path: Path) -> None:
+    script = build(
+        tmp_path,
+        LaunchProbe(id="a", argv=("ask", "<run>"), output="^42$"),
+        stop=LaunchStop(exit_code=143, deadline_s=0.2),
+    )
+    guest = Guest(script)
+    guest.files, guest.replies = {b"/home/sandbox/up"}, [(0, b"42\n")]
+    guest.run()
+    script.phases.pop()  # the script waited to the end: the application ended before that
+    script._over = False
+    found = script.judge(ended(143, signal=15))
+    assert (found.exit_code, found.signal, found.timed_out) == (0, None, False)
+    assert summary(script) == ["ready passed", "probe a passed", "soak passed", "stop passed"]
+    assert guest.kinds() == b"FST", "a file, a probe, the signal"
+    assert b"ask\0/home/sandbox\0" in guest.frames[1][1]
+
+
+def test_no_readiness_in_time(tmp_path: Path) -> None:
+    script = build(tmp_path)
+    Guest(script).run()
+    assert summary(script) == ["ready timed_out"]
+    assert script.judge(ended(None)).timed_out
+
+
+def test_an_end_before_it_is_ready_is_a_failure_even_with_0(tmp_path: Path) -> None:
+    script = build(tmp_path)
+    next(Guest(script).steps)
+    found = script.judge(ended(0))
+    assert (found.exit_code, summary(script)) == (1, ["ready failed"])
+    assert "ended with exit code 0" in script.phases[0].why
+
+
+def test_a_wrong_answer_with_exit_code_0_fails_and_the_next_probe_does_not_run(tmp_path: Path) -> None:
+    probes = (LaunchProbe(id="a", argv=("x",), output="^42$"), LaunchProbe(id="b", argv=("y",)))
+    script = build(tmp_path, *probes)
+    guest = Guest(script)
+    guest.files, guest.replies = {b"/home/sandbox/up"}, [(0, b"41\n")]
+    guest.run()
+    assert summary(script) == ["ready passed", "probe a failed"]
+    assert script.judge(ended(None)).exit_code == 1
+
+
+def test_it_does_not_stop(tmp_path: Path) -> None:
+    script = build(tmp_path)
+    guest = Guest(script)
+    guest.files = {b"/home/sandbox/up"}
+    guest.run()
+    assert summary(script)[-1] == "stop timed_out"
+    assert script.judge(ended(None)).timed_out
+
+
+@pytest.mark.parametrize(
+    "facts", [{"oom_killed": True}, {"stop_verdict": Verdict.KILLED}, {"report_missing": True}, {"timed_out": True}]
+)
+def test_facts_of_the_kernel_go_before_phases(tmp_path: Path, facts: dict[str, Any]) -> None:
+    script = build(tmp_path)
+    next(Guest(script).steps)
+    ending = ended(137, **facts)
+    assert script.judge(ending) is ending
+    assert script.phases[-1].why == "its guest ended"
+
+
+def outcome(probe: LaunchProbe, *replies: OutputChunk | ExitReport) -> tuple[PhaseVerdict, str]:
+    command = BesideCommand(1.0, 256 * 1024)
+    for reply in replies:
+        command.receive(reply)
+    return judge_probe(probe, command)
+
+
+def test_probes_are_judged_by_exit_code_text_and_time() -> None:
+    said = OutputChunk(bytes(16), "stdout", b"fine\nno error here\n")
+    plain = {"id": "a", "argv": ("x",)}
+    assert outcome(LaunchProbe(**plain), report())[0] is PhaseVerdict.PASSED
+    assert outcome(LaunchProbe(**plain), report(code=3)) == (PhaseVerdict.FAILED, "exit code 3 instead of 0")
+    assert outcome(LaunchProbe(**plain, exit_code=3), report(code=3))[0] is PhaseVerdict.PASSED
+    assert outcome(LaunchProbe(**plain), report(timed_out=True))[0] is PhaseVerdict.TIMED_OUT
+    assert outcome(LaunchProbe(**plain, output="^no error"), said, report())[0] is PhaseVerdict.PASSED
+    assert outcome(LaunchProbe(**plain, no_output="error"), said, report())[0] is PhaseVerdict.FAILED
+
+
+def test_text_that_is_hard_to_search_is_no_match() -> None:
+    """A pattern that backtracks, and a guest that knows it. Control: without the limit it would run for years."""
+    said = OutputChunk(bytes(16), "stdout", b"a" * 60 + b"!")
+    probe = LaunchProbe(id="a", argv=("x",), output=r"^(a|a)*\1?(a|aa)+$")
+    assert outcome(probe, said, report())[0] is PhaseVerdict.FAILED
+
+
+def test_a_line_says_that_it_is_ready() -> None:
+    watch, seen = LineWatch("^up$"), list[bytes]()
+    sink = watch.wrap("stdout", seen.append)
+    for chunk in (b"u", b"p and more\nu", b"p"):
+        sink(chunk)
+    assert not watch.matched
+    sink(b"\n")
+    assert watch.matched
+    assert b"".join(seen) == b"up and more\nup\n"
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> tuple[Path, LaunchScript]:
+    script = build(tmp_path, LaunchProbe(id="a", argv=("draw", "<artifact>"), artifact="f.png", artifact_bytes=10))
+    return tmp_path / "report" / "f.png", script
+
+
+def drawn(script: LaunchScript) -> str:
+    guest = Guest(script)
+    guest.files, guest.replies = {b"/home/sandbox/up"}, [(0, b"")]
+    guest.run()
+    assert b"draw\0/report/f.png\0" in guest.frames[1][1]
+    return script.phases[1].why
+
+
+def test_an_artifact_is_copied(artifacts: tuple[Path, LaunchScript]) -> None:
+    path, script = artifacts
+    path.write_bytes(b"picture")
+    assert drawn(script) == ""
+    copied = script.phases[1].artifact
+    assert copied is not None
+    assert Path(copied).read_bytes() == b"picture"
+
+
+def test_an_artifact_that_is_missing_large_or_a_link_fails_its_probe(
+    artifacts: tuple[Path, LaunchScript], tmp_path: Path
+) -> None:
+    path, _ = artifacts
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    steps = LaunchSteps(
+        ready=LaunchReady(file="<run>/up"), soak_s=0.0, stop=LaunchStop(deadline_s=0.1),
+        probes=(LaunchProbe(id="a", argv=("draw", "<artifact>"), artifact="f.png", artifact_bytes=10),),
+    )  # fmt: skip
+    for make in (lambda: None, lambda: path.write_bytes(b"x" * 11), lambda: os.symlink(secret, path)):  # noqa: PTH211
+        path.unlink(missing_ok=True)
+        make()
+        kept = LaunchArtifacts(tmp_path / "report", PurePosixPath("/report"), tmp_path / "run-2")
+        assert drawn(LaunchScript(steps, RUN, kept)).startswith("no artifact")
+    assert not list(tmp_path.glob("run-2*"))
