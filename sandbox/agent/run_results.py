@@ -96,13 +96,13 @@ def _compared_check(check: CheckComparison) -> ComparedCheck:
 
 def _failure_fields(run: CheckRun) -> dict[str, Any]:
     failures = _fit_failures(run.failures)
-    tails = (
+    tails = [
         ("stdout", run.stdout_tail, run.stdout_shown_from_byte),
         ("stderr", run.stderr_tail, run.stderr_shown_from_byte),
-    )
+    ]
     if failures and find_crash(run) is None:  # they say more than the end of the output
-        tails = tuple((name, *_shorten_tail(text, start)) for name, text, start in tails)
-    shorter = any(len(text) > TAIL_BESIDE_FAILURES for text in (run.stdout_tail, run.stderr_tail)) and bool(failures)
+        tails = [(name, *_shorten_tail(text, start)) for name, text, start in tails]
+    shorter = [text for _, text, _ in tails] != [run.stdout_tail, run.stderr_tail]
     fields: dict[str, Any] = {
         "cause": run.cause,
         "failures": failures or None,

@@ -70,7 +70,8 @@ def compare_verified(services: Services, verified: Verified, watch: Watch, optio
         checks=tuple(checks),
         no_new_failures=not any(check.reasons for check in checks),
     )
-    _save(services, verified, other, comparison)
+    if options.shuffle is None:  # else it is of other checks
+        _save(services, verified, other, comparison)
     return comparison, repetition.record(services.home, source, repeats)
 
 
