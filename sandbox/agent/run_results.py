@@ -28,7 +28,7 @@ FAILURES, FAILURE_TOKENS = 20, 2000
 """Maximum of one run, and of tokens (4 characters each) for them; its report has the total number."""
 
 TAIL_BESIDE_FAILURES = 2000
-"""Maximum characters of each tail of a run whose failed tests are named."""
+"""Maximum characters of each tail of a run with named failures."""
 
 _COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
@@ -69,7 +69,7 @@ def _preparation_fields(found: PreparedLayers | None) -> dict[str, Any]:
 
 def _verification_fields(found: Verification) -> dict[str, Any]:
     runs = tuple(map(run_result, found.runs))
-    compared = None if found.comparison is None else tuple(map(_compared_check, found.comparison.checks))
+    compared = None if found.comparison is None else tuple(map(_shorten_comparison, found.comparison.checks))
     return {
         "verified": found.verified,
         "no_new_failures": found.no_new_failures,
@@ -81,7 +81,7 @@ def _verification_fields(found: Verification) -> dict[str, Any]:
     }
 
 
-def _compared_check(check: CheckComparison) -> ComparedCheck:
+def _shorten_comparison(check: CheckComparison) -> ComparedCheck:
     """What an agent acts on: tests that are new and pass are counted only."""
     changes = [change for change in check.changes if change.change is not TestChangeKind.NEW]
     return ComparedCheck(

@@ -1,6 +1,6 @@
 """What compilers and linters found: SARIF, the JSON of ruff, eslint, mypy and gcc, and the lines that all print.
 
-Guest data, bounded: nothing here decides a verdict. Only errors are taken, for only they end a check. A finding is
+Guest data, bounded: it decides no verdict. Only errors are taken, for only they end a check. A finding is
 named by its file and its rule, without the line: an edit above it moves it and makes no new one.
 """
 

@@ -58,7 +58,7 @@ _COMMANDS = {
     "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
     "flaky": ("sandbox.cli.flaky:flaky", "List or forget the flaky tests of a repository."),
     "bisect": ("sandbox.cli.bisect:bisect", "Find the commit that broke a check, or one test."),
-    "history": ("sandbox.cli.commit_history:history", "Show verdicts, time and memory over the last commits."),
+    "history": ("sandbox.cli.repository_history:history", "Show verdicts, time and memory over the last commits."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
     "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
     "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),

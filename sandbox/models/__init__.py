@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         JudgedCommit,
         RepositoryHistory,
     )
-    from sandbox.models.comparisons import CheckComparison, Comparison, TestChange
+    from sandbox.models.comparisons import CheckComparison, TestChange, TreeComparison
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -159,7 +159,6 @@ __all__ = [
     "CloneResult",
     "CommitResult",
     "CommitVerdicts",
-    "Comparison",
     "ConflictKind",
     "ConflictResolution",
     "ConflictSide",
@@ -283,6 +282,7 @@ __all__ = [
     "Threat",
     "ThreatState",
     "TransferredImage",
+    "TreeComparison",
     "UncommittedChange",
     "UncommittedChanges",
     "Usage",
@@ -304,7 +304,7 @@ _MODULES = {
     "checks": "Check CheckParameter Limits Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
-    "comparisons": "CheckComparison Comparison TestChange",
+    "comparisons": "CheckComparison TreeComparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",

@@ -23,7 +23,6 @@ from sandbox.models import (
     CauseKind,
     CheckComparison,
     CheckRun,
-    Comparison,
     FailedTest,
     Limits,
     LogLines,
@@ -31,6 +30,7 @@ from sandbox.models import (
     TestChange,
     TestChangeKind,
     TestFailure,
+    TreeComparison,
     Usage,
     Verdict,
     Verification,
@@ -241,7 +241,7 @@ def test_a_comparison_is_short_and_says_what_to_do() -> None:
         changes=(new, *changes),
         reasons=(),
     )
-    comparison = Comparison(against="base", commit="b" * 40, tree="c" * 40, checks=(check,), no_new_failures=True)
+    comparison = TreeComparison(against="base", commit="b" * 40, tree="c" * 40, checks=(check,), no_new_failures=True)
     verification = Verification(
         runs=(run_of(),), verified=False, tree="a" * 40, no_new_failures=True, comparison=comparison
     )
