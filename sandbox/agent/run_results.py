@@ -29,7 +29,7 @@ FAILURES, FAILURE_TOKENS = 20, 2000
 """Maximum of one run, and of tokens (4 characters each) for them; its report has the total number."""
 
 TAIL_BESIDE_FAILURES = 2000
-"""Maximum characters of each tail of a run whose failed tests are named."""
+"""Maximum characters of each tail of a run with named failures."""
 
 _COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
@@ -80,7 +80,7 @@ def _exploration_fields(found: Exploration | None, names: set[str]) -> dict[str,
 
 def _verification_fields(found: Verification) -> dict[str, Any]:
     runs = tuple(map(run_result, found.runs))
-    compared = None if found.comparison is None else tuple(map(_compared_check, found.comparison.checks))
+    compared = None if found.comparison is None else tuple(map(_shorten_comparison, found.comparison.checks))
     return {
         "verified": found.verified,
         "no_new_failures": found.no_new_failures,
@@ -92,7 +92,7 @@ def _verification_fields(found: Verification) -> dict[str, Any]:
     }
 
 
-def _compared_check(check: CheckComparison) -> ComparedCheck:
+def _shorten_comparison(check: CheckComparison) -> ComparedCheck:
     """What an agent acts on: tests that are new and pass are counted only."""
     changes = [change for change in check.changes if change.change is not TestChangeKind.NEW]
     return ComparedCheck(
@@ -107,13 +107,13 @@ def _compared_check(check: CheckComparison) -> ComparedCheck:
 
 def _failure_fields(run: CheckRun) -> dict[str, Any]:
     failures = _fit_failures(run.failures)
-    tails: tuple[tuple[str, str, int | None], ...] = (
+    tails = [
         ("stdout", run.stdout_tail, run.stdout_shown_from_byte),
         ("stderr", run.stderr_tail, run.stderr_shown_from_byte),
-    )
+    ]
     if failures and find_crash(run) is None:  # they say more than the end of the output
-        tails = tuple((name, *_shorten_tail(text, start)) for name, text, start in tails)
-    shorter = any(len(text) > TAIL_BESIDE_FAILURES for text in (run.stdout_tail, run.stderr_tail)) and bool(failures)
+        tails = [(name, *_shorten_tail(text, start)) for name, text, start in tails]
+    shorter = [text for _, text, _ in tails] != [run.stdout_tail, run.stderr_tail]
     fields: dict[str, Any] = {
         "cause": run.cause,
         "failures": failures or None,

@@ -60,7 +60,7 @@ class ReportSum:
                 self.failed.append(as_failure(result))
 
     def to_report(self) -> Report:
-        """The sum. It is of `diagnostics` if it has nothing else."""
+        """The sum. It is of `diagnostics` if all results are."""
         counts = {name: self.counts[name] for name in ("tests", "failures", "errors", "skipped")}
         kind = "diagnostics" if self.only_rules and counts["tests"] else "tests"
         return Report(**counts, failed=tuple(self.failed[:MOST_FAILURES]), kind=kind)

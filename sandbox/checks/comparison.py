@@ -30,7 +30,7 @@ _ORDER = {kind: place for place, kind in enumerate(TestChangeKind)}
 
 
 @dataclass(frozen=True)
-class Side:
+class CheckSide:
     """A check on one tree. `run`: None if it did not run. `results`: None if it has none; `complete`: as in
     `TestResults`.
     """
@@ -61,7 +61,7 @@ NO_RERUNS: Mapping[str, Reruns] = {}
 
 
 def compare_check(
-    check_id: str, before: Side, after: Side, reruns: Mapping[str, Reruns] = NO_RERUNS
+    check_id: str, before: CheckSide, after: CheckSide, reruns: Mapping[str, Reruns] = NO_RERUNS
 ) -> CheckComparison:
     """Compare the check on the other tree, `before`, with that on this one. `reruns`: of newly failing tests."""
     by_tests = before.results is not None and after.run is not None
@@ -151,7 +151,7 @@ def _classify(old: Tally, new: Tally) -> TestChangeKind | None:
     return TestChangeKind.NEW if new.ran and not old.ran else None
 
 
-def _list_reasons(before: Side, after: Side, counts: Counter[TestChangeKind]) -> Iterator[str]:
+def _list_reasons(before: CheckSide, after: CheckSide, counts: Counter[TestChangeKind]) -> Iterator[str]:
     """Why there are new failures, by the tests of both reports and the facts of both runs."""
     for kind in _NEW_FAILURES:
         if counts[kind]:
@@ -177,7 +177,7 @@ def _count(number: int, words: tuple[str, str]) -> str:
 
 
 def _compare_endings(before: CheckRun, after: CheckRun) -> str:
-    """What is worse about how the check ended, beside its tests; empty if nothing is."""
+    """What is worse about how the check ended, beside its tests; empty for an end that is no worse."""
     if after.verdict is not Verdict.FAILED and after.verdict is not before.verdict:
         return f"it ended as {after.verdict.value}, and before as {before.verdict.value}"
     crash = find_crash(after)
@@ -186,7 +186,7 @@ def _compare_endings(before: CheckRun, after: CheckRun) -> str:
     return ""
 
 
-def _compare_verdicts(before: Side, after: Side) -> Iterator[str]:
+def _compare_verdicts(before: CheckSide, after: CheckSide) -> Iterator[str]:
     """A check without results of tests on the other tree, or one that did not run."""
     if after.run is None:
         if before.run is not None:

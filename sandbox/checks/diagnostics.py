@@ -1,6 +1,6 @@
 """What compilers and linters found: SARIF, the JSON of ruff, eslint, mypy and gcc, and the lines that all print.
 
-Guest data, bounded: nothing here decides a verdict. Only errors are taken, for only they end a check. A finding is
+Guest data, bounded: it decides no verdict. Only errors are taken, for only they end a check. A finding is
 named by its file and its rule, without the line: an edit above it moves it and makes no new one.
 """
 
@@ -33,7 +33,11 @@ _LINES = (
 
 
 class UnreadableReport(ValueError):
-    """The file is no report, or past a limit."""
+    """The file is damaged, or past a limit."""
+
+
+class OtherDocument(UnreadableReport):
+    """JSON that is no report of a kind that is known."""
 
 
 def read_json(content: bytes, folder: str = ".") -> list[TestResult]:
@@ -44,6 +48,8 @@ def read_json(content: bytes, folder: str = ".") -> list[TestResult]:
         text = content.decode("utf-8-sig")
         values = list(_parse_values(text))
         return [finding for value in values for finding in _read_value(value, folder)][: MOST_RESULTS + 1]
+    except OtherDocument:
+        raise
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise UnreadableReport(str(error)[:200]) from error
 
@@ -74,7 +80,7 @@ def _read_value(value: Any, folder: str) -> Iterator[TestResult]:
     for entry in entries:
         reader = next((read for name, read in _READERS if isinstance(entry, dict) and name in entry), None)
         if reader is None:
-            raise UnreadableReport("no format that is known")
+            raise OtherDocument("no format that is known")
         yield from reader(entry, folder)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sandbox.checks.comparison import WHOLE, Reruns, Side, tally_results
+from sandbox.checks.comparison import WHOLE, CheckSide, Reruns, tally_results
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.flaky import FlakyTest
 
 
-def add_up(sides: Sequence[Side]) -> dict[str, Reruns]:
+def add_up(sides: Sequence[CheckSide]) -> dict[str, Reruns]:
     """How often each test ran and failed. A check without test results is one test, `WHOLE`, if it ended by itself."""
     found: dict[str, Reruns] = {}
 
@@ -27,7 +27,7 @@ def add_up(sides: Sequence[Side]) -> dict[str, Reruns]:
     return found
 
 
-def find_flaky(check_id: str, tree: str, sides: Sequence[Side], now: datetime) -> tuple[FlakyTest, ...]:
+def find_flaky(check_id: str, tree: str, sides: Sequence[CheckSide], now: datetime) -> tuple[FlakyTest, ...]:
     """The tests that failed in one of these runs and passed in another."""
     remark = explain(sides)
     return tuple(
@@ -46,8 +46,8 @@ def find_flaky(check_id: str, tree: str, sides: Sequence[Side], now: datetime) -
     )
 
 
-def explain(sides: Sequence[Side]) -> str:
-    """What the runs say about the cause. Each had a fresh room, so nothing that a run leaves behind is one."""
+def explain(sides: Sequence[CheckSide]) -> str:
+    """What the runs say about the cause. Each had a fresh room, so leftovers of a run are none."""
     runs = [side.run for side in sides if side.run is not None]
     alone, together = ([run for run in runs if bool(run.arguments) is part] for part in (True, False))
     if not alone:

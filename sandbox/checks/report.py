@@ -36,6 +36,7 @@ from sandbox.policy.paths import RepoPath, show_path
 
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
+_DEPTH_OF_FOLDERS = 3  # perl writes t/name.t
 _FILES = 200  # Surefire and Gradle write one for each class
 _ELEMENTS = 250_000  # per file; a test case with its names takes more than 40 bytes
 _NAMES = 1000  # distinct names of elements and attributes per file; JUnit has about thirty
@@ -92,7 +93,7 @@ _SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
 def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], bool]:
     """The files to read, and whether some were left out."""
     try:
-        entries = files.walk(lambda _: True)
+        entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS)
         reports = [e for e in entries if e.kind is EntryKind.FILE and e.path.endswith(_SUFFIXES)]
     except SandboxError:
         return [], True
@@ -114,6 +115,8 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
             found = tuple(islice(reader.read(TextIOWrapper(BytesIO(content), "utf-8", "replace")), MOST_RESULTS + 1))
             return _Parsed(found, usable=bool(found), complete=reader.complete)
         return _Parsed(diagnostics.read_json(content, cwd))
+    except diagnostics.OtherDocument:  # such as coverage
+        return _Parsed((), usable=False)
     except (SandboxError, diagnostics.UnreadableReport):
         return None
 

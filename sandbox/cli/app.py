@@ -63,7 +63,7 @@ _COMMANDS = {
     "promote": ("sandbox.cli.applications:promote", "Put a candidate in use as a release of this host, or roll back."),
     "flaky": ("sandbox.cli.flaky:flaky", "List or forget the flaky tests of a repository."),
     "bisect": ("sandbox.cli.bisect:bisect", "Find the commit that broke a check, or one test."),
-    "history": ("sandbox.cli.commit_history:history", "Show verdicts, time and memory over the last commits."),
+    "history": ("sandbox.cli.repository_history:history", "Show verdicts, time and memory over the last commits."),
     "artifacts": ("sandbox.cli.artifacts:artifacts", "List and get the files that checks left to be kept."),
     "receipt": ("sandbox.cli.receipt:receipt", "Export and verify signed receipts of verdicts."),
     "diff": ("sandbox.cli.task:diff", "Show what a task changed."),

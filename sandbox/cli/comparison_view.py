@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from sandbox.models import CheckComparison, Comparison, TestChange
+from sandbox.models import CheckComparison, TestChange, TreeComparison
 from sandbox.models.words import TestChangeKind
 from sandbox.text import one_line
 
@@ -19,7 +19,7 @@ _COLORS = {
 }
 
 
-def show_comparison(found: Comparison) -> None:
+def show_comparison(found: TreeComparison) -> None:
     """Print each check with its changes, the worst first, and what it adds up to."""
     click.echo(f"against {one_line(found.against)}: commit {found.commit[:12]}, tree {found.tree[:12]}")
     for check in found.checks:

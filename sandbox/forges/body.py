@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.comparison import describe_comparison
+from sandbox.forges.comparison_table import describe_comparison
 from sandbox.forges.drafts import without_draft
 from sandbox.forges.escape import (
     RULE,
@@ -25,7 +25,7 @@ from sandbox.forges.escape import (
     count_fitting,
 )
 from sandbox.forges.sanitize import sanitize_markdown
-from sandbox.models import CheckRun, Comparison, DiffFile
+from sandbox.models import CheckRun, DiffFile, TreeComparison
 
 MAX_CHARS = 60_000
 """GitHub's limit is 65,536, GitLab's 1,048,576."""
@@ -92,7 +92,7 @@ class BodyFacts:
     profile: str
     provenance: Provenance
     impact: tuple[str, ...] = ()
-    comparison: Comparison | None = None
+    comparison: TreeComparison | None = None
     receipt: tuple[str, str, tuple[str, ...]] | None = None
 
 

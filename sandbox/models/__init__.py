@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         JudgedCommit,
         RepositoryHistory,
     )
-    from sandbox.models.comparisons import CheckComparison, Comparison, TestChange
+    from sandbox.models.comparisons import CheckComparison, TestChange, TreeComparison
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -202,7 +202,6 @@ __all__ = [
     "CloneResult",
     "CommitResult",
     "CommitVerdicts",
-    "Comparison",
     "ConflictKind",
     "ConflictResolution",
     "ConflictSide",
@@ -360,6 +359,7 @@ __all__ = [
     "Threat",
     "ThreatState",
     "TransferredImage",
+    "TreeComparison",
     "UncommittedChange",
     "UncommittedChanges",
     "Usage",
@@ -385,7 +385,7 @@ _MODULES = {
     "ReleaseRule Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
-    "comparisons": "CheckComparison Comparison TestChange",
+    "comparisons": "CheckComparison TreeComparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",

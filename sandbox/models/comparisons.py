@@ -44,7 +44,7 @@ class CheckComparison(SparseModel):
     before_cached: bool | None = None
 
 
-class Comparison(Model):
+class TreeComparison(Model):
     """The checks of a tree compared with the same checks on another one. `against`: as the caller named it; `commit`,
     `tree`: what that is. `no_new_failures`: no check has a reason in `reasons`. If a check failed, this rests on what
     its report says, which is the guest's own word.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.models.comparisons import Comparison
+from sandbox.models.comparisons import TreeComparison
 from sandbox.models.flaky import FlakyTest
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
@@ -22,5 +22,5 @@ class Verification(Model):
     tree: ObjectId
     differences: tuple[str, ...] = ()
     no_new_failures: bool | None = None
-    comparison: Comparison | None = None
+    comparison: TreeComparison | None = None
     flaky: tuple[FlakyTest, ...] = ()

@@ -15,7 +15,7 @@ MOST_TESTS = 1000
 """How many tests of a repository are kept: those that were seen last."""
 
 
-class _Record(Model):
+class _FlakyRecord(Model):
     tests: tuple[FlakyTest, ...] = ()
 
 
@@ -24,7 +24,7 @@ def list_flaky_tests(home: Home, repo_id: str) -> tuple[FlakyTest, ...]:
     path = home.flaky_tests(repo_id)
     document = read_json(path)
     try:
-        return () if document is None else _Record.model_validate(document).tests
+        return () if document is None else _FlakyRecord.model_validate(document).tests
     except ValidationError as error:
         raise damaged_file_error(path, describe_errors(error)) from error
 
@@ -63,5 +63,5 @@ def _write(home: Home, repo_id: str, tests: Iterable[FlakyTest]) -> None:
     newest = sorted(tests, key=lambda test: test.last_seen, reverse=True)[:MOST_TESTS]
     path = home.flaky_tests(repo_id)
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-    document = _Record(tests=tuple(newest)).model_dump(mode="json", exclude={"tests": {"__all__": {"rate"}}})
+    document = _FlakyRecord(tests=tuple(newest)).model_dump(mode="json", exclude={"tests": {"__all__": {"rate"}}})
     write_json(path, document)

@@ -907,7 +907,7 @@ class Workbench:
         return home_operations.bisect(services, repo_id, query, watch or Watch(), how)
 
     def history(self, repo_id: str, ref: str = "HEAD", limit: int = 20) -> RepositoryHistory:
-        """The newest commits of a repository with the last run of each check on their trees. Runs nothing.
+        """The newest commits of a repository with the last run of each check on their trees. Runs no check.
 
         Raises: `not_found`; `invalid_input` for `limit`.
         """

@@ -16,11 +16,11 @@ import pytest
 
 from devtools.command import Command
 from devtools.mounts import unmount_below
-from sandbox.checks.comparison import Side, compare_check
+from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.errors import ErrorCode
-from sandbox.forges.comparison import describe_comparison
+from sandbox.forges.comparison_table import describe_comparison
 from sandbox.gate import DeliveryStep
-from sandbox.models import Comparison, TestOutcome, TestResult, Verdict
+from sandbox.models import TestOutcome, TestResult, TreeComparison, Verdict
 from tests.attack.arena import Arena, refused
 from tests.docker.test_differential import RED, RUN, Bench
 from tests.unit.store.test_verdicts import made
@@ -78,10 +78,10 @@ def test_s106_a_test_of_the_same_name_hides_no_failure() -> None:
     after = results(("a", failed), ("a", passed), ("b", failed))
     assert {r.test: r.outcome for r in after} == {"a": passed, "b": failed}, "void: the control sees the failure"
     red = made(Verdict.FAILED, 1)
-    assert compare_check("test", Side(red, before), Side(red, after)).reasons == ("1 test fails newly",)
+    assert compare_check("test", CheckSide(red, before), CheckSide(red, after)).reasons == ("1 test fails newly",)
     known = results(("a", failed), ("a", passed))
     worse = results(("a", failed), ("a", failed))
-    assert compare_check("test", Side(red, known), Side(red, worse)).reasons == ("1 test fails newly",)
+    assert compare_check("test", CheckSide(red, known), CheckSide(red, worse)).reasons == ("1 test fails newly",)
 
 
 PEAK = """
@@ -151,8 +151,8 @@ def test_s108_names_of_tests_are_inert_in_the_terminal_and_in_a_pull_request(ben
 def test_s108_control_characters_do_not_reach_a_terminal() -> None:
     red = made(Verdict.FAILED, 1)
     after = results((NASTY, TestOutcome.FAILED))
-    found = compare_check("test", Side(red, []), Side(red, after))
-    whole = Comparison(against="base", commit="a" * 40, tree="b" * 40, checks=(found,), no_new_failures=False)
+    found = compare_check("test", CheckSide(red, []), CheckSide(red, after))
+    whole = TreeComparison(against="base", commit="a" * 40, tree="b" * 40, checks=(found,), no_new_failures=False)
     assert "\x1b" in found.changes[0].test, "void: a name from a report is neutralised before"
     assert "\x1b" not in describe_comparison(whole)
 

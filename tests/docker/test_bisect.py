@@ -25,7 +25,9 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
         (self.home / "profiles").mkdir(parents=True)
-        (self.home / "profiles" / "bench.toml").write_text(PROFILE)
+        (self.home / "profiles" / "bench.toml").write_text(
+            PROFILE.replace("timeout_s", "deterministic = true\ntimeout_s", 1)
+        )
         upstream = initialised(root / "upstream")
         upstream.write(
             "run.sh", RUN.replace("; do\n    [ -z", "; do\n    [ $name != '#' ] || continue\n    [ -z", 1).encode()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.agent import run_results
 from sandbox.agent.outputs import VerifyResult
@@ -137,6 +138,20 @@ def test_what_fails_and_passes_on_one_tree_is_flaky_and_always_shown(bench: Benc
     assert sandbox.ok("flaky", "list", bench.repo_id)["flaky"][0]["ran"] == 6
     assert sandbox.ok("flaky", "forget", bench.repo_id, "three")["forgotten"][0]["test"] == "three"
     assert bench.workbench.flaky_tests(bench.repo_id) == ()
+
+
+def test_what_cannot_be_compared_or_shuffled_is_refused_before_anything_runs(bench: Bench) -> None:
+    task = bench.workbench.create_task(bench.repo_id)
+    for against in ("no-such-branch", "1234567", "task-00000000-0000-0000-0000-000000000000"):
+        with refused(ErrorCode.NOT_FOUND):
+            bench.verify(task, against)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        bench.workbench.verify(task.id, None, VerifyOptions(shuffle=7))
+    assert "[check.shuffle]" in (caught.value.hint or "")
+    for options in ({"repeat": 0}, {"repeat": 101}, {"shuffle": -1}):
+        with refused(ErrorCode.INVALID_INPUT):
+            VerifyOptions(**options)  # type: ignore[arg-type]  # by name
+    assert bench.workbench.runs(task.id) == ()
 
 
 def test_rounds_find_nothing_where_nothing_is_flaky(bench: Bench) -> None:

@@ -65,7 +65,7 @@ def bisect(services: Services, question: BisectQuestion, watch: Watch, options: 
 
 
 @dataclass
-class Search:
+class BisectRange:
     """What a search has found. `good`, `bad`: places of the newest good and the oldest bad commit."""
 
     good: int
@@ -84,12 +84,12 @@ class Search:
         self.good = max(good, default=self.good)
 
 
-def search(count: int, judge: Judge, jobs: int) -> Search:
+def search(count: int, judge: Judge, jobs: int) -> BisectRange:
     """Find the first bad of `count` commits, of which the first is called good and the last bad. Pure but for `judge`.
 
     Raises: `invalid_input` if they are not.
     """
-    found = Search(0, count - 1)
+    found = BisectRange(0, count - 1)
     found.judged |= judge([0, count - 1])
     _require_ends(found.judged[0], found.judged[count - 1])
     while places := found.open_places():
@@ -114,7 +114,7 @@ def _require_ends(good: JudgedCommit, bad: JudgedCommit) -> None:
             )
 
 
-def _build_answer(question: BisectQuestion, commits: Sequence[str], found: Search) -> Bisection:
+def _build_answer(question: BisectQuestion, commits: Sequence[str], found: BisectRange) -> Bisection:
     sure = found.good + 1 == found.bad
     return Bisection(
         repo_id=question.repo_id,

@@ -1,4 +1,4 @@
-"""Use-case: what is known of the checks of a repository's last commits. Runs nothing, and asks no engine."""
+"""Use-case: what is known of the checks of a repository's last commits. Runs no check, and asks no engine."""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox.checks.comparison import Side, compare_check
+from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones
-from sandbox.models import Check, CheckRun, Comparison, FlakyTest, Task
+from sandbox.models import Check, CheckRun, FlakyTest, Task, TreeComparison
 from sandbox.profiles import Profile
-from sandbox.store.comparisons import save_comparison
+from sandbox.store.kept_comparisons import save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
 from sandbox.workbench.checks import repetition
@@ -30,12 +30,12 @@ from sandbox.workbench.repositories.clone import fetch_whole_tree
 BASE = "base"
 
 
-Compared = tuple[Comparison, tuple[FlakyTest, ...]]
+Compared = tuple[TreeComparison, tuple[FlakyTest, ...]]
 
 
 @dataclass(frozen=True)
-class Verified:
-    """A task's last commit, whose checks have run. `profile`: with the facts of no commit."""
+class VerifiedTask:
+    """A task's last commit and the runs of its checks. `profile`: with the facts of no commit."""
 
     task: Task
     profile: Profile
@@ -43,7 +43,7 @@ class Verified:
     runs: tuple[CheckRun, ...]
 
 
-def compare_verified(services: Services, verified: Verified, watch: Watch, options: VerifyOptions) -> Compared:
+def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
     """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
     fails newly runs again, and is flaky if it passes. Returns also the flaky tests.
 
@@ -59,18 +59,19 @@ def compare_verified(services: Services, verified: Verified, watch: Watch, optio
     tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
     checks, repeats = [], {}
     for check in verified.profile.checks:
-        old, new = before.get(check.id, Side()), after.get(check.id, Side())
+        old, new = before.get(check.id, CheckSide()), after.get(check.id, CheckSide())
         found = compare_check(check.id, old, new)
         repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
         checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
-    comparison = Comparison(
+    comparison = TreeComparison(
         against=against,
         commit=commit,
         tree=other.tree,
         checks=tuple(checks),
         no_new_failures=not any(check.reasons for check in checks),
     )
-    _save(services, verified, other, comparison)
+    if options.shuffle is None:  # else it is of other checks
+        _save(services, verified, other, comparison)
     return comparison, repetition.record(services.home, source, repeats)
 
 
@@ -96,9 +97,9 @@ def find_other_commit(services: Services, task: Task, source: TreeSource, agains
 
 
 def _load_sides(
-    services: Services, verified: Verified, other: TreeSource, watch: Watch, options: VerifyOptions
-) -> dict[str, Side]:
-    """The checks on the other tree. A cached verdict whose test results are gone is not used."""
+    services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
+) -> dict[str, CheckSide]:
+    """The checks on the other tree. A cached verdict without its test results is not used."""
     sides = _run_checks(services, verified, other, watch, options)
     if any(is_lost(side) for side in sides.values()):
         sides = _run_checks(services, verified, other, watch, dataclasses.replace(options, cache=False))
@@ -106,8 +107,8 @@ def _load_sides(
 
 
 def _run_checks(
-    services: Services, verified: Verified, other: TreeSource, watch: Watch, options: VerifyOptions
-) -> dict[str, Side]:
+    services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
+) -> dict[str, CheckSide]:
     profile = add_git_facts(verified.profile, other.git, other.commit)
     policy = services.policies.container.container
     checks: Sequence[Check] = order_checks(profile, [check.id for check in profile.checks], policy)
@@ -124,7 +125,7 @@ def _label(watch: Watch, against: str) -> Watch:
     return dataclasses.replace(watch, announce=announce)
 
 
-def _save(services: Services, verified: Verified, other: TreeSource, comparison: Comparison) -> None:
+def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
     source = verified.source
     after = bind_tree(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
     before = bind_tree(services, verified.profile, TreeOfCommit(other.git, other.tree, other.commit))

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
 from sandbox.git.objects import tree_of
-from sandbox.models import CheckRun, Comparison, GateState, Task, Verdict
+from sandbox.models import CheckRun, GateState, Task, TreeComparison, Verdict
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.store import journal
-from sandbox.store.comparisons import find_comparison
 from sandbox.store.home import Home
+from sandbox.store.kept_comparisons import find_comparison
 from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit
@@ -62,7 +62,7 @@ class TreeGate:
             return TreeVerdicts({}, unknown=error.code.value)
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> TreeComparison | None:
         """The last comparison of this tree with the tree that the task is based on, if what both are bound to is still
         the same; None if it was not compared. Raises: as `resolve_guest_setup`.
         """
@@ -73,7 +73,7 @@ class TreeGate:
         before = bind_tree(self.services, self.profile, TreeOfCommit(git, tree_of(git, base), base))
         return find_comparison(self.services.home, before.keys, self.verdicts.keys)
 
-    def try_comparison(self) -> Comparison | None:
+    def try_comparison(self) -> TreeComparison | None:
         """As `comparison`, for texts: None if the engine could not be asked."""
         try:
             return self.comparison

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandbox.checks import repeated
-from sandbox.checks.comparison import Reruns, Side
+from sandbox.checks.comparison import CheckSide, Reruns
 from sandbox.checks.parameters import fill_parameters
-from sandbox.checks.selection import select_tests
+from sandbox.checks.runner_arguments import select_tests
 from sandbox.checks.shuffle import shuffle_check
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RepeatedTree:
-    """A tree whose checks run several times. `profile`: with the facts of its commit. `owner`: of the runs."""
+    """A tree, to run its checks several times. `profile`: with the facts of its commit. `owner`: of the runs."""
 
     profile: Profile
     source: TreeSource
@@ -48,9 +48,14 @@ class RepeatedTree:
 
 
 def rerun_new_failures(
-    services: Services, tree: RepeatedTree, found: CheckComparison, first: Side, watch: Watch, options: VerifyOptions
-) -> list[Side]:
-    """The first run of a check and up to two more of what fails newly in it; only the first if nothing does."""
+    services: Services,
+    tree: RepeatedTree,
+    found: CheckComparison,
+    first: CheckSide,
+    watch: Watch,
+    options: VerifyOptions,
+) -> list[CheckSide]:
+    """The first run of a check and up to two more of what fails newly in it; else only the first."""
     sides = [first]
     arguments = _choose_arguments(tree, found, first)
     if arguments is None:
@@ -70,8 +75,8 @@ def rerun_new_failures(
     return sides
 
 
-def _choose_arguments(tree: RepeatedTree, found: CheckComparison, first: Side) -> tuple[str, ...] | None:
-    """What runs again: arguments for a part, none for the whole check. None: nothing runs again."""
+def _choose_arguments(tree: RepeatedTree, found: CheckComparison, first: CheckSide) -> tuple[str, ...] | None:
+    """What runs again: arguments for a part, none for the whole check. None: no run is needed."""
     if first.run is None or first.run.verdict is not Verdict.FAILED or not found.reasons:
         return None
     if found.by == "verdict":
@@ -115,7 +120,7 @@ def run_rounds(
         asked = dataclasses.replace(request, checks=checks, keep=keep)
         rounds.append(run_in_rooms(services, source, asked, watch, dataclasses.replace(options, cache=False)))
     chosen: dict[str, CheckRun] = {}
-    sides: dict[str, list[Side]] = {}
+    sides: dict[str, list[CheckSide]] = {}
     for run in (run for runs in rounds for run in runs):
         sides.setdefault(run.check_id, []).append(load_side(services.home, run))
         if run.check_id not in chosen or chosen[run.check_id].verdict is Verdict.PASSED:
@@ -136,7 +141,7 @@ def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -
     return tuple(shuffle_check(check, seed + number) for check in checks)
 
 
-def record(home: Home, source: TreeSource, sides: Mapping[str, Sequence[Side]]) -> tuple[FlakyTest, ...]:
+def record(home: Home, source: TreeSource, sides: Mapping[str, Sequence[CheckSide]]) -> tuple[FlakyTest, ...]:
     """Find the flaky tests among the runs of each check, and keep them for the repository."""
     now = datetime.now(UTC)
     found = tuple(
@@ -150,6 +155,6 @@ def record(home: Home, source: TreeSource, sides: Mapping[str, Sequence[Side]]) 
     return found
 
 
-def count_reruns(sides: Sequence[Side]) -> Mapping[str, Reruns]:
-    """How often each test ran and failed; of a single run there is nothing to say."""
+def count_reruns(sides: Sequence[CheckSide]) -> Mapping[str, Reruns]:
+    """How often each test ran and failed; empty for a single run."""
     return repeated.add_up(sides) if len(sides) > 1 else {}

@@ -97,7 +97,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     )
     if options.against is None:
         return found
-    verified = differential.Verified(task, plain, source, runs)
+    verified = differential.VerifiedTask(task, plain, source, runs)
     comparison, more = differential.compare_verified(services, verified, watch, options)
     update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*flaky, *more)}
     return found.model_copy(update=update)

@@ -11,7 +11,7 @@ from sandbox.errors import SandboxError
 from sandbox.forges.body import BodyFacts, Provenance, RoomProvenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
-from sandbox.models import Comparison, DiffFile, Task
+from sandbox.models import DiffFile, Task, TreeComparison
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.version import __version__
@@ -137,7 +137,7 @@ def _find_risks(
     )
 
 
-def _describe_gate(settings: Settings, verified: bool | None, comparison: Comparison | None) -> str:
+def _describe_gate(settings: Settings, verified: bool | None, comparison: TreeComparison | None) -> str:
     """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
     require = settings.gate.require
     steps = [

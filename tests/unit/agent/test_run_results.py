@@ -23,7 +23,6 @@ from sandbox.models import (
     CauseKind,
     CheckComparison,
     CheckRun,
-    Comparison,
     FailedTest,
     Limits,
     LogLines,
@@ -31,6 +30,7 @@ from sandbox.models import (
     TestChange,
     TestChangeKind,
     TestFailure,
+    TreeComparison,
     Usage,
     Verdict,
     Verification,
@@ -216,16 +216,16 @@ def test_what_may_be_absent_is_neither_required_nor_null() -> None:
 def test_named_failures_come_before_tails_within_their_budget() -> None:
     """Control: without failures the tails are whole."""
     many = tuple(FailedTest(test=f"t{n}", message="m" * 480) for n in range(50))
-    tails = {"stdout_tail": "x" * 8000, "stderr_tail": "y" * 8000}
-    found = document(run_result(run_of(failures=many, **tails)))
+    tails: dict[str, Any] = {"stdout_tail": "x" * 8000, "stderr_tail": "y" * 8000}
+    found = document(run_result(run_of(Verdict.FAILED, failures=many, **tails)))
     assert 10 < len(found["failures"]) < 20
     assert len(json.dumps(found["failures"])) <= 4 * FAILURE_TOKENS + 600
     assert found["failures"][0]["test"] == "t0"
     assert (len(found["stdout_tail"]), found["truncated"]) == (TAIL_BESIDE_FAILURES, True)
     assert "stdout_shown_from_byte" not in found
-    plain = document(run_result(run_of(failures=(), report=None, **tails)))
+    plain = document(run_result(run_of(Verdict.FAILED, failures=(), report=None, **tails)))
     assert len(plain["stdout_tail"]) == 8000
-    crashed = document(run_result(run_of(failures=many, exit_code=139, **tails)))
+    crashed = document(run_result(run_of(Verdict.FAILED, failures=many, exit_code=139, **tails)))
     assert len(crashed["stderr_tail"]) == 8000, "the report may miss what crashed"
 
 
@@ -241,7 +241,7 @@ def test_a_comparison_is_short_and_says_what_to_do() -> None:
         changes=(new, *changes),
         reasons=(),
     )
-    comparison = Comparison(against="base", commit="b" * 40, tree="c" * 40, checks=(check,), no_new_failures=True)
+    comparison = TreeComparison(against="base", commit="b" * 40, tree="c" * 40, checks=(check,), no_new_failures=True)
     verification = Verification(
         runs=(run_of(),), verified=False, tree="a" * 40, no_new_failures=True, comparison=comparison
     )

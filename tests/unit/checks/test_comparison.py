@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandbox.checks.comparison import WHOLE, Reruns, Side, compare_check
+from sandbox.checks.comparison import WHOLE, CheckSide, Reruns, compare_check
 from sandbox.models import CheckComparison, TestChangeKind, TestOutcome, TestResult, Verdict
 from tests.unit.store.test_verdicts import made
 
 OUTCOMES = {"+": TestOutcome.PASSED, "-": TestOutcome.FAILED, "!": TestOutcome.ERROR, "s": TestOutcome.SKIPPED}
 
 
-def side(tests: str | None, verdict: Verdict | None = None, *, complete: bool = True, exit_code: int = 1) -> Side:
+def side(tests: str | None, verdict: Verdict | None = None, *, complete: bool = True, exit_code: int = 1) -> CheckSide:
     """`+a -b sc`: a passed, b failed, c was skipped. The verdict follows from them."""
     results = None if tests is None else [TestResult(test=t[1:], outcome=OUTCOMES[t[0]]) for t in tests.split()]
     bad = any(result.outcome in {TestOutcome.FAILED, TestOutcome.ERROR} for result in results or ())
     verdict = verdict or (Verdict.FAILED if bad else Verdict.PASSED)
-    return Side(made(verdict, 0 if verdict is Verdict.PASSED else exit_code), results, complete)
+    return CheckSide(made(verdict, 0 if verdict is Verdict.PASSED else exit_code), results, complete)
 
 
 def kinds(found: CheckComparison) -> dict[str, str]:
@@ -62,16 +62,16 @@ def test_tests_of_one_name_are_counted_so_that_one_does_not_hide_another() -> No
         (side("-a +b"), side(None, Verdict.FAILED), "2 tests are missing"),
         (side("-a +b"), side("-a +b", Verdict.TIMED_OUT), "ended as timed_out"),
         (side("-a +b"), side("-a +b", exit_code=139), "SIGSEGV"),
-        (side("-a +b"), Side(), "did not run"),
-        (Side(), side(None, Verdict.FAILED), "did not run before"),
+        (side("-a +b"), CheckSide(), "did not run"),
+        (CheckSide(), side(None, Verdict.FAILED), "did not run before"),
         (side(None, Verdict.PASSED), side("-a"), "passed before"),
         (side(None, Verdict.FAILED), side(None, Verdict.OOM_KILLED), "ended as oom_killed"),
-        (Side(side("-a").run, None, complete=False), side("-a"), "not all tests"),
+        (CheckSide(side("-a").run, None, complete=False), side("-a"), "not all tests"),
     ],
     ids=["unexplained", "cut", "cut-before", "no-report", "timeout", "crash", "not-run", "new-check", "no-tests",
          "worse-end", "lost"],
 )  # fmt: skip
-def test_what_a_report_does_not_say_is_a_new_failure(before: Side, after: Side, reason: str) -> None:
+def test_what_a_report_does_not_say_is_a_new_failure(before: CheckSide, after: CheckSide, reason: str) -> None:
     found = compare_check("test", before, after)
     assert any(reason in one for one in found.reasons), found.reasons
 
@@ -83,18 +83,18 @@ def test_what_a_report_does_not_say_is_a_new_failure(before: Side, after: Side, 
         (side(None, Verdict.FAILED), side(None, Verdict.FAILED)),
         (side(None, Verdict.FAILED), side("-a", Verdict.FAILED)),
         (side(None, Verdict.TIMED_OUT), side(None, Verdict.TIMED_OUT)),
-        (Side(), Side()),
-        (Side(), side("+a")),
+        (CheckSide(), CheckSide()),
+        (CheckSide(), side("+a")),
         (side("-a", exit_code=139), side("-a", exit_code=139)),
     ],
 )
-def test_what_is_as_before_is_no_new_failure(before: Side, after: Side) -> None:
+def test_what_is_as_before_is_no_new_failure(before: CheckSide, after: CheckSide) -> None:
     assert compare_check("test", before, after).reasons == ()
 
 
-def rules(*names: str) -> Side:
+def rules(*names: str) -> CheckSide:
     found = [TestResult(test=name, outcome=TestOutcome.FAILED, rule="E1") for name in names]
-    return Side(made(Verdict.FAILED if names else Verdict.PASSED, 1 if names else 0), found)
+    return CheckSide(made(Verdict.FAILED if names else Verdict.PASSED, 1 if names else 0), found)
 
 
 def test_a_finding_that_is_gone_is_mended_and_not_missing() -> None:

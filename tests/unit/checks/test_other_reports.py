@@ -190,6 +190,13 @@ def test_files_of_several_formats_are_one_report(tmp_path: Path) -> None:
     assert [one.test for one in results.results][-1] == "a.py: F401"
     assert results.complete
     (tmp_path / "c.json").write_text('{"coverage": 1}')
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "d.t").write_text("1..1\nok 1 - of perl\n")
+    results = CollectedResults()
+    assert read_report(tmp_path, results=results) is not None
+    assert results.complete
+    assert results.results[-1].test == "t/d.t: of perl"
+    (tmp_path / "e.json").write_text("[" * 300_001)
     results = CollectedResults()
     assert read_report(tmp_path, results=results) is not None
     assert not results.complete

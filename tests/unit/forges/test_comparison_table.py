@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.forges.comparison import describe_comparison
-from sandbox.models import CheckComparison, Comparison, TestChange, TestChangeKind, Verdict
+from sandbox.forges.comparison_table import describe_comparison
+from sandbox.models import CheckComparison, TestChange, TestChangeKind, TreeComparison, Verdict
 
 
-def compared(*changes: tuple[str, TestChangeKind], reasons: tuple[str, ...] = ()) -> Comparison:
+def compared(*changes: tuple[str, TestChangeKind], reasons: tuple[str, ...] = ()) -> TreeComparison:
     counts: dict[TestChangeKind, int] = {}
     for _, kind in changes:
         counts[kind] = counts.get(kind, 0) + 1
@@ -21,7 +21,7 @@ def compared(*changes: tuple[str, TestChangeKind], reasons: tuple[str, ...] = ()
         changes=tuple(TestChange(test=test, change=kind) for test, kind in changes),
         reasons=reasons,
     )
-    return Comparison(against="base", commit="c" * 40, tree="d" * 40, checks=(check,), no_new_failures=not reasons)
+    return TreeComparison(against="base", commit="c" * 40, tree="d" * 40, checks=(check,), no_new_failures=not reasons)
 
 
 def test_counts_stand_in_a_table_and_tests_in_a_list() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.models import Comparison, FlakyTest
+from sandbox.models import FlakyTest, TreeComparison
 from sandbox.store import flaky_tests
-from sandbox.store.comparisons import find_comparison, save_comparison
 from sandbox.store.flaky_tests import forget_flaky_tests, list_flaky_tests, record_flaky_tests
 from sandbox.store.home import Home
+from sandbox.store.kept_comparisons import find_comparison, save_comparison
 from tests.unit.conftest import refused
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_the_record_is_bounded_and_a_damaged_one_is_an_error(home: Home, monkeyp
 
 
 def test_a_comparison_is_found_by_what_both_sides_are_bound_to(home: Home) -> None:
-    found = Comparison(against="base", commit="b" * 40, tree="a" * 40, checks=(), no_new_failures=True)
+    found = TreeComparison(against="base", commit="b" * 40, tree="a" * 40, checks=(), no_new_failures=True)
     save_comparison(home, ["k1"], ["k2", "k3"], found)
     assert find_comparison(home, ["k1"], ["k2", "k3"]) == found
     for before, after in ((["k1"], ["k2"]), (["k1", "k2"], ["k3"]), (["k2", "k3"], ["k1"]), ([], [])):

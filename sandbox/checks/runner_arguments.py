@@ -20,7 +20,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 
 def select_tests(check: Check, tests: Sequence[TestResult], exists: FileExists) -> tuple[str, ...] | None:
-    """The arguments that run only these tests; None if the check cannot be told so."""
+    """The arguments that run only these tests; None if its runner does not take them."""
     parameter = next((p for p in check.parameters if p.selects is not None), None)
     if parameter is None or parameter.selects is None or len(check.parameters) > 1:
         return None

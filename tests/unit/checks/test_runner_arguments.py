@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandbox.checks.comparison import Reruns, Side
+from sandbox.checks.comparison import CheckSide, Reruns
 from sandbox.checks.repeated import add_up, find_flaky
-from sandbox.checks.selection import select_tests
+from sandbox.checks.runner_arguments import select_tests
 from sandbox.checks.shuffle import shuffle_check
 from sandbox.models import Check, TestOutcome, TestResult, Verdict
 from sandbox.models.checks import CheckParameter, TestSelector
@@ -55,10 +55,10 @@ def test_a_file_is_looked_for_in_the_folder_of_the_check() -> None:
     assert select_tests(check("pytest"), found, FILES.__contains__) is None
 
 
-def ran(tests: str | None, verdict: Verdict, *arguments: str) -> Side:
+def ran(tests: str | None, verdict: Verdict, *arguments: str) -> CheckSide:
     outcomes = {"+": TestOutcome.PASSED, "-": TestOutcome.FAILED}
     results = None if tests is None else [TestResult(test=t[1:], outcome=outcomes[t[0]]) for t in tests.split()]
-    return Side(made(verdict, 0, arguments=arguments), results)
+    return CheckSide(made(verdict, 0, arguments=arguments), results)
 
 
 def test_runs_are_added_up_and_both_outcomes_are_flaky() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.forges.escape import as_code, as_prose
-from sandbox.models import CheckComparison, Comparison
+from sandbox.models import CheckComparison, TreeComparison
 from sandbox.models.words import TestChangeKind
 
 _ROWS, _NAME_CHARS = 30, 200
@@ -17,7 +17,7 @@ _COLUMNS = (
 )
 
 
-def describe_comparison(found: Comparison) -> str:
+def describe_comparison(found: TreeComparison) -> str:
     """A sentence, a row for each check, and the tests that an answer depends on."""
     base = f"commit {as_code(found.commit)}"
     first = f"**{'No new failures' if found.no_new_failures else 'New failures'}** against {base}."

@@ -2,7 +2,7 @@
 
 A comparison is a file beside the cached verdicts, named by the digest of their keys, which it also contains. It holds
 as long as both sides would get the same question: the same trees, images, checks, limits and policies. The gate reads
-it, so it needs no engine beyond the names of the images, and runs nothing.
+it, so it needs no engine beyond the names of the images, and runs no check.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
-from sandbox.models.comparisons import Comparison
+from sandbox.models.comparisons import TreeComparison
 from sandbox.models.model import Model
 from sandbox.store.home import Home, read_json, write_json
 
 _log = logging.getLogger(__name__)
 
 
-class _Record(Model):
+class _ComparisonRecord(Model):
     keys: tuple[tuple[str, ...], tuple[str, ...]]
-    comparison: Comparison
+    comparison: TreeComparison
 
 
-def save_comparison(home: Home, before: Sequence[str], after: Sequence[str], comparison: Comparison) -> None:
+def save_comparison(home: Home, before: Sequence[str], after: Sequence[str], comparison: TreeComparison) -> None:
     """Keep a comparison; it replaces the one before it. `before`, `after`: keys of the bindings on both trees.
 
     If the home cannot be written only the record is lost, and a gate stays closed.
@@ -35,17 +35,17 @@ def save_comparison(home: Home, before: Sequence[str], after: Sequence[str], com
     path = home.verdict(_name(keys))
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_json(path, _Record(keys=keys, comparison=comparison).model_dump(mode="json"))
+        write_json(path, _ComparisonRecord(keys=keys, comparison=comparison).model_dump(mode="json"))
     except OSError as error:
         _log.warning("the comparison with %s is not kept: %s", comparison.commit, error)
 
 
-def find_comparison(home: Home, before: Sequence[str], after: Sequence[str]) -> Comparison | None:
+def find_comparison(home: Home, before: Sequence[str], after: Sequence[str]) -> TreeComparison | None:
     """The last comparison with these bindings. One that is damaged or stored under another name is ignored."""
     keys = (tuple(before), tuple(after))
     try:
         document = read_json(home.verdict(_name(keys)))
-        record = None if document is None else _Record.model_validate(document)
+        record = None if document is None else _ComparisonRecord.model_validate(document)
     except (SandboxError, ValidationError) as error:
         _log.warning("a comparison cannot be used: %s", str(error)[:200])
         return None

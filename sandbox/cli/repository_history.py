@@ -26,7 +26,7 @@ _NO_VALUE = "·"
 def history(invocation: Invocation, repo_id: str, ref: str, limit: int) -> None:
     """Show what is known of the checks of REPO's last commits: verdicts, time, memory, size.
 
-    It runs nothing: `sandbox run URL --ref COMMIT` fills a gap. In the lines, the newest commit is on the right.
+    It runs no check: `sandbox run URL --ref COMMIT` fills a gap. In the lines, the newest commit is on the right.
     """
     with invocation.workbench() as workbench:
         found = workbench.history(repo_id, ref, limit)
