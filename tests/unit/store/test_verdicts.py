@@ -93,6 +93,7 @@ OTHERS = (
     [SERVICE],
     [PARAMETER],
     {"passed": "^ok (.*)"},
+    [{"path": "dist/*"}],
 )
 """Values of many types: one of them is another one, whatever a field takes."""
 
