@@ -27,13 +27,13 @@ class _RootAttributes:
             self.tag, self.attributes = tag, dict(attributes)
 
     def end(self, _tag: str) -> None:
-        """Nothing to do."""
+        """Ignored."""
 
     def data(self, _text: str) -> None:
-        """Nothing to do."""
+        """Ignored."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Ignored."""
 
 
 def read_cobertura(content: bytes) -> tuple[int, int] | None:

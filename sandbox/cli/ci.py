@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.cli.reports.files import write_outputs
-from sandbox.cli.reports.findings import Finding, find_failures
+from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData, tails_of
+from sandbox.cli.reports.report_files import write_outputs
 from sandbox.models import CheckRun
 
 Echo = Callable[[str], None]
@@ -73,7 +73,7 @@ def _clip(text: str) -> str:
     return content[:_SUMMARY_BYTES].rpartition(b"\n")[0].decode(errors="ignore") + "\n"
 
 
-def _annotate(found: Finding) -> str:
+def _annotate(found: ReportedFailure) -> str:
     place = f"file={_escape_property(found.path)}," if found.path else ""
     line = f"line={found.line}," if found.path and found.line else ""
     title = _escape_property(f"{found.check_id}: {found.title}"[:200])

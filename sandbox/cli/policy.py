@@ -55,7 +55,7 @@ def _row(rule: PolicyRule) -> list[str]:
 @global_options
 @click.pass_obj
 def check(invocation: Invocation, /, **what: Any) -> int:
-    """Say what a diff, path, URL, tool call or check would meet, and which rule says so. Nothing is done.
+    """Say what a diff, path, URL, tool call or check would meet, and which rule says so. It changes no file.
 
     Exits with 3 if anything would be refused.
     """

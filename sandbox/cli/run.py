@@ -24,10 +24,10 @@ from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.cli import ci as ci_systems
-    from sandbox.cli.reports import files, report_data
+    from sandbox.cli.reports import report_data, report_files
 else:  # loaded in a CI, or if a report is asked for (docs/adr/0080)
     ci_systems = LazyModule("sandbox.cli.ci")
-    files = LazyModule("sandbox.cli.reports.files")
+    report_files = LazyModule("sandbox.cli.reports.report_files")
     report_data = LazyModule("sandbox.cli.reports.report_data")
 
 _CI_VARIABLES = {"GITHUB_ACTIONS", "GITLAB_CI"}
@@ -90,7 +90,7 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     note(f"Cloning and verifying {what['ref']}")
     projects = parse_projects(what["projects"]) or None
     lfs = None if what["lfs"] is None else what["lfs"] == "yes"
-    wanted = files.parse_reports(what["reports"]) if what["reports"] else []
+    wanted = report_files.parse_reports(what["reports"]) if what["reports"] else []
     ci = ci_systems.current_ci(to_stderr=invocation.json) if _CI_VARIABLES & os.environ.keys() else None
     options = replace(
         rooms.options,
@@ -108,7 +108,7 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
             invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
         if wanted or ci:
             data = report_data.collect_tests(workbench, summary)
-            files.write_reports(workbench, data, wanted)
+            report_files.write_reports(workbench, data, wanted)
             if ci:
                 ci.show(data)
     _warn_of_other_folder(url, located, summary)
@@ -156,7 +156,7 @@ def _show(summary: RunSummary, took: str) -> None:
     show_runs(summary.runs, summary.repository.id)
     click.echo(_conclude(summary, took))
     if not summary.runs:
-        click.echo("nothing of the projects has changed")
+        click.echo("no project has changed")
     if summary.left_out:
         click.echo(
             f"not run: {one_line(', '.join(summary.left_out))}; the tree is verified only when all checks passed"

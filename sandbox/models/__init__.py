@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.models.approvals import Approval
-    from sandbox.models.artifacts import Artifact, ArtifactList, Coverage, RefusedArtifact
+    from sandbox.models.artifact_lists import Artifact, ArtifactList, Coverage, RefusedArtifact
     from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
     from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
     from sandbox.models.background import BackgroundOperation, BackgroundRun
@@ -375,7 +375,7 @@ __all__ = [
 
 _MODULES = {
     "approvals": "Approval",
-    "artifacts": "Artifact ArtifactList Coverage RefusedArtifact",
+    "artifact_lists": "Artifact ArtifactList Coverage RefusedArtifact",
     "attacks": "AttackOutcome AttackReport AttackResult Threat ThreatState",
     "audit": "AuditRecord AuditReport BrokenEntry JournalDamage JournalState",
     "background": "BackgroundOperation BackgroundRun",

@@ -80,7 +80,7 @@ def load_public_key(pem: str, name: str) -> SSlibKey:
 
 
 def load_trusted_keys(keys: Sequence[ReceiptKey]) -> list[SSlibKey]:
-    """Raises: `invalid_input` for a key whose id is not that of its public key."""
+    """Raises: `invalid_input` for a key with an id that is not of its public key."""
     found = [load_public_key(key.public_key, key.keyid[:12]) for key in keys]
     for key, loaded in zip(keys, found, strict=True):
         if key.keyid != loaded.keyid:

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.receipts import CheckDefinition, Receipt, ReceiptCheck, ReceiptRefusal, Statement
-from sandbox.receipts.envelope import parse_strict_json
-from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.dsse_envelope import parse_strict_json
+from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.verdicts import Binding
 from sandbox.version import __version__
 
@@ -99,7 +99,7 @@ def _list_tests(checks: Sequence[ReceiptCheck]) -> dict[str, list[str]]:
 
 
 def read_statement(payload: bytes) -> Receipt:
-    """Read a payload whose signature was verified.
+    """Read a payload with a verified signature.
 
     Raises: `receipt_refused`: `downgraded` for other types and versions, `inconsistent` if writing it again gives
     another statement.

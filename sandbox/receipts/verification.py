@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.models.receipts import Receipt, ReceiptKey, ReceiptRefusal
-from sandbox.receipts.envelope import open_envelope
-from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.dsse_envelope import open_envelope
+from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.statement import read_statement
 
 

@@ -1,6 +1,6 @@
 """Small files that several homes share: in a directory, or in an object store that fsspec knows.
 
-Whoever may write there can put anything under any name, so the caller verifies what it reads.
+Everyone who may write there can put any content under any name, so the caller verifies what it reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keys of a home that sign receipts.
 
 `keys/keys.json` has every public key that the home ever had, `keys/KEYID.pem` the private key in use. A private key
-that was replaced is deleted: it can sign nothing any more.
+that was replaced is deleted: it cannot sign any more.
 """
 
 from __future__ import annotations

@@ -966,14 +966,14 @@ class Workbench:
 
     def artifacts(self, run_id: str) -> ArtifactList:
         """The files of a run that its profile asked to keep. Raises: `not_found` for an unknown run."""
-        return use.artifacts.list_artifacts(self._services.home, run_id)
+        return use.collected_artifacts.list_artifacts(self._services.home, run_id)
 
     def read_artifact(self, run_id: str, path: str) -> Iterator[bytes]:
         """The content of one artifact, in chunks; the last one comes only if all of it has the hash of the list.
 
         Raises: `not_found`; `internal` for a stored file that was changed.
         """
-        return use.artifacts.read_artifact(self._services.home, run_id, path)
+        return use.collected_artifacts.read_artifact(self._services.home, run_id, path)
 
     def usage(self, run_id: str) -> UsageSeries:
         """What a run used while it ran, at most four samples a second.
@@ -1601,7 +1601,7 @@ class Workbench:
 
         Raises: `receipt_refused` with a reason; `invalid_input` for a key or repository; as `clone` for a repository.
         """
-        return use.receipts.verify(self._services, content, question or models.ReceiptQuestion())
+        return use.signed_receipts.verify(self._services, content, question or models.ReceiptQuestion())
 
     def replay_receipt(
         self,

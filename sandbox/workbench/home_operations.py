@@ -267,15 +267,15 @@ def export_receipt(services: Services, subject: str | RunSummary, signing_key: P
 
 def _export(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
     if not isinstance(subject, str):
-        return use.receipts.export_summary(services, subject, signing_key)
-    export = use.receipts.export_run if subject.startswith("run-") else use.receipts.export_task
+        return use.signed_receipts.export_summary(services, subject, signing_key)
+    export = use.signed_receipts.export_run if subject.startswith("run-") else use.signed_receipts.export_task
     return export(services, subject, signing_key)
 
 
 def replay_receipt(services: Services, content: bytes, question: ReceiptQuestion, watch: Watch) -> ReplayResult:
     """As `receipts.replay`."""
     with record_home_operation(services, "receipt-replay", {"receipt": content}) as operation:
-        result = use.receipts.replay(services, content, question, watch)
+        result = use.signed_receipts.replay(services, content, question, watch)
         operation.note(receipt=result.receipt.digest, agrees=_true_or_false(result.agrees))
     return result
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
-    from sandbox.workbench.checks import artifacts as artifacts
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import bisect as bisect
+    from sandbox.workbench.checks import collected_artifacts as collected_artifacts
     from sandbox.workbench.checks import commit_history as commit_history
     from sandbox.workbench.checks import explore as explore
     from sandbox.workbench.checks import guest_list as guest_list
@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import policy_questions as policy_questions
-    from sandbox.workbench.checks import receipts as receipts
     from sandbox.workbench.checks import result_pages as result_pages
+    from sandbox.workbench.checks import signed_receipts as signed_receipts
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
     from sandbox.workbench.checks import task_events as task_events
@@ -67,9 +67,9 @@ else:
         "": ("reconciling",),
         "approvals": ("requests",),
         "checks": (
-            "artifacts",
             "background",
             "bisect",
+            "collected_artifacts",
             "commit_history",
             "explore",
             "launch_candidate",
@@ -78,12 +78,12 @@ else:
             "layer_list",
             "log_lines",
             "policy_questions",
-            "receipts",
             "stop",
             "task_checks",
             "task_events",
             "result_pages",
             "usage_over_time",
+            "signed_receipts",
             "verify",
         ),
         "controller": (

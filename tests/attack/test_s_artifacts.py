@@ -15,7 +15,7 @@ from sandbox.errors import ErrorCode
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ArtifactList, ArtifactRule, Check
 from sandbox.store.home import Home
-from sandbox.workbench.checks import artifacts
+from sandbox.workbench.checks import collected_artifacts
 from tests.unit.conftest import refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
@@ -41,10 +41,10 @@ class Room:
         rules = tuple(ArtifactRule(path=pattern) for pattern in patterns or ("dist/*",))
         check = Check(id="build", label="build", argv=("true",), cwd=cwd, artifacts=rules)
         with WorktreeFiles(self.workspace) as files:
-            return artifacts.collect_artifacts(self.home, OWNER, RUN, check, files)
+            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, check, files)
 
     def get(self, path: str) -> bytes:
-        return b"".join(artifacts.read_artifact(self.home, RUN, path))
+        return b"".join(collected_artifacts.read_artifact(self.home, RUN, path))
 
     def stored(self) -> list[bytes]:
         return [path.read_bytes() for path in self.home.artifacts.glob("*")] if self.home.artifacts.exists() else []
@@ -92,7 +92,7 @@ def test_s114_a_directory_that_is_a_link_leads_nowhere(room: Room, tmp_path: Pat
 
 
 def test_s114_huge_and_many_files_are_bounded_and_named(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MOST_FILES", 5)
+    monkeypatch.setattr(collected_artifacts, "MOST_FILES", 5)
     with (room.workspace / "dist" / "huge").open("wb") as file:
         file.truncate(1024**4)  # sparse: it costs the guest nothing
     for number in range(10):
@@ -105,7 +105,7 @@ def test_s114_huge_and_many_files_are_bounded_and_named(room: Room, monkeypatch:
 
 
 def test_s114_a_file_that_grows_while_it_is_read_is_cut_off(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MOST_BYTES_OF_RUN", 10)
+    monkeypatch.setattr(collected_artifacts, "MOST_BYTES_OF_RUN", 10)
     (room.workspace / "dist" / "app").write_bytes(b"0123456789")
     assert [each.size for each in room.collect().artifacts] == [10]
     (room.workspace / "dist" / "app").write_bytes(b"0123456789a")

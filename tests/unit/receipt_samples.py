@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
 from sandbox.models.receipts import Receipt, ReceiptKey
 from sandbox.receipts import keys
-from sandbox.receipts.envelope import PAYLOAD_TYPE, sign_payload
+from sandbox.receipts.dsse_envelope import PAYLOAD_TYPE, sign_payload
 from sandbox.receipts.statement import describe_check, write_statement
 from sandbox.store.verdicts import Binding
 

@@ -15,7 +15,7 @@ MOST_FINDINGS = 1000
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportedFailure:
     """One failing test, or a check that did not pass without naming one. `path`: relative to the repository."""
 
     check_id: str
@@ -30,21 +30,21 @@ class Finding:
         return hashlib.sha256(f"{self.check_id}\0{self.title}\0{self.path}".encode()).hexdigest()
 
 
-def find_failures(data: ReportData) -> list[Finding]:
+def find_failures(data: ReportData) -> list[ReportedFailure]:
     """The failures of all checks that did not pass, at most `MOST_FINDINGS`."""
     return [found for found, _ in zip(_list_failures(data), range(MOST_FINDINGS), strict=False)]
 
 
-def _list_failures(data: ReportData) -> Iterator[Finding]:
+def _list_failures(data: ReportData) -> Iterator[ReportedFailure]:
     for run in data.summary.runs:
         if run.verdict is Verdict.PASSED:
             continue
         for failure in run.failures:
             message = plain(failure.message) or run.verdict.value
             path = _safe_path(failure.path)
-            yield Finding(run.check_id, plain(failure.test), message, path, failure.line if path else None)
+            yield ReportedFailure(run.check_id, plain(failure.test), message, path, failure.line if path else None)
         if not run.failures:
-            yield Finding(run.check_id, run.check_id, describe_end(run))
+            yield ReportedFailure(run.check_id, run.check_id, describe_end(run))
 
 
 def _safe_path(text: str | None) -> str | None:

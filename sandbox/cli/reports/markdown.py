@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.cli.reports.findings import Finding, find_failures
+from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.verdicts import describe_run
 from sandbox.forges.escape import as_code, as_prose
@@ -40,6 +40,6 @@ def _write_row(run: CheckRun) -> str:
     return f"| {as_code(run.check_id)} | {mark} {run.verdict.value} | {run.wall_time_s:.1f} s | {figures} |"
 
 
-def _write_failure(found: Finding) -> str:
+def _write_failure(found: ReportedFailure) -> str:
     place = f" ({as_code(found.path + (f':{found.line}' if found.line else ''))})" if found.path else ""
     return f"- {as_code(found.check_id)} {as_code(found.title)}{place}: {as_prose(found.message.partition(chr(10))[0])}"

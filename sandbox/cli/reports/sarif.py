@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from sandbox.cli.reports.findings import Finding, find_failures
+from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.report_data import ReportData
 from sandbox.version import __version__
 
@@ -29,7 +29,7 @@ def write_sarif(data: ReportData) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
-def _write_result(found: Finding) -> dict[str, Any]:
+def _write_result(found: ReportedFailure) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": found.check_id,
         "level": "error",

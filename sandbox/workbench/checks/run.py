@@ -36,9 +36,9 @@ from sandbox.workspaces.own_disk import restore_spare
 
 if TYPE_CHECKING:
     from sandbox.store.liveness import LiveController
-    from sandbox.workbench.checks import artifacts
+    from sandbox.workbench.checks import collected_artifacts
 else:  # loaded if a check has artifacts (docs/adr/0080)
-    artifacts = LazyModule("sandbox.workbench.checks.artifacts")
+    collected_artifacts = LazyModule("sandbox.workbench.checks.collected_artifacts")
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _collect_artifacts(home: Home, owner: str, run_id: str, check: Check, place:
     """Keep what the profile asks for. A home that cannot be written loses artifacts, and no verdict."""
     try:
         with WorktreeFiles(place.workspace) as files:
-            artifacts.collect_artifacts(home, owner, run_id, check, files)
+            collected_artifacts.collect_artifacts(home, owner, run_id, check, files)
     except OSError as error:
         _log.warning("the artifacts of %s are not kept: %s", run_id, error)
 

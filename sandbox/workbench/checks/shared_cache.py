@@ -19,15 +19,15 @@ from sandbox.store.verdicts import Binding, is_bound, is_conclusive
 if TYPE_CHECKING:
     from sandbox.models import receipts as models
     from sandbox.models.receipts import ReceiptCheck, ReceiptKey
-    from sandbox.receipts import envelope, refusals, statement, verification
+    from sandbox.receipts import dsse_envelope, receipt_refusals, statement, verification
     from sandbox.store import shared_store
     from sandbox.store.shared_store import SharedStore
     from sandbox.workbench.controller import signing
     from sandbox.workbench.controller.services import Services
 else:  # loaded if the settings name a shared cache (docs/adr/0080)
     models = LazyModule("sandbox.models.receipts")
-    envelope = LazyModule("sandbox.receipts.envelope")
-    refusals = LazyModule("sandbox.receipts.refusals")
+    dsse_envelope = LazyModule("sandbox.receipts.dsse_envelope")
+    receipt_refusals = LazyModule("sandbox.receipts.receipt_refusals")
     statement = LazyModule("sandbox.receipts.statement")
     verification = LazyModule("sandbox.receipts.verification")
     shared_store = LazyModule("sandbox.store.shared_store")
@@ -57,7 +57,7 @@ class SharedCache:
         """
         trusted = signing.load_trusted(self.services, ())
         try:
-            content = self.store.read(_name(binding), envelope.MOST_BYTES)
+            content = self.store.read(_name(binding), dsse_envelope.MOST_BYTES)
             return None if content is None else read_entry(content, binding, trusted)
         except OSError as error:
             _log.warning("the shared verdict cache does not answer: %s", str(error)[:200])
@@ -79,7 +79,7 @@ class SharedCache:
             product_version=statement.PRODUCT_VERSION,
             signed_at=statement.now(),
         )
-        entry = envelope.sign_payload(statement.write_statement(receipt), signer)
+        entry = dsse_envelope.sign_payload(statement.write_statement(receipt), signer)
         try:
             self.store.write(_name(binding), entry.encode())
         except OSError as error:
@@ -99,10 +99,12 @@ def read_entry(content: bytes, binding: Binding, trusted: tuple[ReceiptKey, ...]
     receipt = verification.verify_receipt(content, trusted, expected)
     (check, *others) = receipt.checks
     if others or check.key != binding.key:
-        raise refusals.refusal_error(models.ReceiptRefusal.WRONG_CHECKS, "it is about another question")
+        raise receipt_refusals.refusal_error(models.ReceiptRefusal.WRONG_CHECKS, "it is about another question")
     run = _rebuild(check, binding)
     if not (run.verdict is Verdict.PASSED and is_conclusive(run) and is_bound(run, binding)):
-        raise refusals.refusal_error(models.ReceiptRefusal.INCONSISTENT, "it is no passed verdict of this question")
+        raise receipt_refusals.refusal_error(
+            models.ReceiptRefusal.INCONSISTENT, "it is no passed verdict of this question"
+        )
     return run
 
 

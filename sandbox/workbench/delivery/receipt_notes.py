@@ -17,7 +17,7 @@ from sandbox.models.receipts import (
     ReceiptRefusal,
     SignedReceipt,
 )
-from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.workbench.controller.commit_identity import choose_identity
 from sandbox.workbench.controller.services import Services

@@ -17,11 +17,11 @@ from sandbox.workbench.controller.services import Services
 if TYPE_CHECKING:
     from sandbox.models import receipts as models
     from sandbox.models.receipts import SignedReceipt
-    from sandbox.workbench.checks import receipts
+    from sandbox.workbench.checks import signed_receipts
     from sandbox.workbench.delivery import receipt_notes
 else:  # loaded if the settings ask for receipts (docs/adr/0080)
     models = LazyModule("sandbox.models.receipts")
-    receipts = LazyModule("sandbox.workbench.checks.receipts")
+    signed_receipts = LazyModule("sandbox.workbench.checks.signed_receipts")
     receipt_notes = LazyModule("sandbox.workbench.delivery.receipt_notes")
 
 
@@ -34,7 +34,7 @@ def sign_receipt(tree_gate: TreeGate) -> SignedReceipt | None:
         return None
     if not tree_gate.try_verdicts().verified:
         return None
-    new = receipts.export_task(services, task.id, None)
+    new = signed_receipts.export_task(services, task.id, None)
     kept = _read_kept(services, task.id)
     if kept is not None and _is_same(kept, new):
         return kept

@@ -17,7 +17,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
-from sandbox.store import artifacts, bindings, result_files, usage_files
+from sandbox.store import artifact_store, bindings, result_files, usage_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
@@ -29,7 +29,7 @@ from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 _BESIDE_RUNS = {
-    ".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX, bindings.SUFFIX, artifacts.SUFFIX,
+    ".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX, bindings.SUFFIX, artifact_store.SUFFIX,
 }  # fmt: skip
 
 
@@ -91,11 +91,11 @@ def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
     """Lists of artifacts older than `keep.artifacts_days`, then contents that no list names."""
     home, days = reconciler.services.home, reconciler.services.settings.keep.artifacts_days
     for folder in sorted(home.all_logs()) if days else ():
-        old = artifacts.find_old_lists(folder, days)
+        old = artifact_store.find_old_lists(folder, days)
         if old:
             note = f"artifacts of {len(old)} runs older than {days:g} days"
             yield Finding("artifacts", folder.name, partial(_unlink_all, old), note=note)
-    unused = artifacts.find_unused(home)
+    unused = artifact_store.find_unused(home)
     if unused:
         note = f"{sum(map(_size_of, unused)) / 2**20:.0f} MiB; no run names them"
         yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note)

@@ -12,10 +12,10 @@ from cmarkgfm import github_flavored_markdown_to_html
 from defusedxml.ElementTree import fromstring
 
 from sandbox.cli.ci import GitHubActions, GitLabCi, detect_ci
-from sandbox.cli.reports.files import KINDS, parse_reports, write_outputs
 from sandbox.cli.reports.junit import write_junit
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData
+from sandbox.cli.reports.report_files import KINDS, parse_reports, write_outputs
 from sandbox.cli.reports.sarif import write_code_quality, write_sarif
 from sandbox.models import FailedTest, Host, Repository, RunSummary, TestOutcome, TestResult, Verdict
 from tests.unit.receipt_samples import COMMIT, TREE, made_run

@@ -94,6 +94,7 @@ OTHERS = (
     [PARAMETER],
     {"ready": {"port": 8080}},
     {"passed": "^ok (.*)"},
+    [{"path": "dist/*"}],
 )
 """Values of many types: one of them is another one, whatever a field takes."""
 

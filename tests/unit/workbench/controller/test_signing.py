@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.receipts.envelope import sign_payload
+from sandbox.receipts.dsse_envelope import sign_payload
 from sandbox.receipts.statement import write_statement
 from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.workbench.controller import signing

@@ -18,8 +18,8 @@ from sandbox.models.receipts import (
     ReplayResult,
     SignedReceipt,
 )
-from sandbox.receipts.envelope import digest_of, sign_payload
-from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.dsse_envelope import digest_of, sign_payload
+from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
 from sandbox.receipts.verification import Expectation, require_subject, verify_receipt
 from sandbox.store import runs as stored_runs

@@ -16,11 +16,11 @@ from sandbox.checks.coverage import MOST_BYTES, READERS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
-from sandbox.models.artifacts import Artifact, ArtifactList, Coverage, RefusedArtifact
+from sandbox.models.artifact_lists import Artifact, ArtifactList, Coverage, RefusedArtifact
 from sandbox.models.checks import ArtifactRule, Check
 from sandbox.policy.globs import Pattern, parse_pattern
 from sandbox.policy.paths import RepoPath, parse_repo_path, show_path
-from sandbox.store import artifacts as stored
+from sandbox.store import artifact_store as stored
 from sandbox.store import runs
 from sandbox.store.home import Home
 
@@ -35,7 +35,7 @@ def collect_artifacts(home: Home, owner_id: str, run_id: str, check: Check, file
     """Store what the rules of a check match, at most `MOST_FILES` files and `MOST_BYTES_OF_RUN` bytes of a run, and the
     list of it. Raises: OSError if the home cannot be written.
     """
-    collection = _Collection(home, files)
+    collection = _ArtifactCollector(home, files)
     for rule in check.artifacts:
         collection.collect(rule, PurePosixPath(normpath(check.cwd)))
     found = ArtifactList(
@@ -49,7 +49,7 @@ def collect_artifacts(home: Home, owner_id: str, run_id: str, check: Check, file
 
 
 @dataclass
-class _Collection:
+class _ArtifactCollector:
     home: Home
     files: WorktreeFiles
     artifacts: dict[str, Artifact] = field(default_factory=dict)

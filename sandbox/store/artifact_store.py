@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.artifacts import Artifact, ArtifactList
+from sandbox.models.artifact_lists import Artifact, ArtifactList
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 from sandbox.store.lockfile import create_locked
 

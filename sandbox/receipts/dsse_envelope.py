@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.lazy_module import LazyModule
 from sandbox.models.receipts import ReceiptKey, ReceiptRefusal
 from sandbox.receipts.keys import load_trusted_keys
-from sandbox.receipts.refusals import refusal_error
+from sandbox.receipts.receipt_refusals import refusal_error
 
 if TYPE_CHECKING:
     from securesystemslib import dsse
@@ -36,7 +36,7 @@ _MOST_SIGNATURES = 16
 
 @dataclass(frozen=True)
 class OpenedEnvelope:
-    """The payload of an envelope whose signature is by `key`."""
+    """The payload of an envelope that `key` signed."""
 
     payload: bytes
     key: ReceiptKey
@@ -57,7 +57,7 @@ def digest_of(envelope: str | bytes) -> str:
 
 
 def open_envelope(content: bytes, trusted: Sequence[ReceiptKey]) -> OpenedEnvelope:
-    """Verify the signature and return the payload; nothing in it was interpreted before.
+    """Verify the signature and return the payload. Its content is not read before.
 
     Raises: `receipt_refused`; `invalid_input` for a trusted key that cannot be used.
     """
@@ -73,7 +73,7 @@ def open_envelope(content: bytes, trusted: Sequence[ReceiptKey]) -> OpenedEnvelo
 
 
 def _find_signer(payload: bytes, signatures: dict[str, bytes], trusted: Sequence[ReceiptKey]) -> ReceiptKey:
-    """The trusted key that is not revoked and whose signature fits."""
+    """The trusted key that is not revoked and has a signature that fits."""
     named = [key for key in trusted if key.keyid in signatures]
     if not named:
         raise refusal_error(ReceiptRefusal.WRONG_KEY, f"signed by {', '.join(key[:12] for key in signatures)}")
