@@ -71,8 +71,8 @@ _COMMANDS = {
     "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
     "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
-    "serve": ("sandbox.cli.daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
-    "dashboard": ("sandbox.cli.dashboard:dashboard", "Open this home in a browser."),
+    "serve": ("sandbox.cli.home_daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
+    "dashboard": ("sandbox.cli.open_dashboard:dashboard", "Open this home in a browser."),
     "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
     "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
 }
