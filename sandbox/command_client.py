@@ -1,8 +1,8 @@
 """Hand a command to the daemon of its home, if one answers; `sandbox serve` is that daemon (docs/adr/0123).
 
-Theory. Most of what a short command costs is imports, and the daemon has them done. So this module imports
-almost no other: no `socket`, `json` or `signal`, which bring `enum` and `re`. It passes on its arguments, its environment and
-its three standard streams themselves. The daemon finds the rest of what a process is (directory, umask, limits, ignored
+Theory. Most of what a short command costs is imports, and the daemon has them done. So this module imports almost no
+other: no `socket`, `json` or `signal`, which bring `enum` and `re`. It passes on its arguments, its environment and its
+three standard streams themselves. The daemon finds the rest of what a process is (directory, umask, limits, ignored
 signals) in `/proc`, forks, and the copy runs the same command as this process would. What is written goes straight to
 our streams; we only forward signals, and end as the command did.
 

@@ -1,9 +1,10 @@
 """Run one command of a thin client: a shepherd that watches the client, and the command itself, each a fork.
 
-Theory. The daemon forks the shepherd as soon as a client connects, so a slow or broken client does not delay others. The
-shepherd reads the request, decides, and forks the command. It forwards the client's signals, tells it how the command
-ended, and ends the command (SIGTERM) when the client is gone. Neither depends on the daemon: a daemon that is stopped,
-upgraded or killed takes no command with it. If the shepherd is killed, the command gets SIGTERM from the kernel.
+Theory. The daemon forks the shepherd as soon as a client connects, so a slow or broken client does not delay others.
+The shepherd reads the request, decides, and forks the command. It forwards the client's signals, tells it how the
+command ended, and ends the command (SIGTERM) when the client is gone. Neither depends on the daemon: a daemon that is
+stopped, upgraded or killed takes no command with it. If the shepherd is killed, the command gets SIGTERM from the
+kernel.
 
 The command becomes what the client's process is: arguments, environment, directory, umask, limits, niceness, ignored
 signals, standard streams. What cannot be taken over (the session and terminal, the control group, the CPU affinity that
