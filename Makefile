@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench corpus matrix format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test bench browser corpus matrix format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ test: setup ## Everything CI runs: set-up, lint and all tests
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks
+
+browser: venv ## The dashboard in a real Chromium, which must be installed. Not in `make test`
+	@$(BIN)/python -m pytest tests/browser -q
 
 matrix: setup ## Measure on other systems in virtual machines and write docs/platforms.md; ROWS=names for some. Not in `make test`
 	@scripts/setup matrix
