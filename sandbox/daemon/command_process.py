@@ -52,14 +52,14 @@ class ProcessState:
 
 
 def serve_command(
-    connection: socket.socket, peer: PeerProcess, program: Program, run_command: Callable[[], int]
+    connection: socket.socket, peer: PeerProcess, program: Program, run_command: Callable[[], int], daemon: int
 ) -> NoReturn:
     """Serve one client in this process, a fork of the daemon, and end."""
     code = 0
     try:
         os.setsid()
         request = receive_request(connection)
-        if reason := _find_obstacle(connection, peer, program, request):
+        if reason := _find_obstacle(connection, peer, program, request, daemon):
             connection.sendall(REFUSES + reason.encode())
         else:
             state = _read_state(peer.pid)
@@ -70,11 +70,14 @@ def serve_command(
     os._exit(code)
 
 
-def _find_obstacle(connection: socket.socket, peer: PeerProcess, program: Program, request: CommandRequest) -> str:
+def _find_obstacle(
+    connection: socket.socket, peer: PeerProcess, program: Program, request: CommandRequest, daemon: int
+) -> str:
     if reason := program.find_mismatch(request) or find_difference(connection, peer):
         return reason
     if program.is_outdated():
-        os.kill(os.getppid(), signal.SIGHUP)  # the daemon starts its new program
+        if os.getppid() == daemon:  # else it has ended, and our parent is another process
+            os.kill(daemon, signal.SIGHUP)  # it starts its new program
         return "this daemon is older than the installation"
     return ""
 

@@ -126,22 +126,24 @@ class Daemon:
             peer = identify_peer(connection)
             if len(self._children) >= MAX_COMMANDS or not is_same_user(peer):
                 return
+            daemon = os.getpid()
             pid = os.fork()
             if pid:
                 self._children.add(pid)
                 return
-            self._leave_parent()
+            self._leave_parent(self._api, self._http)
             connection.setblocking(True)
-            serve_command(connection, peer, self._parts.program, self._parts.run_command)
+            serve_command(connection, peer, self._parts.program, self._parts.run_command, daemon)
 
-    def _leave_parent(self) -> None:
-        """In a fork: give up what only the daemon may hold."""
+    def _leave_parent(self, *unused: socket.socket | None) -> None:
+        """In a fork: give up what only the daemon may hold, and what this fork does not use."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lock)
-        for one in (self._wakeup, self._wakes, self._commands):
-            one.close()
+        for one in (self._wakeup, self._wakes, self._commands, *unused):
+            if one is not None:
+                one.close()
 
     def _keep_server(self) -> None:
         """Start the process that serves HTTP, again if it ended by itself."""
