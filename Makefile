@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench corpus matrix desktop format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test bench browser corpus matrix desktop format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for
 
 desktop: setup ## Launch a desktop application in the image `space`, which this builds (1.7 GB). Not in `make test`
 	@$(BIN)/python -m devtools.desktop
+
+browser: venv ## The dashboard in a real Chromium, which must be installed. Not in `make test`
+	@$(BIN)/python -m pytest tests/browser -q
 
 matrix: setup ## Measure on other systems in virtual machines and write docs/platforms.md; ROWS=names for some. Not in `make test`
 	@scripts/setup matrix

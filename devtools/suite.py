@@ -66,7 +66,8 @@ def about_gvisor(skipped: int) -> str:
 
 
 def _pytest(*arguments: str) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", "tests", *arguments], check=False).returncode  # noqa: S603 - ours
+    command = [sys.executable, "-m", "pytest", "tests", "--ignore=tests/browser", *arguments]
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - ours
 
 
 def _say(what: str, names: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
 """Hand a command to the daemon of its home, if one answers; `sandbox serve` is that daemon (docs/adr/0123).
 
-Theory. Most of what a short command costs is imports, and the daemon has them done. So this module imports next to
-nothing: no `socket`, `json` or `signal`, which bring `enum` and `re`. It passes on its arguments, its environment and
-its three standard streams themselves. The daemon finds the rest of what a process is (directory, umask, limits, ignored
+Theory. Most of what a short command costs is imports, and the daemon has them done. So this module imports almost no
+other: no `socket`, `json` or `signal`, which bring `enum` and `re`. It passes on its arguments, its environment and its
+three standard streams themselves. The daemon finds the rest of what a process is (directory, umask, limits, ignored
 signals) in `/proc`, forks, and the copy runs the same command as this process would. What is written goes straight to
 our streams; we only forward signals, and end as the command did.
 
-Until the daemon has answered that it will run the command, nothing has happened. So whatever is in the way - no socket,
+Until the daemon has answered that it will run the command, it has done no work. So whatever is in the way - no socket,
 another user behind it, another version, a process that is more confined than the daemon - the command runs here.
 """
 
@@ -155,7 +155,7 @@ def _wait(connection: _socket.socket) -> int:
 
 
 def _receive_status(connection: _socket.socket) -> int | None:
-    """The exit code, or minus the signal that ended the command; None if nobody can say any more."""
+    """The exit code, or minus the signal that ended the command; None if that is not known."""
     answer = b""
     while len(answer) < STATUS_BYTES:
         try:

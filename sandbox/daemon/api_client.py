@@ -17,7 +17,7 @@ _TIMEOUT_S = 30.0
 _MOST_BYTES = 1024**2
 
 
-class _Connection(http.client.HTTPConnection):
+class _DaemonConnection(http.client.HTTPConnection):
     """HTTP over the socket of a daemon of our own user."""
 
     def __init__(self, home: Path) -> None:
@@ -39,7 +39,7 @@ class _Connection(http.client.HTTPConnection):
 
 def post(home: Path, path: str) -> dict[str, Any]:
     """The JSON answer to an empty request. Raises: `not_found` if no daemon answers."""
-    connection = _Connection(home)
+    connection = _DaemonConnection(home)
     try:
         connection.request("POST", path)
         return dict(json.loads(connection.getresponse().read(_MOST_BYTES)))

@@ -1,9 +1,10 @@
 """Run one command of a thin client: a shepherd that watches the client, and the command itself, each a fork.
 
-Theory. The daemon forks the shepherd as soon as a client connects, so a slow or broken client delays nobody. The
-shepherd reads the request, decides, and forks the command. It forwards the client's signals, tells it how the command
-ended, and ends the command (SIGTERM) when the client is gone. Neither depends on the daemon: a daemon that is stopped,
-upgraded or killed takes no command with it. If the shepherd is killed, the command gets SIGTERM from the kernel.
+Theory. The daemon forks the shepherd as soon as a client connects, so a slow or broken client does not delay others.
+The shepherd reads the request, decides, and forks the command. It forwards the client's signals, tells it how the
+command ended, and ends the command (SIGTERM) when the client is gone. Neither depends on the daemon: a daemon that is
+stopped, upgraded or killed takes no command with it. If the shepherd is killed, the command gets SIGTERM from the
+kernel.
 
 The command becomes what the client's process is: arguments, environment, directory, umask, limits, niceness, ignored
 signals, standard streams. What cannot be taken over (the session and terminal, the control group, the CPU affinity that
@@ -13,7 +14,6 @@ was set) is in docs/serve.md; what would weaken the client's confinement is refu
 from __future__ import annotations
 
 import atexit
-import ctypes
 import io
 import os
 import resource
@@ -30,17 +30,17 @@ from typing import NoReturn
 
 from sandbox.command_client import FORWARDED, REFUSES, RUNS, STATUS_BYTES
 from sandbox.daemon.command_requests import CommandRequest, Program, receive_request
-from sandbox.daemon.peers import Peer, find_difference, read_status
+from sandbox.daemon.parent_death import end_with_parent
+from sandbox.daemon.peers import PeerProcess, find_difference, read_status
 from sandbox.lazy_dataclass import dataclass
 from sandbox.store import terminal_task
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _ALLOWED = frozenset({*FORWARDED, signal.SIGSTOP, signal.SIGCONT})
 _LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessState:
     """What a process is beside its arguments and environment, read from `/proc` and the kernel."""
 
     directory: int
@@ -51,33 +51,38 @@ class Identity:
     ignored: frozenset[int]
 
 
-def serve_command(connection: socket.socket, peer: Peer, program: Program, run_command: Callable[[], int]) -> NoReturn:
+def serve_command(
+    connection: socket.socket, peer: PeerProcess, program: Program, run_command: Callable[[], int], daemon: int
+) -> NoReturn:
     """Serve one client in this process, a fork of the daemon, and end."""
     code = 0
     try:
         os.setsid()
         request = receive_request(connection)
-        if reason := _find_obstacle(connection, peer, program, request):
+        if reason := _find_obstacle(connection, peer, program, request, daemon):
             connection.sendall(REFUSES + reason.encode())
         else:
-            identity = _identify(peer.pid)
+            state = _read_state(peer.pid)
             connection.sendall(RUNS)
-            _shepherd(connection, identity, request, run_command)
+            _shepherd(connection, state, request, run_command)
     except (OSError, ValueError):
         code = 1  # the client runs its command by itself, or is gone
     os._exit(code)
 
 
-def _find_obstacle(connection: socket.socket, peer: Peer, program: Program, request: CommandRequest) -> str:
+def _find_obstacle(
+    connection: socket.socket, peer: PeerProcess, program: Program, request: CommandRequest, daemon: int
+) -> str:
     if reason := program.find_mismatch(request) or find_difference(connection, peer):
         return reason
     if program.is_outdated():
-        os.kill(os.getppid(), signal.SIGHUP)  # the daemon starts its new program
+        if os.getppid() == daemon:  # else it has ended, and our parent is another process
+            os.kill(daemon, signal.SIGHUP)  # it starts its new program
         return "this daemon is older than the installation"
     return ""
 
 
-def _identify(pid: int) -> Identity:
+def _read_state(pid: int) -> ProcessState:
     """Raises: OSError, also when a limit of the process is above ours, which cannot be taken over."""
     status = read_status(pid)
     limits = tuple((which, resource.prlimit(pid, which)) for which in _LIMITS)
@@ -89,7 +94,7 @@ def _identify(pid: int) -> Identity:
     if niceness < os.getpriority(os.PRIO_PROCESS, 0):
         raise PermissionError("its priority is above ours")
     bits = int(status["SigIgn"], 16)
-    return Identity(
+    return ProcessState(
         directory=os.open(f"/proc/{pid}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),
         umask=int(status["Umask"], 8),
         niceness=niceness,
@@ -100,14 +105,14 @@ def _identify(pid: int) -> Identity:
 
 
 def _shepherd(
-    connection: socket.socket, identity: Identity, request: CommandRequest, run_command: Callable[[], int]
+    connection: socket.socket, state: ProcessState, request: CommandRequest, run_command: Callable[[], int]
 ) -> None:
     shepherd = os.getpid()
     child = os.fork()
     if not child:
         connection.close()
-        _become(shepherd, identity, request, run_command)
-    for fd in (*request.streams, identity.directory):
+        _become(shepherd, state, request, run_command)
+    for fd in (*request.streams, state.directory):
         os.close(fd)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -141,7 +146,7 @@ def _watch(connection: socket.socket, child: int) -> int:
 
 
 def _forward(connection: socket.socket, pidfd: int) -> bool:
-    """Forward the signals that came. False at the client's end, of which the command is told by SIGTERM."""
+    """Forward the signals that came. False at the client's end, after which the command gets SIGTERM."""
     try:
         numbers = connection.recv(64)
     except BlockingIOError:
@@ -155,16 +160,14 @@ def _forward(connection: socket.socket, pidfd: int) -> bool:
     return bool(numbers)
 
 
-def _become(shepherd: int, identity: Identity, request: CommandRequest, run_command: Callable[[], int]) -> NoReturn:
+def _become(shepherd: int, state: ProcessState, request: CommandRequest, run_command: Callable[[], int]) -> NoReturn:
     """Run the command, and end as the interpreter does, but for taking down every module."""
     code = 1
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != shepherd:
-            os._exit(1)
+        end_with_parent(shepherd)
         os.setsid()
-        _take_over(identity, request)
-        with terminal_task.in_session(identity.session):
+        _take_over(state, request)
+        with terminal_task.in_session(state.session):
             code = run_command()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -178,19 +181,19 @@ def _become(shepherd: int, identity: Identity, request: CommandRequest, run_comm
     os._exit(code)
 
 
-def _take_over(identity: Identity, request: CommandRequest) -> None:
+def _take_over(state: ProcessState, request: CommandRequest) -> None:
     for source, target in zip(request.streams, (0, 1, 2), strict=True):
         os.dup2(source, target)
-    os.fchdir(identity.directory)
+    os.fchdir(state.directory)
     os.closerange(3, _first_closed())
     for number in _ALLOWED - {signal.SIGSTOP, signal.SIGCONT}:
-        signal.signal(number, signal.SIG_IGN if number in identity.ignored else signal.SIG_DFL)
-    if signal.SIGINT not in identity.ignored:
+        signal.signal(number, signal.SIG_IGN if number in state.ignored else signal.SIG_DFL)
+    if signal.SIGINT not in state.ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.umask(identity.umask)
-    for which, limits in identity.limits:
+    os.umask(state.umask)
+    for which, limits in state.limits:
         resource.setrlimit(which, limits)
-    os.setpriority(os.PRIO_PROCESS, 0, identity.niceness)
+    os.setpriority(os.PRIO_PROCESS, 0, state.niceness)
     os.environ.clear()
     os.environb.update(request.environment)
     time.tzset()

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from sandbox.agent.results import neutralise_values
+from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, Sessions, is_form_token, make_form_token
 from sandbox.daemon.guards import RIGHTS
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
-from sandbox.daemon.sessions import COOKIE, SESSION_S, Sessions, is_form_token, make_form_token
 from sandbox.daemon.tool_calls import read_body
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApprovalScope, ApprovalState, TaskEvent, TaskStatus
@@ -37,7 +37,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`person`: a controller whose decisions are a person's. `url`: of the pages; '' without a TCP listener."""
+    """`person`: a controller for a person's decisions. `url`: of the pages; '' without a TCP listener."""
 
     person: Workbench
     sessions: Sessions

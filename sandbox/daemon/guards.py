@@ -1,7 +1,7 @@
 """Who a request is from, before any route sees it.
 
-At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so `Host` and `Origin` say
-nothing there, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an
+At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so `Host` and `Origin` mean
+little there, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an
 attacker controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every
 request must name our address as its host, and no other origin; then it needs the token.
 """
@@ -18,7 +18,7 @@ RIGHTS = "sandbox.rights"
 """Key of a request's scope: `user`, `token`, `person` (a browser's session), or `none`."""
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js"})
-"""What needs no token: it says nothing about the home, or has a secret of its own."""
+"""What needs no token: it does not depend on the home, or has a secret of its own."""
 _REPLACED = {b"host", b"origin"}
 
 

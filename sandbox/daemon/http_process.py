@@ -1,13 +1,12 @@
 """The daemon's process that serves HTTP: at a Unix socket for processes of our user, at TCP for who has the token.
 
 It is a controller like any other. On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a
-newer program, it accepts nothing more and ends when the last check that it runs has ended.
+newer program, it accepts no more requests and ends when the last check that it runs has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import signal
 import socket
 import threading
@@ -23,18 +22,17 @@ from sandbox.agent.transports.http import LifelongServer, make_uvicorn
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.daemon.event_stream import EventHub
+from sandbox.daemon.parent_death import outlive_parent
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import HttpOptions, make_applications
 from sandbox.daemon.timers import make_timers, run_timers
 from sandbox.daemon.webhooks import Webhook
 from sandbox.workbench import Workbench
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
-
 
 @dataclass(frozen=True)
 class Controllers:
-    """`agent`: for MCP and the JSON API. `person`: for the dashboard, whose decisions are those of a person."""
+    """`agent`: for MCP and the JSON API. `person`: for the dashboard: its decisions are those of a person."""
 
     agent: Agent
     person: Workbench
@@ -45,7 +43,6 @@ def serve_http_process(
 ) -> int:
     """Serve until a signal. Returns the exit code of the process."""
     agent = controllers.agent
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve
     for receiver in settings.webhook:
@@ -55,7 +52,7 @@ def serve_http_process(
     ending = _Ending(agent, hub)
     server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    timers = make_timers(agent.workbench, settings)
+    timers = make_timers(controllers.person, settings)
     threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
     with handle_signals(server.handle_exit):
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
@@ -74,7 +71,7 @@ class _Ending:
 
     def drain(self, server: LifelongServer, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+        outlive_parent()
         self.is_draining = True
         server.handle_exit(number, frame)
 

@@ -1,7 +1,7 @@
 """Render the dashboard's pages. Every value is escaped; text of guests is made inert first.
 
-The pages have no script of their own but `/static/live.js`, no style but `/static/style.css`, and load nothing from
-elsewhere: the content security policy allows nothing else, so even markup that got through could not run.
+The pages have no script of their own but `/static/live.js`, no style but `/static/style.css`, and load no other
+file: the content security policy allows no other, so even markup that got through could not run.
 """
 
 from __future__ import annotations

@@ -24,26 +24,26 @@ SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerProcess:
     """The process that connected. `pid` 0: it is in a PID namespace that we do not see."""
 
     pid: int
     uid: int
 
 
-def identify_peer(connection: socket.socket) -> Peer:
+def identify_peer(connection: socket.socket) -> PeerProcess:
     """The process that connected, as the kernel recorded it. Raises: OSError."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return Peer(pid, uid)
+    return PeerProcess(pid, uid)
 
 
-def is_same_user(peer: Peer) -> bool:
+def is_same_user(peer: PeerProcess) -> bool:
     """Whether the peer is our own user. Root is not, unless we are: its commands would run with fewer rights."""
     return peer.uid == os.geteuid()
 
 
-def find_difference(connection: socket.socket, peer: Peer) -> str:
-    """In what the peer differs from this process; '' if in nothing that confines it."""
+def find_difference(connection: socket.socket, peer: PeerProcess) -> str:
+    """In what the peer differs from this process; '' if not in what confines it."""
     if peer.pid <= 0:
         return "its PID namespace"
     try:

@@ -86,7 +86,7 @@ def find_daemon(home: Path) -> DaemonRecord | None:
     try:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it
+            return None  # it is not held
         return DaemonRecord.model_validate(json.loads(os.pread(fd, _RECORD_BYTES, 0)))
     except (OSError, ValueError, ValidationError):
         return None

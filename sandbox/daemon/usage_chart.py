@@ -1,4 +1,4 @@
-"""Usage of a run over time as polylines, each against its limit. Numbers only, so nothing of a guest is drawn."""
+"""Usage of a run over time as polylines, each against its limit. Numbers only: no text of a guest is drawn."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 from sandbox.engine.cgroups import SAMPLE_INTERVAL_S, CgroupPaths, Counters, read_counters, read_current_pids
 from sandbox.engine.pressure import PressureReading, compare_readings, read_pressure
-from sandbox.engine.usage_samples import SampleSeries
+from sandbox.engine.sample_series import SampleSeries
 from sandbox.models import Pressure, UsageSample
 
 _Number = TypeVar("_Number", int, float)

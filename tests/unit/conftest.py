@@ -43,7 +43,8 @@ settings.load_profile("unit")
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
-    "agent/test_launch.py", "attack/test_runner.py", "devtools/test_forked.py", "edits/test_patch_property.py",
+    "agent/test_launch.py", "attack/test_runner.py", "daemon/test_kills.py", "devtools/test_forked.py",
+    "edits/test_patch_property.py",
     "git/test_cache_recovery.py", "git/test_sha256.py", "store/test_journal.py", "workbench/controller/test_audit.py",
     "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Use-case: follow what happens in a home, in any process.
 
 Theory. Every controller writes each operation into a journal, a file that only grows. A follower remembers how long
-each was and reads what came since. So it needs no connection to those who work, and it misses nothing of one that is
+each was and reads what came since. So it needs no connection to those who work, and it misses no event of one that is
 killed: an operation that is not in a journal has not ended.
 """
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 from starlette.applications import Starlette
 
+from sandbox.daemon.browser_sessions import COOKIE, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.guards import Network
-from sandbox.daemon.sessions import COOKIE, Sessions
 from sandbox.workbench import Workbench
 from tests.unit.agent.transports.test_http import listening
 from tests.unit.desk import Desk

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
-from sandbox.daemon.sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.models import ApprovalState
 from tests.unit.conftest import Upstream
 from tests.unit.daemon.dashboard_site import Site, open_site

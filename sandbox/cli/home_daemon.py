@@ -20,7 +20,7 @@ from sandbox.errors import ErrorCode, SandboxError
 if TYPE_CHECKING:
     import socket
 
-    from sandbox.daemon.daemon import Parts
+    from sandbox.daemon.main_process import Parts
     from sandbox.daemon.place import DaemonRecord
 
 _STOP_S = 30.0
@@ -136,7 +136,7 @@ def _make_parts(
 ) -> Parts:
     from sandbox.agent.transports import address as tcp  # noqa: PLC0415 - as above
     from sandbox.cli.app import main  # noqa: PLC0415 - it imports this module when the command is used
-    from sandbox.daemon.daemon import Parts  # noqa: PLC0415 - as above
+    from sandbox.daemon.main_process import Parts  # noqa: PLC0415 - as above
     from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
 
@@ -170,7 +170,7 @@ def _run(
     invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
 ) -> None:
     from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
-    from sandbox.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+    from sandbox.daemon.main_process import Daemon  # noqa: PLC0415 - as above
 
     configure_logs(invocation.add_home)
     daemon = Daemon(_make_parts(invocation, address, token_file, approvals))

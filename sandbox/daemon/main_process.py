@@ -1,6 +1,6 @@
 """The daemon's main process: it forks a process for each command, and keeps the one that serves HTTP alive.
 
-It has one thread and runs nothing else, because a process with threads cannot be forked safely. What it imports is
+It has one thread and no other work, because a process with threads cannot be forked safely. What it imports is
 shared with all its forks. On SIGHUP it replaces itself by the program as it is installed now, and hands over its
 sockets and its lock: no client is refused meanwhile, and what runs goes on, as it runs in processes of its own.
 """
@@ -23,6 +23,7 @@ from typing import NoReturn
 from sandbox.command_client import SOCKET
 from sandbox.daemon.command_process import serve_command
 from sandbox.daemon.command_requests import Program
+from sandbox.daemon.parent_death import end_with_parent
 from sandbox.daemon.peers import identify_peer, is_same_user
 from sandbox.daemon.place import (
     API_SOCKET,
@@ -125,22 +126,24 @@ class Daemon:
             peer = identify_peer(connection)
             if len(self._children) >= MAX_COMMANDS or not is_same_user(peer):
                 return
+            daemon = os.getpid()
             pid = os.fork()
             if pid:
                 self._children.add(pid)
                 return
-            self._leave_parent()
+            self._leave_parent(self._api, self._http)
             connection.setblocking(True)
-            serve_command(connection, peer, self._parts.program, self._parts.run_command)
+            serve_command(connection, peer, self._parts.program, self._parts.run_command, daemon)
 
-    def _leave_parent(self) -> None:
-        """In a fork: give up what only the daemon may hold."""
+    def _leave_parent(self, *unused: socket.socket | None) -> None:
+        """In a fork: give up what only the daemon may hold, and what this fork does not use."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lock)
-        for one in (self._wakeup, self._wakes, self._commands):
-            one.close()
+        for one in (self._wakeup, self._wakes, self._commands, *unused):
+            if one is not None:
+                one.close()
 
     def _keep_server(self) -> None:
         """Start the process that serves HTTP, again if it ended by itself."""
@@ -148,8 +151,10 @@ class Daemon:
             return
         self._server_due = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_RESTART_S)
+        daemon = os.getpid()
         self._server = os.fork()
         if not self._server:
+            end_with_parent(daemon)
             self._leave_parent()
             self._serve_http()
 
@@ -172,7 +177,7 @@ class Daemon:
                     self._server = 0
 
     def _restart(self) -> NoReturn:
-        """Replace this program. The old HTTP server accepts nothing more and ends when its last check has ended."""
+        """Replace this program. The old HTTP server accepts no more requests and ends when its last check has ended."""
         if self._server:
             os.kill(self._server, signal.SIGUSR1)
         descriptors = [self._lock, *(one.fileno() for one in (self._commands, self._api, self._http) if one)]

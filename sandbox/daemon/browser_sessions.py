@@ -71,5 +71,5 @@ def is_form_token(session: str, given: str) -> bool:
 
 
 def _digest(secret: str) -> str:
-    """Secrets are looked up by digest, so that the time of a look says nothing about them."""
+    """Secrets are looked up by digest, so that the time of a look does not depend on them."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.cli.usage import draw, to_rate
 from sandbox.engine.cgroups import CgroupPaths, Counters
-from sandbox.engine.usage_samples import INTERVAL_S, SampleSeries
+from sandbox.engine.sample_series import INTERVAL_S, SampleSeries
 from sandbox.models import UsageSample
 
 

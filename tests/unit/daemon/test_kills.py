@@ -1,0 +1,91 @@
+"""The daemon's main process, killed at each step of its start, its work and its end: the next one serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+_STEPS = 8
+"""At least so many: the folder, the lock, both sockets, the server's process, a command's, the end of each socket."""
+
+PROGRAM = """
+import os, signal, socket, sys, time
+from pathlib import Path
+from sandbox.daemon.command_requests import Program
+from sandbox.daemon.main_process import Daemon, Parts
+from sandbox.daemon.place import find_daemon
+
+HOME = Path(sys.argv[1])
+STEPS = {"os.mkdir", "os.remove", "os.unlink", "fcntl.flock", "socket.bind", "os.fork", "os.chmod", "os.kill"}
+PROGRAM = Program("elsewhere", {}, frozenset(), "utf-8", {})
+
+
+def serve_http(_api, _http):
+    signal.pause()
+    return 0
+
+
+def serve(kill_at):
+    main, steps = os.getpid(), 0
+
+    def count(event, arguments):
+        nonlocal steps
+        if os.getpid() == main and (event in STEPS or (event == "open" and f"{HOME}/serve" in str(arguments[0]))):
+            steps += 1
+            if steps == kill_at:
+                os.kill(main, signal.SIGKILL)
+
+    sys.addaudithook(count)
+    Daemon(Parts(HOME, PROGRAM, lambda: 0, lambda: None, serve_http, lambda _http: "")).run()
+    os._exit(0)
+
+
+def wait_for_daemon(child):
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(HOME / "serve/commands.sock"))
+                client.settimeout(60)
+                client.sendall(b"\\0\\0\\0\\1x")
+                return client.recv(1) == b""  # malformed, and answered by a fork that hangs up
+        except OSError:
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return False
+            time.sleep(0.005)
+    return False
+
+
+def start(kill_at):
+    child = os.fork()
+    if not child:
+        serve(kill_at)
+    if wait_for_daemon(child):
+        os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+killed = 0
+for step in range(1, 200):
+    code = start(step)
+    assert find_daemon(HOME) is None, step
+    if code == 0:
+        break
+    assert code == -signal.SIGKILL, (step, code)
+    killed += 1
+    assert start(0) == 0, step
+    assert sorted(os.listdir(HOME / "serve")) == ["lock"], step
+print(killed)
+"""
+
+
+def test_a_daemon_that_is_killed_at_any_step_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(home)], capture_output=True, text=True, check=False, timeout=240, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= _STEPS
