@@ -23,7 +23,7 @@ REPLACED = {
     '["make", "build"]': '["make", "build", "WINDOW=1"]',
     'argv = ["build/lantern", "<run>"]': 'argv = ["sandbox-display", "build/lantern", "<run>"]',
     "memory_bytes = 134217728": "memory_bytes = 1073741824",
-    "deadline_s = 3\n": "deadline_s = 60\n",
+    "deadline_s = 6\n": "deadline_s = 60\n",
 }
 
 

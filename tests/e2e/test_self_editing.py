@@ -120,7 +120,7 @@ def test_an_application_edits_itself_up_to_a_release(home: Path, lantern: str) -
 
         crash = "    show();\n"
         await agent.attempt(CORE, crash, "    std::abort();\n" + crash, "failed", "ready: failed", "exit code 134")
-        await agent.attempt(CORE, crash, "    sleep(60);\n" + crash, "timed_out", "not ready within 3 s")
+        await agent.attempt(CORE, crash, "    sleep(60);\n" + crash, "timed_out", "not ready within 6 s")
         await agent.attempt(LUA, ANSWER, HUNGRY, "oom_killed", "probe answer: failed")
         await agent.attempt(LUA, ANSWER, "    return 41\n", "failed", "its output does not match")
         assert (releases / "current").readlink() == in_use
