@@ -2,7 +2,7 @@
 
 An engine names the profile (AppArmor) or the context (SELinux) of a container in its answer to `inspect`. The kernel
 shows what a process really has in /proc/PID/attr: a profile that was unloaded, is in complain mode, or was never
-applied is seen there. An engine that names none promises nothing; `sandbox doctor` warns of it. See
+applied is seen there. An engine that names none makes no promise; `sandbox doctor` warns of it. See
 proc_pid_attr(5) and docs/adr/0105.
 """
 

@@ -31,7 +31,7 @@ class Dialect:
     exists. `can_create`: whether the sources of its mounts are found. `own_files`: files that it mounts into guests by
     itself. `own_variables`: environment variables that it adds, which checks do not get. `tag_prefixes`: in front of
     names of images that have no registry. `keeps_stdin`: whether a guest's stdin stays open when its controller
-    disconnects; a guest without it can be asked nothing later, and is not kept for the next check.
+    disconnects; a guest without it cannot be asked later, and is not kept for the next check.
     """
 
     create: Callable[[DockerApi, str, Options], dict[str, Any]]

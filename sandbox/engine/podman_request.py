@@ -2,7 +2,7 @@
 
 Podman's translation of Docker's request loses options (masked paths, sysctls), adds writable file systems (`/run`,
 `/var/tmp`), and refuses others (`nr_inodes` and `uid` of a tmpfs; seen: 4.3.1). Its own request has a field for each.
-What the runtime was told in the end is compared in `runtime_spec.py`.
+What the runtime got in the end is compared in `runtime_spec.py`.
 
 Three options have no counterpart: the number of files of a tmpfs (they count as the guest's memory), an init of the
 engine (a package of its own; guests of checks have our PID 1, others run one program), and a missing limit on the

@@ -72,7 +72,7 @@ class PendingConfirmation(Model):
 
 class ReleaseState(Model):
     """The releases of a repository. `current`, `previous`: their names, '' for none; `folder`: where they are, with a
-    link `current` that always leads to a whole release. `confirm`: the file whose creation confirms the pending one.
+    link `current` that always leads to a whole release. `confirm`: creating this file confirms the pending one.
     `history`: oldest first.
     """
 

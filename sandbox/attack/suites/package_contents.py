@@ -125,7 +125,7 @@ def _archives_escape(scene: Scene) -> str:
     (folder / "linked-1/way-out").symlink_to("../../..")
     (folder / "linked-1/way-out/escaped").touch()  # the next entry is written through the link
     escaped = [path for path in top.rglob("escaped") if folder not in path.parents]
-    require_hit(len(escaped) == 2, "nothing was written outside of the folder")
+    require_hit(len(escaped) == 2, "no file was written outside of the folder")
     remove(top)
     return "unpacked by joining names, two files left their folder"
 
@@ -144,7 +144,7 @@ def _archives_stay(scene: Scene) -> str:
     if wrong or escaped:
         raise GotThrough(f"an archive left {', '.join(map(str, (wrong + escaped)[:3]))}")
     require_equal([package.name for package in details.layer.packages], ["evil"], "the packages of the layer")
-    return "nothing was written outside of the layer; it has no device and no link that leads into the host"
+    return "no file was written outside of the layer; it has no device and no link that leads into the host"
 
 
 def _is_plain(path: Path, trees: Path) -> bool:
@@ -296,7 +296,7 @@ def _bomb_is_stopped(scene: Scene) -> str:
             require_equal((Verdict.DISK_LIMIT.value in refused.brief, workbench.layers()), (True, ()), refused.brief)
     finally:
         own.unlink() if before is None else own.write_text(before)
-    return f"{refused.brief}; nothing of it is left"
+    return f"{refused.brief}; no part of it is left"
 
 
 def _entry(id_: str, title: str, control: Callable[[Scene], str], attack: Callable[[Scene], str]) -> AttackEntry:

@@ -53,7 +53,7 @@ def _read_kept(services: Services, task_id: str) -> SignedReceipt | None:
 
 
 def _is_same(kept: SignedReceipt, new: SignedReceipt) -> bool:
-    """Whether two receipts differ in nothing but the time of signing."""
+    """Whether two receipts differ only in the time of signing."""
     ours = {"signed_at", "digest"}
     return kept.receipt.model_dump(exclude=ours) == new.receipt.model_dump(exclude=ours)
 

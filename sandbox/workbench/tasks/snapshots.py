@@ -41,9 +41,9 @@ from sandbox.workbench.tasks.worktrees import is_without_files, require_writable
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
-    from sandbox.workbench.tasks import artifacts
+    from sandbox.workbench.tasks import forked_artifacts
 else:  # loaded at first use (docs/adr/0080)
-    artifacts = LazyModule("sandbox.workbench.tasks.artifacts")
+    forked_artifacts = LazyModule("sandbox.workbench.tasks.forked_artifacts")
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
@@ -251,7 +251,7 @@ def fork_task(
         origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit)
         made = _create_fork(services, origin, prompt, None, kind)
         if with_artifacts and kind is WorkspaceKind.WORKTREE:
-            artifacts.share_artifacts(services, opened, made)
+            forked_artifacts.share_artifacts(services, opened, made)
         return made
 
 
