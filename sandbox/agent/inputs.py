@@ -83,14 +83,14 @@ class ReadFileInput(Input):
     ref: Line = Field("HEAD", description="With repo_id: branch, tag or commit id.")
     path: Path
     start_line: int | None = Field(None, ge=1)
-    end_line: int | None = Field(None, ge=1, description="Inclusive.")
+    end_line: int | None = Field(None, ge=1)
 
 
 class SearchInput(Input):
     task_id: TaskId | None = None
     repo_id: RepoId | None = Field(None, description="Or this: a fetched commit.")
     ref: Line = "HEAD"
-    pattern: Line | None = Field(None, description="In one line.")
+    pattern: Line | None = None
     glob: Line | None = Field(None, description="Only these paths; alone: list them.")
     regex: bool = False
     max_results: int = Field(200, ge=1, le=2000)
@@ -105,7 +105,7 @@ class ApplyPatchInput(Input):
 class EditFileInput(Input):
     task_id: TaskId
     path: Path
-    old: Text = Field(description="Exact text that occurs once.")
+    old: Text
     new: Text
     expected_sha256: ReadSha256
 
@@ -138,7 +138,8 @@ class ListChecksInput(Input):
 
 
 LogName = Annotated[str, Field(pattern=r"^(stdout|stderr|service-[a-z][a-z0-9-]{0,23})$")]
-WaitS = Annotated[float, Field(ge=0, le=3600, description="Seconds; the run continues after.")]
+WaitS = Annotated[float, Field(ge=0, le=3600)]
+"""How long a call waits; the run continues after it."""
 RunId = Line
 
 
@@ -156,11 +157,11 @@ class PrepareInput(Input):
 
 class VerifyInput(Input):
     task_id: TaskId
-    against: Line | None = Field(None, description="Compare with 'base', a commit or a task: what fails newly?")
+    against: Line | None = Field(None, description="Name new failures since base, a commit or task.")
     wait_s: WaitS = 45.0
 
 
-class PromoteInput(Input):
+class LongTaskInput(Input):
     task_id: TaskId
     wait_s: WaitS = 45.0
 
@@ -179,7 +180,7 @@ class ReadLogInput(Input):
     stream: LogName = Field("stdout", description="stdout, stderr or service-NAME.")
     pattern: Line | None = Field(None, description="Regular expression (PCRE).")
     start_line: int | None = Field(None, ge=1, description="Default: the last lines.")
-    end_line: int | None = Field(None, ge=1, description="Inclusive.")
+    end_line: int | None = Field(None, ge=1)
 
 
 class TestResultsInput(Input):

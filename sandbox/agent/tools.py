@@ -392,14 +392,13 @@ _ROWS = (
     ),
     Tool(
         "space_repo_explore", Preset.CHECK, _SHELL, inputs.ExploreInput, outputs.ExploreResult, _explore,
-        "Verify patches of a task side by side, rank them by tests they break, take the best.",
+        "Verify patches of a task side by side, rank them, take the best.",
         cut_fields=("ways.newly_failing_tests", "ways"),
         journal="explore", command="explore", waits=True, starts_run=True,
     ),
     Tool(
-        "space_repo_candidate", Preset.CHECK, _SHELL, inputs.VerifyInput, outputs.VerifyResult, _candidate,
-        "Build the application of the task's last commit in a clean room, launch it there and probe it. The copy that "
-        "runs elsewhere does not change.",
+        "space_repo_candidate", Preset.CHECK, _SHELL, inputs.LongTaskInput, outputs.VerifyResult, _candidate,
+        "Build, launch and probe the application of the task's last commit in a clean room. The running copy stays.",
         cut_fields=_VERIFY_FIELDS, cut_hint=_WHOLE_LOG,
         journal="candidate", command="candidate", waits=True, starts_run=True,
     ),
@@ -516,9 +515,9 @@ _ROWS = (
         open_world=True,
     ),
     Tool(
-        "space_repo_promote", Preset.PR, _SHELL, inputs.PromoteInput, models.ReleaseState, _promote,
-        "Put the task's candidate that passed in use as a release of this host. A person approves each call. Without a "
-        "confirmation in time it is switched back.",
+        "space_repo_promote", Preset.PR, _SHELL, inputs.LongTaskInput, models.ReleaseState, _promote,
+        "Put the task's passed candidate in use as a release of this host. A person approves each call; "
+        "unconfirmed in time it is switched back.",
         cut_fields=("history",),
         journal="promote", command="promote", destructive=True, asks=True, waits=True,
     ),

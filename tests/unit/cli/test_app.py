@@ -29,7 +29,8 @@ from tests.unit.conftest import Upstream
 
 EXIT_CODES = {
     2: "invalid_input unsafe_path not_found nothing_to_commit forge_unsupported",
-    3: "unsafe_repository approval_required approval_denied gate_closed quota_exceeded policy_violation egress_refused",
+    3: "unsafe_repository approval_required approval_denied gate_closed quota_exceeded policy_violation egress_refused "
+    "receipt_refused",
     4: "stale_hash patch_rejected conflict dirty_workspace origin_mismatch push_rejected",
     5: "auth_failed remote_not_found remote_broken network_error timeout forge_error engine_unavailable image_missing "
     "service_failed internal",

@@ -20,7 +20,7 @@ import yaml
 
 from sandbox.cli.run import run as run_command
 
-CI = Path(__file__).parents[2] / "ci"
+CI = Path(__file__).parents[3] / "ci"
 RECORDER = """#!/bin/sh
 { for word in "$@"; do printf '%s\\0' "$word"; done; } >"$RECORD"
 env >"$RECORD.env"
