@@ -392,7 +392,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_explore", Preset.CHECK, _SHELL, inputs.ExploreInput, outputs.ExploreResult, _explore,
-        "Verify patches of a task side by side, rank them, take the best.",
+        "Verify patches of a task side by side and take the best.",
         cut_fields=("ways.newly_failing_tests", "ways"),
         journal="explore", command="explore", waits=True, starts_run=True,
     ),

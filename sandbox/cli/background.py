@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.detach import Starter, fork
-from sandbox.cli.exploration_table import show_exploration
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
@@ -109,6 +108,8 @@ def show_background_run(found: BackgroundRun) -> None:
         _show_prepared(found)
         return
     if found.exploration is not None:
+        from sandbox.cli.exploration_table import show_exploration  # noqa: PLC0415 - lazy: commands start fast
+
         show_exploration(found.exploration)
         return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)

