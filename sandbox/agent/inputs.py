@@ -52,7 +52,7 @@ class MapInput(Input):
 class CreateTaskInput(Input):
     repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
-    base_branch: Line | None = Field(None, description="Default: the repository's default branch.")
+    base_branch: Line | None = Field(None, description="Default: the default branch.")
     workspace_kind: Literal["worktree", "tree"] = "worktree"
     from_snapshot: Line | None = Field(None, description="Instead of base_branch: a snapshot of any task.")
     offline: bool = Field(False, description="Do not fetch.")
@@ -80,7 +80,7 @@ class DiffInput(Input):
 class ReadFileInput(Input):
     task_id: TaskId | None = None
     repo_id: RepoId | None = Field(None, description="In place of task_id: read a fetched commit.")
-    ref: Line = Field("HEAD", description="With repo_id: branch, tag or commit id.")
+    ref: Line = Field("HEAD", description="With repo_id.")
     path: Path
     start_line: int | None = Field(None, ge=1)
     end_line: int | None = Field(None, ge=1)
@@ -178,7 +178,7 @@ class StopRunInput(Input):
 class ReadLogInput(Input):
     run_id: RunId
     stream: LogName = Field("stdout", description="stdout, stderr or service-NAME.")
-    pattern: Line | None = Field(None, description="Regular expression (PCRE).")
+    pattern: Line | None = Field(None, description="PCRE.")
     start_line: int | None = Field(None, ge=1, description="Default: the last lines.")
     end_line: int | None = Field(None, ge=1)
 
