@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.output_files import writing
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -61,13 +63,18 @@ def get(invocation: Invocation, run_id: str, path: str, output: Path | None) -> 
             for chunk in chunks:
                 sys.stdout.buffer.write(chunk)
             return
-        beside = output.with_name(f".{output.name}.part")
-        try:
-            with beside.open("xb") as file:
-                file.writelines(chunks)
-            os.link(beside, output)  # refuses a file that is there
-        except FileExistsError as error:
-            raise click.UsageError(f"{output} exists.") from error
-        finally:
-            beside.unlink(missing_ok=True)
+        with writing(output):
+            _write_new(output, chunks)
     note(f"{output}: {one_line(path)}")
+
+
+def _write_new(output: Path, chunks: Iterable[bytes]) -> None:
+    beside = output.with_name(f".{output.name}.part")
+    try:
+        with beside.open("xb") as file:
+            file.writelines(chunks)
+        os.link(beside, output)  # refuses a file that is there
+    except FileExistsError as error:
+        raise click.UsageError(f"{output} exists.") from error
+    finally:
+        beside.unlink(missing_ok=True)

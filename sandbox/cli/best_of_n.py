@@ -47,6 +47,8 @@ def explore(
     patches = {} if folder is None else _read_patches(folder)
     options = ExploreOptions(jobs=how["jobs"], restore=how["restore"])
     ids = (*how["task_ids"], *how["more_ids"])
+    if folder is None and not ids:
+        raise click.UsageError("Give --patches DIR, --tasks ID, or both.")
     if detach:
         return start_detached(
             invocation, lambda workbench: workbench.start_exploration(task_id, patches, ids, options=options)

@@ -169,6 +169,9 @@ def _make_parts(
 def _run(
     invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
 ) -> None:
+    from sandbox.daemon.place import require_unserved  # noqa: PLC0415 - as above
+
+    require_unserved(_home(invocation))
     from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
     from sandbox.daemon.main_process import Daemon  # noqa: PLC0415 - as above
 

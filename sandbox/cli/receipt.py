@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option, show_table
+from sandbox.cli.output_files import writing
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.text import one_line
 
@@ -57,7 +58,8 @@ def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | N
     if output is None:
         click.echo(found.envelope)
         return
-    output.write_text(found.envelope + "\n", encoding="ascii")
+    with writing(output):
+        output.write_text(found.envelope + "\n", encoding="ascii")
     invocation.emit(found.receipt, lambda: note(f"{output}: {found.receipt.digest}, key {found.receipt.keyid[:16]}"))
 
 
@@ -169,7 +171,8 @@ def fetch(invocation: Invocation, /, url: str, ref: str, output: Path | None, ke
     with invocation.workbench() as workbench:
         found = workbench.fetch_receipts(locate_repository(workbench, url), ref, ReceiptQuestion(keys=keys))
     if output is not None and found.envelope:
-        output.write_text(found.envelope + "\n", encoding="ascii")
+        with writing(output):
+            output.write_text(found.envelope + "\n", encoding="ascii")
     invocation.emit(found, lambda: _show_found(found))
     return 3 if not found.receipts else 0 if found.receipts[0].passed else 1
 

@@ -28,11 +28,16 @@ def show_task(found: Task) -> None:
     click.echo(f"  base      {found.base_branch} at {found.base_commit[:12]}")
     click.echo(f"  head      {found.head_commit[:12]}")
     click.echo(f"  status    {found.status}")
-    click.echo(f"  worktree  {found.worktree_path or 'removed'}")
+    click.echo(f"  worktree  {found.worktree_path or _why_no_worktree(found)}")
     if found.pr_url:
         click.echo(f"  request   {found.pr_url}")
     if found.forked_from:
         click.echo(f"  fork of   {found.forked_from}")
+
+
+def _why_no_worktree(found: Task) -> str:
+    is_tree = found.workspace_kind == "tree" and found.status is not TaskStatus.CLOSED
+    return "none until its first check" if is_tree else "removed"
 
 
 def shorten_task_id(task_id: str) -> str:

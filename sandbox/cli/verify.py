@@ -45,9 +45,9 @@ def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, d
     Verdicts of earlier clean rooms for the same tree, image and checks are reused unless --no-cache is given.
     A check that failed only once runs again.
 
-    With --against the same checks run on another tree, too (base: what the task is based on). Tests that fail, or are
-    missing, and were not before are new failures. What fails newly runs twice more: a test that fails and passes on one
-    tree is flaky, and is no new failure.
+    With --against the same checks run on another tree, too (base: what the task is based on). A test that
+    fails here and not there, or that ran there and not here, is a new failure. What fails newly runs twice more: a test
+    that fails and passes on one tree is flaky, and is no new failure.
 
     Exits with 0 when every check passed, or with --against when there are no new failures; else with 1.
     """

@@ -61,6 +61,13 @@ def take_lock(home: Path, inherited: int | None) -> int:
     return fd
 
 
+def require_unserved(home: Path) -> None:
+    """A look before the lock is taken, which spares a second daemon its start. Raises: as `take_lock`."""
+    found = find_daemon(home)
+    if found is not None and found.pid != os.getpid():  # our own: this program replaces its previous one
+        raise _already_served_error(home)
+
+
 def _already_served_error(home: Path) -> SandboxError:
     found = find_daemon(home)
     who = "Another process" if found is None else f"Process {found.pid}, started at {found.started_at:%F %T} UTC,"

@@ -65,7 +65,12 @@ def find_owner(home: Home, run_id: str) -> str:
     for folder in home.all_logs():
         if has_log(home, folder.name, run_id):
             return folder.name
-    raise SandboxError(
+    raise no_such_run_error(run_id)
+
+
+def no_such_run_error(run_id: str) -> SandboxError:
+    """`not_found` for a run that no task and no repository has."""
+    return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no run '{run_id[:100]}'",
         hint="The result of a check names its run; `sandbox check runs TASK` lists all runs of a task.",

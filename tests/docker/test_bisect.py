@@ -55,6 +55,7 @@ def test_the_first_bad_commit_is_found_and_known_verdicts_are_used(bench: Bench)
     found = bench.workbench.bisect(bench.repo_id, query, None, VerifyOptions(jobs=2))
     assert found.first_bad is not None
     assert (found.first_bad.commit, found.between) == (bench.commits[2], 5)
+    assert all(one.subject for one in found.judged), "also that of the commit that is called good"
     one_test = query.model_copy(update={"test": "a"})
     again = bench.workbench.bisect(bench.repo_id, one_test, None, VerifyOptions(jobs=2))
     assert again.first_bad is not None

@@ -59,7 +59,7 @@ def bisect(services: Services, question: BisectQuestion, watch: Watch, options: 
             hint="Name an older commit that is good and a newer one that is bad, on one branch.",
         )
     after = list_first_parents(git, bad, f"^{good}")
-    commits = [(good, ""), *reversed(after)]
+    commits = [*list_first_parents(git, good, limit=1), *reversed(after)]
     judge = _Judge(services, question, commits, watch, options)
     return _build_answer(question, [commit for commit, _ in commits], search(len(commits), judge.judge, options.jobs))
 

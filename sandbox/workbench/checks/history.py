@@ -113,5 +113,10 @@ def _require_owner(home: Home, owner_id: str) -> None:
     """Require the id of a known task or repository, so that it is never a path. Raises: `not_found`."""
     if owner_id.startswith("task-"):
         find_task(home, owner_id, allow_closed=True)
-    else:
+        return
+    try:
         find_repository(home, owner_id)
+    except SandboxError as error:
+        if owner_id.startswith("run-"):
+            raise runs.no_such_run_error(owner_id) from error
+        raise

@@ -53,8 +53,14 @@ def unsupported_forge(remote: Remote, head: str, base: str, page: str | None = N
         ErrorCode.FORGE_UNSUPPORTED,
         _no_adapter(remote),
         details=f"branch {head}, into {base}",
-        hint=f"Open it in a browser: {page}" if page else explain_unknown_host(),
+        hint=f"Open it in a browser: {page}" if page else _explain_no_page(remote),
     )
+
+
+def _explain_no_page(remote: Remote) -> str:
+    if remote.protocol == "file":
+        return "To open one, clone the repository by the URL of its forge."
+    return explain_unknown_host()
 
 
 def _no_adapter(remote: Remote) -> str:

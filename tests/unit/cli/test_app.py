@@ -487,3 +487,10 @@ def test_ctrl_c_before_and_after_the_command_is_no_traceback(moment: str) -> Non
     assert "Traceback" in ended(UNGUARDED).stderr  # the control
     guarded = ended(GUARDED)
     assert (guarded.returncode, guarded.stderr) == (-signal.SIGINT, "")
+
+
+def test_an_exploration_of_nothing_names_the_options_that_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(tmp_path / "home"), "explore", "task-0123"]) == 2
+    assert "Give --patches DIR, --tasks ID, or both." in capsys.readouterr().err

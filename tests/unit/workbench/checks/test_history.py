@@ -147,6 +147,13 @@ def test_a_run_that_is_not_there_is_answered_with_the_newest_ones(past: Past) ->
     assert caught.value.details == "No check of it has run yet."
 
 
+def test_an_unknown_run_in_place_of_its_owner_is_named_as_a_run(past: Past) -> None:
+    for name in ("run-nosuch", "run-" + "f" * 32):
+        with pytest.raises(SandboxError) as caught:
+            past.desk.workbench.run_log(name)
+        assert (caught.value.code, caught.value.brief) == (ErrorCode.NOT_FOUND, f"There is no run '{name}'")
+
+
 def test_a_run_of_another_owner_is_not_found(past: Past) -> None:
     with pytest.raises(SandboxError) as caught:
         past.desk.workbench.run_log(past.task_id, past.of_repository)

@@ -111,6 +111,14 @@ def test_no_forge_is_an_error_that_names_the_page_where_one_is_known(
     assert (page or "remotes.github_hosts") in caught.value.hint
 
 
+def test_a_local_path_gets_no_advice_about_servers(tmp_path: Path) -> None:
+    remote = replace(parts_of(tmp_path / "home").remotes.parse("https://git.elsewhere.example/o/n"), protocol="file")
+    with pytest.raises(SandboxError) as caught:
+        require_forge(remote, "space-agent/x", "main")
+    assert "URL of its forge" in caught.value.hint
+    assert "remotes.github_hosts" not in caught.value.hint
+
+
 def test_a_kind_of_host_without_a_row_is_unsupported_and_no_gitlab(tmp_path: Path) -> None:
     services = parts_of(tmp_path / "home")
     known = services.remotes.parse("https://lab.example/o/n")

@@ -164,6 +164,8 @@ def test_the_command_creates_the_kind_that_it_was_told(desk: Desk) -> None:
     argv = ["--home", str(desk.home), "task", "create", desk.repo_id, "--offline", "--json", "--kind"]
     made = run(cli, [*argv, "tree"], obj=Invocation(json=True))
     assert '"workspace_kind": "tree"' in made.output.replace('":"', '": "')
+    shown = run(cli, [*argv[:6], "--kind", "tree"], obj=Invocation())
+    assert "worktree  none until its first check" in shown.output
     wrong = run(cli, [*argv, "box"], obj=Invocation(json=True))
     assert (wrong.exit_code, "'worktree', 'tree'" in wrong.output) == (2, True)
 

@@ -1,0 +1,45 @@
+"""One daemon serves a home: a second one is refused before it loads its program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandbox.daemon.place import DaemonRecord, require_unserved, take_lock, write_record
+from sandbox.errors import ErrorCode
+from tests.unit.conftest import refused
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[int]:
+    fd = take_lock(tmp_path, None)
+    yield fd
+    os.close(fd)
+
+
+def _record(pid: int) -> DaemonRecord:
+    return DaemonRecord(pid=pid, version="1", started_at=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def test_a_home_that_another_process_serves_is_a_conflict(tmp_path: Path, lock: int) -> None:
+    write_record(lock, _record(os.getppid()))
+    with refused(ErrorCode.CONFLICT) as caught:
+        require_unserved(tmp_path)
+    assert f"Process {os.getppid()}, started at 2026-01-02" in caught.value.brief
+
+
+def test_a_program_that_replaces_its_previous_one_goes_on(tmp_path: Path, lock: int) -> None:
+    write_record(lock, _record(os.getpid()))
+    require_unserved(tmp_path)
+
+
+def test_what_a_killed_daemon_left_is_no_conflict(tmp_path: Path) -> None:
+    require_unserved(tmp_path)
+    fd = take_lock(tmp_path, None)
+    write_record(fd, _record(os.getppid()))
+    os.close(fd)
+    require_unserved(tmp_path)
