@@ -60,6 +60,18 @@ def test_a_verdict_is_shown_to_somebody_who_has_only_the_public_key(bench: Bench
         assert caught.value.reason == "wrong_tree"
 
 
+def test_a_commit_that_was_never_pushed_is_none_of_the_remote(bench: Bench) -> None:
+    """The home that made it has it in the clone of that remote."""
+    bench.workbench.write_file(bench.task_id, "new", "x\n", None)
+    bench.workbench.commit(bench.task_id, "Add a file")
+    bench.verify()
+    made = bench.workbench.export_receipt(bench.task_id).envelope.encode()
+    assert bench.workbench.verify_receipt(made, ReceiptQuestion()).passed
+    with refused(ErrorCode.RECEIPT_REFUSED) as caught:
+        bench.workbench.verify_receipt(made, ReceiptQuestion(repository=str(bench.upstream.root)))
+    assert caught.value.reason == "wrong_commit"
+
+
 def test_a_replay_asks_the_same_question_again_and_says_what_differs(bench: Bench) -> None:
     bench.verify()
     made = bench.workbench.export_receipt(bench.task_id).envelope.encode()

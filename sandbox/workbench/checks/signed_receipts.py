@@ -138,7 +138,17 @@ def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Rec
     receipt = verify_receipt(content, trusted, expected)
     if question.repository is not None:
         require_subject(receipt, Expectation(_find_tree(services, receipt, question.repository, question.ref)))
+        if question.ref is None and receipt.commit is not None:
+            _require_on_remote(services, question.repository, receipt.commit)
     return receipt
+
+
+def _require_on_remote(services: Services, repository: str, commit: str) -> None:
+    """The cache clone also has commits of tasks that were never pushed: they say nothing about the remote."""
+    git = clone.update_cache(services, repository).git
+    if git.run("rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags").strip():
+        why = f"no branch or tag of the repository has commit {commit}"
+        raise refusal_error(ReceiptRefusal.WRONG_COMMIT, why)
 
 
 def _find_tree(services: Services, receipt: Receipt, repository: str, ref: str | None) -> str:
@@ -161,7 +171,7 @@ def replay(services: Services, content: bytes, question: ReceiptQuestion, watch:
 
     Raises: `receipt_refused`; `invalid_input` if no repository is known; as `run_url`.
     """
-    receipt = verify(services, content, question)
+    receipt = verify(services, content, question.model_copy(update={"repository": None}))
     repository = question.repository or receipt.source
     if not repository or (receipt.commit is None and question.ref is None):
         raise SandboxError(
