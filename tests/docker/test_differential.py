@@ -12,11 +12,13 @@ from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.agent import run_results
 from sandbox.agent.outputs import VerifyResult
+from sandbox.checks.cancellation import Cancellation
 from sandbox.errors import ErrorCode
 from sandbox.gate import DeliveryStep
 from sandbox.models import Task, Verification
 from sandbox.models.words import TestChangeKind
 from sandbox.workbench import VerifyOptions, Workbench
+from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.gate import TreeGate
 from tests.unit.conftest import initialised, refused
 
@@ -138,6 +140,20 @@ def test_what_fails_and_passes_on_one_tree_is_flaky_and_always_shown(bench: Benc
     assert sandbox.ok("flaky", "list", bench.repo_id)["flaky"][0]["ran"] == 6
     assert sandbox.ok("flaky", "forget", bench.repo_id, "three")["forgotten"][0]["test"] == "three"
     assert bench.workbench.flaky_tests(bench.repo_id) == ()
+
+
+def test_a_comparison_that_was_stopped_opens_no_gate(bench: Bench) -> None:
+    """Both sides end alike, as `killed`. Control: the same request, not stopped, opens it."""
+    task = bench.task(RED.replace(b"two bad", b"two ok"))
+    stopped = Cancellation()
+    watch = Watch(starts=lambda *_: stopped.set(), cancelled=stopped.is_set)
+    found = bench.workbench.verify(task.id, watch, VerifyOptions(against="base", cache=False))
+    assert [run.verdict.value for run in found.runs] == ["killed"], "void"
+    assert found.no_new_failures is False
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+    assert bench.verify(task).no_new_failures
+    bench.gate(task).require_open(DeliveryStep.PUSH)
 
 
 def test_what_cannot_be_compared_or_shuffled_is_refused_before_anything_runs(bench: Bench) -> None:

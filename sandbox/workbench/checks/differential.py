@@ -45,7 +45,8 @@ class VerifiedTask:
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
     """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
-    fails newly runs again, and is flaky if it passes. Returns also the flaky tests.
+    fails newly runs again, and is flaky if it passes. Returns also the flaky tests. A request that was stopped has not
+    compared all checks, so it never says `no_new_failures`, and is not kept.
 
     Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
     """
@@ -63,14 +64,15 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         found = compare_check(check.id, old, new)
         repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
         checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
+    stopped = watch.cancelled()
     comparison = TreeComparison(
         against=against,
         commit=commit,
         tree=other.tree,
         checks=tuple(checks),
-        no_new_failures=not any(check.reasons for check in checks),
+        no_new_failures=not stopped and not any(check.reasons for check in checks),
     )
-    if options.shuffle is None:  # else it is of other checks
+    if not stopped and options.shuffle is None:  # with a seed it is of other checks
         _save(services, verified, other, comparison)
     return comparison, repetition.record(services.home, source, repeats)
 
