@@ -15,8 +15,10 @@ from sandbox.agent.outputs import VerifyResult
 from sandbox.checks.cancellation import Cancellation
 from sandbox.errors import ErrorCode
 from sandbox.gate import DeliveryStep
-from sandbox.models import Task, Verification
+from sandbox.models import Task, Verdict, Verification
 from sandbox.models.words import TestChangeKind
+from sandbox.store.home import Home
+from sandbox.store.verdicts import save_verdict
 from sandbox.workbench import VerifyOptions, Workbench
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.gate import TreeGate
@@ -154,6 +156,24 @@ def test_a_comparison_that_was_stopped_opens_no_gate(bench: Bench) -> None:
         bench.gate(task).require_open(DeliveryStep.PUSH)
     assert bench.verify(task).no_new_failures
     bench.gate(task).require_open(DeliveryStep.PUSH)
+
+
+def test_a_later_run_that_did_not_pass_ends_a_comparison(bench: Bench) -> None:
+    """A check that passed, and later fails by chance or does not end. Control: the gate was open before."""
+    task = bench.task(RED.replace(b"two bad", b"two ok").replace(b"one bad", b"one ok"))
+    assert bench.verify(task).verified
+    gate = bench.gate(task)
+    gate.require_open(DeliveryStep.PUSH)
+    (binding,) = gate.verdicts.bindings.values()
+    (passed,) = gate.verdicts.runs.values()
+    assert passed is not None
+    later = {"run_id": f"run-{'f' * 32}", "verdict": Verdict.FAILED, "exit_code": 1, "cached": False}
+    save_verdict(Home(bench.home), binding, passed.model_copy(update=later))
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+    save_verdict(Home(bench.home), binding, passed.model_copy(update={**later, "verdict": Verdict.TIMED_OUT}))
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
 
 
 def test_what_cannot_be_compared_or_shuffled_is_refused_before_anything_runs(bench: Bench) -> None:

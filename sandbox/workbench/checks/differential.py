@@ -19,6 +19,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.repetition import RepeatedTree
@@ -129,6 +130,6 @@ def _label(watch: Watch, against: str) -> Watch:
 
 def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
     source = verified.source
-    after = bind_tree(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
+    after = find_tree_verdicts(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
     before = bind_tree(services, verified.profile, TreeOfCommit(other.git, other.tree, other.commit))
-    save_comparison(services.home, before.keys, after.keys, comparison)
+    save_comparison(services.home, before.keys, after.keys, comparison, after.runs)
