@@ -68,6 +68,16 @@ def test_s113_what_one_home_adds_another_home_uses(shared: Shared) -> None:
     assert shared.cache.find(OTHER) is None
 
 
+def test_s113_a_verdict_of_a_compiler_cache_answers_only_where_one_is_allowed(shared: Shared) -> None:
+    asked, run = made_binding("test", compiler_cache=True), made_run("test", compiler_cache="read")
+    shared.cache.add(asked, run)
+    found = shared.cache.find(asked)
+    assert found is not None
+    assert found.compiler_cache == "read"
+    shared.put(shared.cache.store.read(f"{asked.key}.json", 1024**2) or b"")
+    assert shared.cache.find(ASKED) is None, "from scratch is another question"
+
+
 def say_passed(statement: dict[str, object]) -> None:
     predicate: dict[str, object] = statement["predicate"]  # type: ignore[assignment]  # JSON
     predicate.update(result="PASSED", passedTests=["test"], failedTests=[])

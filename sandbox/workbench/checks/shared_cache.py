@@ -132,6 +132,7 @@ def _rebuild(check: ReceiptCheck, binding: Binding) -> CheckRun:
         image_digest=check.image_digest,
         runtime=check.runtime,
         layers=check.layers,
+        compiler_cache="read" if check.compiler_cache else None,
         services=check.services,
         report=None,
     )

@@ -188,6 +188,7 @@ _QUESTION = (
     "platform",
     "submodules",
     "lfs",
+    "compiler_cache",
     "key_version",
 )
 
