@@ -74,7 +74,8 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 @dataclass(frozen=True)
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
-    called before a launch, with its room; None: no files are taken. `keep`: whether their verdicts are cached.
+    called before a launch, with its room; None: no files are taken. `keep`: whether what passes is evidence: its
+    verdict is cached, and it has receipts. A check that does not pass is cached in any case.
     """
 
     profile: Profile
@@ -232,9 +233,10 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
-                save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
+                if self.request.keep:
+                    save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 # the verdict's key does not cover what a failed check left in the room
-                if as_before and self.request.keep:
+                if as_before and (self.request.keep or not all_passed(runs)):
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                     if shared is not None:
                         shared.add(bound[check.id], runs[-1])
