@@ -22,7 +22,7 @@ from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
-from sandbox.store.verdicts import Binding, find_verdict, save_verdict
+from sandbox.store.verdicts import Binding, find_last_run, find_verdict, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
@@ -208,13 +208,17 @@ class _ChainRunner:
         return None
 
     def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
-        """From this home's cache, or the shared one. A launch has files to release, which only its home has."""
+        """From this home's cache, or the shared one. A launch has files to release, which only its home has; and what
+        failed once here runs again here.
+        """
         shared = open_shared_cache(self.services)
 
         def find(check: Check) -> CheckRun | None:
             binding = bound[check.id]
             known = find_verdict(self.services.home, binding)
-            return shared.find(binding) if known is None and shared and check.launch is None else known
+            if known is not None or shared is None or check.launch is not None:
+                return known
+            return None if find_last_run(self.services.home, binding) else shared.find(binding)
 
         return answer_chain(chain, find, keep_going=self.options.keep_going)
 
