@@ -177,7 +177,11 @@ def _count(number: int, words: tuple[str, str]) -> str:
 
 
 def _compare_endings(before: CheckRun, after: CheckRun) -> str:
-    """What is worse about how the check ended, beside its tests; empty for an end that is no worse."""
+    """What is worse about how the check ended, beside its tests; empty for an end that is no worse. A check that was
+    stopped says nothing about its tree, so two of them are not alike.
+    """
+    if Verdict.KILLED in {before.verdict, after.verdict}:
+        return "it was stopped" if after.verdict is Verdict.KILLED else "it failed, and was stopped before"
     if after.verdict is not Verdict.FAILED and after.verdict is not before.verdict:
         return f"it ended as {after.verdict.value}, and before as {before.verdict.value}"
     crash = find_crash(after)

@@ -25,6 +25,7 @@ from sandbox.models.checks import ARTIFACT_TOKEN, RUN_TOKEN, LaunchProbe, Launch
 from sandbox.models.runs import LaunchPhase, PhaseRun, PhaseVerdict
 from sandbox.policy.container import GuestPaths
 from sandbox.policy.paths import parse_repo_path
+from sandbox.store.runs import LAUNCH_FILE
 from sandbox.text import decode_for_display
 
 KEPT_OUTPUT = 256 * 1024
@@ -236,7 +237,7 @@ class LaunchArtifacts:
         """Copy the file. Raises: `not_found`, `unsafe_path`, `quota_exceeded`: no regular file of allowed size."""
         with WorktreeFiles(self._report) as files:
             content = files.read(parse_repo_path(probe.artifact), probe.artifact_bytes)
-        copy = self._kept.with_name(f"{self._kept.name}.{probe.id}.{probe.artifact}")
+        copy = self._kept.with_name(f"{LAUNCH_FILE}{self._kept.name}.{probe.id}.{probe.artifact}")
         copy.write_bytes(content)
         return {"artifact": str(copy), "artifact_sha256": f"sha256:{hashlib.sha256(content).hexdigest()}"}
 

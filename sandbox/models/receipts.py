@@ -61,7 +61,8 @@ class ReceiptCheck(Model):
     """One check of a receipt: what was asked, and what the guest did.
 
     `key`: digest of all that the verdict depends on, as in the verdict cache; `after`: that of the check before it in
-    the same room. `policy`: digest of the container policy.
+    the same room. `policy`: digest of the container policy. `compiler_cache`: its compilers could take what other rooms
+    had compiled, so it was not compiled from scratch.
     """
 
     id: CheckId
@@ -77,6 +78,7 @@ class ReceiptCheck(Model):
     services: tuple[ServiceRun, ...] = ()
     submodules: bool = False
     lfs: bool = False
+    compiler_cache: bool = False
     guest_user: str | None = None
     run_id: str
     verdict: Verdict

@@ -51,6 +51,7 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
         services=run.services,
         submodules=binding.submodules,
         lfs=binding.lfs,
+        compiler_cache=binding.compiler_cache,
         guest_user=run.guest_user,
         run_id=run.run_id,
         verdict=run.verdict,

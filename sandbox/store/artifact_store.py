@@ -83,7 +83,7 @@ def stream_content(home: Home, artifact: Artifact) -> Iterator[bytes]:
 def find_unused(home: Home) -> list[Path]:
     """Contents that no list names, and that are not new."""
     used = set[str]()
-    for path in (list_path for folder in home.all_logs() for list_path in folder.glob(f"*{SUFFIX}")):
+    for path in (list_path for folder in home.all_logs() for list_path in folder.glob(f"run-*{SUFFIX}")):
         with suppress(SandboxError, ValidationError, OSError):
             used |= {each.sha256.removeprefix("sha256:") for each in _parse(path)}
     stored = home.artifacts.glob("[0-9a-f]*") if home.artifacts.is_dir() else ()

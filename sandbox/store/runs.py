@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sandbox.models import LogName
 
 RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
+LAUNCH_FILE = "launch-"
+"""Beginning of the names of files that probes left, before the run's id: a profile chooses how they end, and the guest
+what is in them, so none may look like a record or a log.
+"""
 
 _MAX_RUNS_SHOWN = 5
 _log = logging.getLogger(__name__)

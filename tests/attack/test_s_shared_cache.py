@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import fsspec
 import pytest
@@ -17,10 +18,20 @@ import pytest
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.receipts import Receipt
 from sandbox.receipts.statement import describe_check, write_statement
-from sandbox.store.verdicts import Binding
-from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
+from sandbox.store.verdicts import Binding, save_verdict
+from sandbox.workbench.checks import clean_rooms
+from sandbox.workbench.checks.shared_cache import ENTRY, SharedCache, open_shared_cache
+from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import build_services
-from tests.unit.receipt_samples import Signer, made_binding, made_receipt, made_run, statement_of, with_statement
+from tests.unit.receipt_samples import (
+    Signer,
+    made_binding,
+    made_receipt,
+    made_run,
+    signed,
+    statement_of,
+    with_statement,
+)
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -30,7 +41,9 @@ RUN = made_run("test")
 
 
 def entry(signer: Signer, binding: Binding, run: CheckRun = RUN) -> bytes:
-    receipt: Receipt = made_receipt(checks=(describe_check(binding, run),), commit=None, tree=binding.tree)
+    receipt: Receipt = made_receipt(
+        checks=(describe_check(binding, run),), commit=None, tree=binding.tree, source=ENTRY
+    )
     return signer.sign(write_statement(receipt))
 
 
@@ -68,6 +81,28 @@ def test_s113_what_one_home_adds_another_home_uses(shared: Shared) -> None:
     assert shared.cache.find(OTHER) is None
 
 
+def test_s113_a_verdict_of_a_compiler_cache_answers_only_where_one_is_allowed(shared: Shared) -> None:
+    asked, run = made_binding("test", compiler_cache=True), made_run("test", compiler_cache="read")
+    shared.cache.add(asked, run)
+    found = shared.cache.find(asked)
+    assert found is not None
+    assert found.compiler_cache == "read"
+    shared.put(shared.cache.store.read(f"{asked.key}.json", 1024**2) or b"")
+    assert shared.cache.find(ASKED) is None, "from scratch is another question"
+
+
+def test_s113_what_failed_here_is_not_answered_from_elsewhere(shared: Shared) -> None:
+    """Another home was lucky. Control: before it failed here, the entry is an answer."""
+    services, unused = shared.cache.services, cast("Any", None)
+    runner = clean_rooms._ChainRunner(services, unused, unused, unused, VerifyOptions())
+    shared.cache.add(ASKED, RUN)
+    bound = {"test": ASKED}
+    assert runner._answer((ASKED.check,), bound), "void"
+    services.home.prepare()
+    save_verdict(services.home, ASKED, FAILED)
+    assert runner._answer((ASKED.check,), bound) is None, "it has to run again"
+
+
 def say_passed(statement: dict[str, object]) -> None:
     predicate: dict[str, object] = statement["predicate"]  # type: ignore[assignment]  # JSON
     predicate.update(result="PASSED", passedTests=["test"], failedTests=[])
@@ -82,6 +117,10 @@ POISON: dict[str, Callable[[], tuple[bytes, str]]] = {
     "an end by a signal that says passed": lambda: (
         entry(OURS, ASKED, made_run("test", exit_code=None, signal=9)),
         "inconsistent",
+    ),
+    "a receipt of a run, which was no evidence": lambda: (
+        signed(OURS, made_receipt(checks=(describe_check(ASKED, RUN),), commit=None, source="")),
+        "wrong_checks",
     ),
     "garbage": lambda: (b"\xff" * 100, "malformed"),
     "a large file": lambda: (entry(OURS, ASKED) + b" " * 2 * 1024**2, "malformed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.agent import run_results
 from sandbox.agent.outputs import VerifyResult
+from sandbox.checks import execute
+from sandbox.checks.cancellation import Cancellation
 from sandbox.errors import ErrorCode
 from sandbox.gate import DeliveryStep
-from sandbox.models import Task, Verification
+from sandbox.models import Task, Verdict, Verification
 from sandbox.models.words import TestChangeKind
+from sandbox.store.home import Home
+from sandbox.store.verdicts import save_verdict
 from sandbox.workbench import VerifyOptions, Workbench
+from sandbox.workbench.checks import clean_rooms
+from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.gate import TreeGate
 from tests.unit.conftest import initialised, refused
 
@@ -140,6 +147,38 @@ def test_what_fails_and_passes_on_one_tree_is_flaky_and_always_shown(bench: Benc
     assert bench.workbench.flaky_tests(bench.repo_id) == ()
 
 
+def test_a_comparison_that_was_stopped_opens_no_gate(bench: Bench) -> None:
+    """Both sides end alike, as `killed`. Control: the same request, not stopped, opens it."""
+    task = bench.task(RED.replace(b"two bad", b"two ok"))
+    stopped = Cancellation()
+    watch = Watch(starts=lambda *_: stopped.set(), cancelled=stopped.is_set)
+    found = bench.workbench.verify(task.id, watch, VerifyOptions(against="base", cache=False))
+    assert [run.verdict.value for run in found.runs] == ["killed"], "void"
+    assert found.no_new_failures is False
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+    assert bench.verify(task).no_new_failures
+    bench.gate(task).require_open(DeliveryStep.PUSH)
+
+
+def test_a_later_run_that_did_not_pass_ends_a_comparison(bench: Bench) -> None:
+    """A check that passed, and later fails by chance or does not end. Control: the gate was open before."""
+    task = bench.task(RED.replace(b"two bad", b"two ok").replace(b"one bad", b"one ok"))
+    assert bench.verify(task).verified
+    gate = bench.gate(task)
+    gate.require_open(DeliveryStep.PUSH)
+    (binding,) = gate.verdicts.bindings.values()
+    (passed,) = gate.verdicts.runs.values()
+    assert passed is not None
+    later = {"run_id": f"run-{'f' * 32}", "verdict": Verdict.FAILED, "exit_code": 1, "cached": False}
+    save_verdict(Home(bench.home), binding, passed.model_copy(update=later))
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+    save_verdict(Home(bench.home), binding, passed.model_copy(update={**later, "verdict": Verdict.TIMED_OUT}))
+    with refused(ErrorCode.GATE_CLOSED):
+        bench.gate(task).require_open(DeliveryStep.PUSH)
+
+
 def test_what_cannot_be_compared_or_shuffled_is_refused_before_anything_runs(bench: Bench) -> None:
     task = bench.workbench.create_task(bench.repo_id)
     for against in ("no-such-branch", "1234567", "task-00000000-0000-0000-0000-000000000000"):
@@ -159,6 +198,31 @@ def test_rounds_find_nothing_where_nothing_is_flaky(bench: Bench) -> None:
     found = bench.workbench.verify(task.id, None, VerifyOptions(repeat=2))
     assert (found.verified, found.flaky) == (True, ())
     assert [run.verdict.value for run in bench.workbench.runs(task.id)] == ["passed", "passed"]
+
+
+def test_what_is_no_evidence_closes_a_gate_and_opens_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a round after one that did not pass. Control: the gate is open, and the first run has a receipt."""
+    task = bench.task(b"one ok\ntwo ok\nfive ok\n")
+    (first,) = bench.verify(task).runs
+    assert bench.workbench.export_receipt(first.run_id).receipt.passed
+    services, profile = bench.workbench._services, bench.gate(task).profile
+    bench.gate(task).require_open(DeliveryStep.PUSH)
+    git = services.repositories.open(task.repo_id)[1]
+    tree = bench.gate(task).tree
+    source = clean_rooms.TreeSource(task.repo_id, git, tree, task.head_commit, tree)
+    request = clean_rooms.VerifyRequest(
+        profile, tuple(bench.gate(task).verdicts.bindings[name].check for name in ("test",)), task.id, keep=False
+    )
+    judge, verdicts = execute.judge, iter([Verdict.FAILED, Verdict.PASSED])
+    monkeypatch.setattr(execute, "judge", lambda ending: judge(replace(ending, exit_code=1))
+                        if next(verdicts) is Verdict.FAILED else judge(ending))  # fmt: skip
+    for expected in (Verdict.FAILED, Verdict.PASSED):
+        (run,) = clean_rooms.run_in_rooms(services, source, request, Watch(), VerifyOptions(cache=False))
+        assert run.verdict is expected, "void"
+        with refused(ErrorCode.GATE_CLOSED):
+            bench.gate(task).require_open(DeliveryStep.PUSH)
+    with refused(ErrorCode.NOT_FOUND):
+        bench.workbench.export_receipt(run.run_id)
 
 
 def test_an_agent_gets_what_fails_newly_before_any_output(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
-from sandbox.store.verdicts import Binding, find_verdict, save_verdict
+from sandbox.store.verdicts import Binding, find_last_run, find_verdict, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
@@ -74,7 +74,8 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 @dataclass(frozen=True)
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
-    called before a launch, with its room; None: no files are taken. `keep`: whether their verdicts are cached.
+    called before a launch, with its room; None: no files are taken. `keep`: whether what passes is evidence: its
+    verdict is cached, and it has receipts. A check that does not pass is cached in any case.
     """
 
     profile: Profile
@@ -207,13 +208,17 @@ class _ChainRunner:
         return None
 
     def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
-        """From this home's cache, or the shared one. A launch has files to release, which only its home has."""
+        """From this home's cache, or the shared one. A launch has files to release, which only its home has; and what
+        failed once here runs again here.
+        """
         shared = open_shared_cache(self.services)
 
         def find(check: Check) -> CheckRun | None:
             binding = bound[check.id]
             known = find_verdict(self.services.home, binding)
-            return shared.find(binding) if known is None and shared and check.launch is None else known
+            if known is not None or shared is None or check.launch is not None:
+                return known
+            return None if find_last_run(self.services.home, binding) else shared.find(binding)
 
         return answer_chain(chain, find, keep_going=self.options.keep_going)
 
@@ -232,9 +237,10 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
-                save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
+                if self.request.keep:
+                    save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 # the verdict's key does not cover what a failed check left in the room
-                if as_before and self.request.keep:
+                if as_before and (self.request.keep or not all_passed(runs)):
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                     if shared is not None:
                         shared.add(bound[check.id], runs[-1])

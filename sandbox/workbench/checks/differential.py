@@ -19,6 +19,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.repetition import RepeatedTree
@@ -45,7 +46,8 @@ class VerifiedTask:
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
     """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
-    fails newly runs again, and is flaky if it passes. Returns also the flaky tests.
+    fails newly runs again, and is flaky if it passes. Returns also the flaky tests. A request that was stopped has not
+    compared all checks, so it never says `no_new_failures`, and is not kept.
 
     Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
     """
@@ -63,14 +65,15 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         found = compare_check(check.id, old, new)
         repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
         checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
+    stopped = watch.cancelled()
     comparison = TreeComparison(
         against=against,
         commit=commit,
         tree=other.tree,
         checks=tuple(checks),
-        no_new_failures=not any(check.reasons for check in checks),
+        no_new_failures=not stopped and not any(check.reasons for check in checks),
     )
-    if options.shuffle is None:  # else it is of other checks
+    if not stopped and options.shuffle is None:  # with a seed it is of other checks
         _save(services, verified, other, comparison)
     return comparison, repetition.record(services.home, source, repeats)
 
@@ -127,6 +130,6 @@ def _label(watch: Watch, against: str) -> Watch:
 
 def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
     source = verified.source
-    after = bind_tree(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
+    after = find_tree_verdicts(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
     before = bind_tree(services, verified.profile, TreeOfCommit(other.git, other.tree, other.commit))
-    save_comparison(services.home, before.keys, after.keys, comparison)
+    save_comparison(services.home, before.keys, after.keys, comparison, after.runs)

@@ -64,14 +64,14 @@ class TreeGate:
     @cached_property
     def comparison(self) -> TreeComparison | None:
         """The last comparison of this tree with the tree that the task is based on, if what both are bound to is still
-        the same; None if it was not compared. Raises: as `resolve_guest_setup`.
+        the same and no check failed since; None if it was not compared. Raises: as `resolve_guest_setup`.
         """
         git = self.services.repositories.open(self.task.repo_id)[1]
         base = self.task.base_commit
         if not self.verdicts.keys:
             return None
         before = bind_tree(self.services, self.profile, TreeOfCommit(git, tree_of(git, base), base))
-        return find_comparison(self.services.home, before.keys, self.verdicts.keys)
+        return find_comparison(self.services.home, before.keys, self.verdicts.keys, self.verdicts.runs)
 
     def try_comparison(self) -> TreeComparison | None:
         """As `comparison`, for texts: None if the engine could not be asked."""

@@ -1,7 +1,8 @@
 """Run checks several times over one tree: what fails newly, alone where its runner can select tests; or all of them.
 
 A run of these is no evidence for the gate: it is of a part, or was repeated until it passed. Only the rounds that a
-caller asked for are cached, up to the first that does not pass, so that no later luck opens the gate.
+caller asked for are cached, up to the first that does not pass, so that no later luck opens the gate. After that only
+what does not pass is cached: a check that passed in an earlier round may fail in a later one.
 """
 
 from __future__ import annotations

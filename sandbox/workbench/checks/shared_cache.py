@@ -33,6 +33,9 @@ else:  # loaded if the settings name a shared cache (docs/adr/0080)
     shared_store = LazyModule("sandbox.store.shared_store")
     signing = LazyModule("sandbox.workbench.controller.signing")
 
+ENTRY = "an entry of a verdict cache"
+"""The `source` of entries: a receipt of one run, which anyone may have read, is none."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +78,7 @@ class SharedCache:
         receipt = models.Receipt(
             tree=binding.tree,
             commit=None,
+            source=ENTRY,
             checks=(statement.describe_check(binding, run),),
             product_version=statement.PRODUCT_VERSION,
             signed_at=statement.now(),
@@ -98,7 +102,7 @@ def read_entry(content: bytes, binding: Binding, trusted: tuple[ReceiptKey, ...]
     expected = verification.Expectation(binding.tree, None, (binding.check.id,))
     receipt = verification.verify_receipt(content, trusted, expected)
     (check, *others) = receipt.checks
-    if others or check.key != binding.key:
+    if others or check.key != binding.key or receipt.source != ENTRY:
         raise receipt_refusals.refusal_error(models.ReceiptRefusal.WRONG_CHECKS, "it is about another question")
     run = _rebuild(check, binding)
     if not (run.verdict is Verdict.PASSED and is_conclusive(run) and is_bound(run, binding)):
@@ -132,6 +136,7 @@ def _rebuild(check: ReceiptCheck, binding: Binding) -> CheckRun:
         image_digest=check.image_digest,
         runtime=check.runtime,
         layers=check.layers,
+        compiler_cache="read" if check.compiler_cache else None,
         services=check.services,
         report=None,
     )

@@ -198,6 +198,7 @@ _QUESTION = (
     "platform",
     "submodules",
     "lfs",
+    "compiler_cache",
     "key_version",
 )
 

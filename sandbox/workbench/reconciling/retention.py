@@ -21,7 +21,7 @@ from sandbox.store import artifact_store, bindings, result_files, usage_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_tasks
-from sandbox.store.runs import newest_files
+from sandbox.store.runs import LAUNCH_FILE, newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
 from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
@@ -34,10 +34,15 @@ _BESIDE_RUNS = {
 
 
 def _list_logs(records: Sequence[Path]) -> list[Path]:
-    """The logs of these runs of one folder, in their order: of both streams, of services, and test results."""
+    """The logs of these runs of one folder, in their order: of both streams, of services, test results, and files of
+    launches.
+    """
     found: dict[str, list[Path]] = {record.stem: [] for record in records}
     for path in sorted(records[0].parent.iterdir()) if records else ():
-        if path.stem in found and (path.suffix in _BESIDE_RUNS or path.suffix.startswith(".service-")):
+        launched = path.name.removeprefix(LAUNCH_FILE).partition(".")[0] if path.name.startswith(LAUNCH_FILE) else ""
+        if launched in found:
+            found[launched].append(path)
+        elif path.stem in found and (path.suffix in _BESIDE_RUNS or path.suffix.startswith(".service-")):
             found[path.stem].append(path)
     return [log for logs in found.values() for log in logs]
 

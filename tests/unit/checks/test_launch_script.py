@@ -15,6 +15,8 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit
 from sandbox.engine.pid1_messages import Command, ExitReport, OutputChunk, PlaceAnswer
 from sandbox.models import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
+from sandbox.store.runs import newest_files
+from sandbox.workbench.reconciling import retention
 
 RUN = PurePosixPath("/home/sandbox")
 
@@ -198,6 +200,24 @@ def test_an_artifact_is_copied(artifacts: tuple[Path, LaunchScript]) -> None:
     assert Path(copied).read_bytes() == b"picture"
 
 
+def test_a_kept_artifact_is_no_record_of_a_run_and_goes_with_its_run(tmp_path: Path) -> None:
+    """Whatever its name: the profile chooses that, and the guest writes the content. Control: it is in the folder."""
+    report, logs = tmp_path / "report", tmp_path / "logs"
+    for folder in (report, logs):
+        folder.mkdir()
+    record = logs / f"run-{'1' * 32}.json"
+    record.write_text("{}")
+    kept = LaunchArtifacts(report, PurePosixPath("/report"), record.with_suffix(""))
+    for name in ("state.json", "x.stdout", "list.artifacts", "tests"):
+        (report / name).write_text("{}")
+        kept.keep(LaunchProbe(id="a", argv=("draw",), artifact=name))
+    assert len(list(logs.iterdir())) == 5, "void"
+    assert newest_files(logs) == [record]
+    assert [path for kind in ("stdout", "artifacts", "tests") for path in logs.glob(f"run-*.{kind}")] == []
+    retention._remove_runs([record])
+    assert list(logs.iterdir()) == []
+
+
 def test_an_artifact_that_is_missing_large_or_a_link_fails_its_probe(
     artifacts: tuple[Path, LaunchScript], tmp_path: Path
 ) -> None:
@@ -213,4 +233,4 @@ def test_an_artifact_that_is_missing_large_or_a_link_fails_its_probe(
         make()
         kept = LaunchArtifacts(tmp_path / "report", PurePosixPath("/report"), tmp_path / "run-2")
         assert drawn(LaunchScript(steps, RUN, kept)).startswith("no artifact")
-    assert not list(tmp_path.glob("run-2*"))
+    assert not list(tmp_path.glob("*run-2*"))

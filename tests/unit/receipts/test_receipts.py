@@ -18,7 +18,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 from sandbox.models.receipts import ReceiptKey
 from sandbox.receipts import keys
-from sandbox.receipts.statement import PREDICATE_TYPE, write_statement
+from sandbox.receipts.statement import PREDICATE_TYPE, describe_check, write_statement
 from sandbox.receipts.verification import Expectation, verify_receipt
 from tests.unit.receipt_samples import (
     COMMIT,
@@ -26,7 +26,9 @@ from tests.unit.receipt_samples import (
     SIGNED_AT,
     TREE,
     Signer,
+    made_binding,
     made_receipt,
+    made_run,
     pae,
     signed,
     statement_of,
@@ -50,6 +52,12 @@ def test_what_was_signed_is_what_is_read(verdict: Verdict) -> None:
 
     assert found.model_copy(update={"digest": "", "keyid": ""}) == receipt
     assert (found.passed, found.keyid) == (verdict is Verdict.PASSED, signer.trusted.keyid)
+
+
+def test_a_receipt_says_that_a_compiler_cache_was_read() -> None:
+    checks = [describe_check(made_binding("test", compiler_cache=read), made_run("test")) for read in (False, True)]
+    assert [check.compiler_cache for check in checks] == [False, True]
+    assert b'"compiler_cache":true' in write_statement(made_receipt(checks=(checks[1],)))
 
 
 def test_a_receipt_has_no_output_and_no_value_of_a_variable() -> None:

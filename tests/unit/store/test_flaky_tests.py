@@ -60,13 +60,13 @@ def test_the_record_is_bounded_and_a_damaged_one_is_an_error(home: Home, monkeyp
 
 def test_a_comparison_is_found_by_what_both_sides_are_bound_to(home: Home) -> None:
     found = TreeComparison(against="base", commit="b" * 40, tree="a" * 40, checks=(), no_new_failures=True)
-    save_comparison(home, ["k1"], ["k2", "k3"], found)
-    assert find_comparison(home, ["k1"], ["k2", "k3"]) == found
+    save_comparison(home, ["k1"], ["k2", "k3"], found, {})
+    assert find_comparison(home, ["k1"], ["k2", "k3"], {}) == found
     for before, after in ((["k1"], ["k2"]), (["k1", "k2"], ["k3"]), (["k2", "k3"], ["k1"]), ([], [])):
-        assert find_comparison(home, before, after) is None
+        assert find_comparison(home, before, after, {}) is None
     (path,) = home.verdict("x").parent.iterdir()
     text = path.read_text()
     path.write_text(text.replace('"k1"', '"k9"'))
-    assert find_comparison(home, ["k1"], ["k2", "k3"]) is None, "stored under another name"
+    assert find_comparison(home, ["k1"], ["k2", "k3"], {}) is None, "stored under another name"
     path.write_text("no json")
-    assert find_comparison(home, ["k1"], ["k2", "k3"]) is None
+    assert find_comparison(home, ["k1"], ["k2", "k3"], {}) is None
