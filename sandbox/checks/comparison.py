@@ -193,8 +193,7 @@ def _compare_endings(before: CheckRun, after: CheckRun) -> str:
 def _compare_verdicts(before: CheckSide, after: CheckSide) -> Iterator[str]:
     """A check without results of tests on the other tree, or one that did not run."""
     if after.run is None:
-        if before.run is not None:
-            yield "it did not run, and before it did"
+        yield "it did not run, and before it did" if before.run is not None else "it ran on neither tree"
     elif after.run.verdict is Verdict.PASSED:
         return
     elif before.run is None:

@@ -67,12 +67,13 @@ def test_tests_of_one_name_are_counted_so_that_one_does_not_hide_another() -> No
         (side(None, Verdict.PASSED), side("-a"), "passed before"),
         (side(None, Verdict.FAILED), side(None, Verdict.OOM_KILLED), "ended as oom_killed"),
         (CheckSide(side("-a").run, None, complete=False), side("-a"), "not all tests"),
+        (CheckSide(), CheckSide(), "ran on neither tree"),
         (side(None, Verdict.KILLED), side(None, Verdict.KILLED), "was stopped"),
         (side("-a", Verdict.KILLED), side("-a", Verdict.KILLED), "was stopped"),
         (side(None, Verdict.KILLED), side(None, Verdict.FAILED), "stopped before"),
     ],
     ids=["unexplained", "cut", "cut-before", "no-report", "timeout", "crash", "not-run", "new-check", "no-tests",
-         "worse-end", "lost", "both-stopped", "both-stopped-with-tests", "stopped-before"],
+         "worse-end", "lost", "ran-nowhere", "both-stopped", "both-stopped-with-tests", "stopped-before"],
 )  # fmt: skip
 def test_what_a_report_does_not_say_is_a_new_failure(before: CheckSide, after: CheckSide, reason: str) -> None:
     found = compare_check("test", before, after)
@@ -86,7 +87,6 @@ def test_what_a_report_does_not_say_is_a_new_failure(before: CheckSide, after: C
         (side(None, Verdict.FAILED), side(None, Verdict.FAILED)),
         (side(None, Verdict.FAILED), side("-a", Verdict.FAILED)),
         (side(None, Verdict.TIMED_OUT), side(None, Verdict.TIMED_OUT)),
-        (CheckSide(), CheckSide()),
         (CheckSide(), side("+a")),
         (side("-a", exit_code=139), side("-a", exit_code=139)),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import verify
-from sandbox.workbench.repositories import clone, commit_facts
+from sandbox.workbench.repositories import clone, commit_facts, stored_facts
 from tests.unit.conftest import Upstream
 
 PROFILE = """
@@ -58,7 +58,7 @@ def test_the_facts_of_the_head_are_read_once_a_run(
     workbench.clone(str(upstream.root))
     (upstream.root / "new").write_bytes(b"not committed\n")
     monkeypatch.setattr(verify, "run_in_rooms", lambda *_: ())
-    facts = counted(monkeypatch, commit_facts, "read_json")
+    facts = counted(monkeypatch, stored_facts, "read_json")
     trees = [counted(monkeypatch, module, "tree_of") for module in (clone, commit_facts)]
     summary = workbench.run(str(upstream.root), ref)
     assert summary.tree == upstream.git("rev-parse", "HEAD^{tree}").decode().strip()
