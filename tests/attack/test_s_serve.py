@@ -17,6 +17,7 @@ import pytest
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.requirement import unavailable
 from sandbox.daemon import page_templates
+from sandbox.daemon.api_client import post
 from sandbox.daemon.event_stream import format_event
 from sandbox.daemon.page_templates import render_text
 from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
@@ -134,6 +135,23 @@ def ask_and_hang_up(home: Path, listener: socket.socket) -> bool:
         sent = connection.recv(10)
     client.wait(60)
     return sent != b""
+
+
+def test_s116_no_other_user_gets_the_link_of_the_dashboard(daemon: RunningDaemon) -> None:
+    """Browsers lead `*.localhost` to `[::1]` first, where another user may listen at our port."""
+    port = int(daemon.record.url.rpartition(":")[2])
+    with socket.socket(socket.AF_INET6) as thief:
+        try:
+            thief.bind(("::1", port))  # the control: it is free until there is a link
+        except OSError:
+            unavailable("this host has no [::1]")
+        thief.listen()
+        answer = post(daemon.home, "/dashboard/link")
+        assert (answer["url"], "get the link" in answer["why"]) == (None, True)
+    assert "/login?link=" in post(daemon.home, "/dashboard/link")["url"]
+    with socket.socket(socket.AF_INET6) as thief, pytest.raises(OSError, match="in use"):
+        thief.bind(("::1", port))
+    assert "/login?link=" in post(daemon.home, "/dashboard/link")["url"], "also with the port held"
 
 
 def _get(daemon: RunningDaemon, path: str = "/metrics", **headers: str) -> int:
