@@ -184,6 +184,14 @@ def test_a_state_does_not_say_what_was_delivered_or_who_owns_the_task(hosts: Hos
     assert (taken.session, taken.status) == (hosts.second.workbench.caller.session, TaskStatus.COMMITTED)
 
 
+@pytest.mark.parametrize("task", ["../../registry", "task-1/hub", "task-00000000-0000-4000-8000-000000000000.json"])
+def test_what_is_no_id_of_a_task_reaches_no_path_and_no_ref(hosts: Hosts, task: str) -> None:
+    with pytest.raises(SandboxError, match="is no id of a task"):
+        hosts.second.take_over(hosts.url, task, 2)
+    with pytest.raises(SandboxError, match="is no id of a task"):
+        hosts.second.workbench.create_named_task(task, hosts.url)
+
+
 def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
     task = begin(hosts)
     wish = write("right\n", read(hosts.first, task)["sha256"])

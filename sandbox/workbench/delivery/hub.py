@@ -9,6 +9,7 @@ replaced would adopt its successor's state.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.models import TASK_ID_PATTERN, Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
@@ -220,6 +221,8 @@ def _damaged_error(task_id: str, why: str) -> SandboxError:
 
 
 def _require_unknown(services: Services, task_id: str) -> None:
+    if re.fullmatch(TASK_ID_PATTERN, task_id) is None:  # it becomes part of paths and refs
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{task_id[:100]!a} is no id of a task")
     if services.home.task(task_id).exists():
         raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
 
