@@ -182,6 +182,7 @@ class Daemon:
             os.kill(self._server, signal.SIGUSR1)
         descriptors = [self._lock, *(one.fileno() for one in (self._commands, self._api, self._http) if one)]
         hand_over(descriptors, os.environ)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program has its handlers: another would end it
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
     def _end(self) -> None:
