@@ -105,6 +105,42 @@ def test_s115_a_more_confined_process_does_not_act_through_the_daemon(daemon: Ru
     assert done.stdout.strip() == "Nits NoNewPrivs"
 
 
+_FILTERED = """
+import ctypes, os, socket, struct, sys
+sys.path.insert(0, {root!r})
+from sandbox.daemon.peers import find_difference, identify_peer
+
+libc, allow = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000))
+
+def confine():
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(allow)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+
+confine()  # the daemon is in a container, as are its clients
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind({socket!r})
+    listener.listen()
+    for more in (0, 1):
+        child = os.fork()
+        if not child:
+            [confine() for _ in range(more)]
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect({socket!r})
+                client.recv(1)
+            os._exit(0)
+        connection, _ = listener.accept()
+        with connection:
+            print(repr(find_difference(connection, identify_peer(connection))))
+        os.waitpid(child, 0)
+"""
+
+
+def test_s115_a_process_with_more_filters_does_not_act_through_a_daemon_with_some(tmp_path: Path) -> None:
+    program = _FILTERED.format(root=str(Path(__file__).parents[2]), socket=str(tmp_path / "s"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == ["''", "'its Seccomp_filters'"], "the first is the control"
+
+
 def test_s115_a_client_sends_its_environment_to_no_other_user(tmp_path: Path) -> None:
     """A home that another user made may have a socket of that user."""
     if os.geteuid() != 0:
