@@ -204,16 +204,18 @@ def test_a_command_outlives_the_new_program_of_the_daemon(daemon: RunningDaemon,
         assert watching.wait(DEADLINE_S) in ENDED
 
 
-def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(daemon: RunningDaemon) -> None:
+def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(tmp_path: Path) -> None:
     """As several clients send them that notice an upgrade at once."""
-    before, until = daemon.record.started_at, time.monotonic() + DEADLINE_S
-    while (found := find_daemon(daemon.home)) is None or found.started_at == before:
-        assert time.monotonic() < until
-        assert daemon.process.poll() is None
-        daemon.process.send_signal(signal.SIGHUP)
-        time.sleep(0.02)
-    assert ask(daemon.home, "task", "list") == b"R"
-    assert daemon.process.poll() is None
+    home = tmp_path / "home"
+    with serving(home) as running:
+        before, until = running.record.started_at, time.monotonic() + DEADLINE_S
+        while (found := find_daemon(home)) is None or found.started_at == before:
+            assert time.monotonic() < until
+            assert running.process.poll() is None
+            running.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        assert ask(home, "task", "list") == b"R"
+        assert running.process.poll() is None
 
 
 def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(place: Path, task: str) -> None:
