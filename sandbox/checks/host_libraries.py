@@ -18,7 +18,15 @@ def find_missing(manifest: ReleaseManifest, root: Path = Path("/")) -> tuple[str
     folders = list_folders(root)
     machines = set(manifest.machines)
     missing = [name for name in manifest.libraries if not _has_library(name, folders, machines)]
-    return (*missing, *(path for path in manifest.interpreters if not (root / path.lstrip("/")).exists()))
+    return (*missing, *(path for path in manifest.interpreters if not _exists(root / path.lstrip("/"))))
+
+
+def _exists(path: Path) -> bool:
+    """Also for a name that no file can have: a program says what it likes."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def list_folders(root: Path) -> tuple[Path, ...]:

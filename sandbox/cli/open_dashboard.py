@@ -36,10 +36,15 @@ def _home(invocation: Invocation) -> Path:
 
 
 def _ask_for_link(home: Path) -> str:
-    """Raises: `not_found` if no daemon serves this home; `invalid_input` if it does not serve HTTP."""
+    """Raises: `not_found` if no daemon serves this home; `invalid_input` if it does not serve HTTP; `conflict` if
+    another program would get the link.
+    """
     from sandbox.daemon.api_client import post  # noqa: PLC0415 - as above
 
-    url = post(home, "/dashboard/link").get("url")
+    answer = post(home, "/dashboard/link")
+    url = answer.get("url")
+    if why := answer.get("why"):
+        raise SandboxError(ErrorCode.CONFLICT, str(why), hint="Find it with `ss -ltnp`, or serve at another port.")
     if not url:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -2,7 +2,8 @@
 
 The token of agents opens none: else an agent could answer its own questions. A browser sends a cookie to every port of
 a host, so the pages have a host name of their own, `<random>.localhost`, which browsers lead to this machine: another
-server on 127.0.0.1 never gets the cookie. Links and sessions are in memory only; a new daemon forgets them.
+server on 127.0.0.1 never gets the cookie. Browsers try `[::1]` before 127.0.0.1, so our port there must not be another
+user's, who would get the link (`LoopbackPort`). Links and sessions are in memory only; a new daemon forgets them.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "sandbox-session"
@@ -58,6 +61,41 @@ class Sessions:
                 del places[next(iter(places))]
             places[_digest(secret)] = self._clock() + length_s
         return secret
+
+
+class LoopbackPort:
+    """Our port on the loopback addresses that a browser may try for `*.localhost` and where we do not listen: bound,
+    without a listener, so that a browser is refused there and comes to us. Thread-safe.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        own = "127.0.0.1" if host == "localhost" else host
+        self._others, self._port = [address for address in ("127.0.0.1", "::1") if address != own], port
+        self._held: dict[str, socket.socket] = {}
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        """Keep the port from other users until this process ends. Raises: OSError when another program has it."""
+        with self._lock:
+            for address in self._others:
+                if address not in self._held and (found := _bind(address, self._port)):
+                    self._held[address] = found
+
+
+def _bind(address: str, port: int) -> socket.socket | None:
+    """None on a host without this address: then nobody can listen there."""
+    held = None
+    try:
+        held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # for processes of our user: our successor
+        held.bind((address, port))
+    except OSError as error:
+        if held is not None:
+            held.close()
+        if error.errno in {EADDRNOTAVAIL, EAFNOSUPPORT}:
+            return None
+        raise
+    return held
 
 
 def make_form_token(session: str) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from sandbox.agent.results import neutralise_values
-from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, Sessions, is_form_token, make_form_token
+from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, is_form_token, make_form_token
 from sandbox.daemon.guards import RIGHTS
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.tool_calls import read_body
@@ -31,17 +31,21 @@ _CHOICES = {
     "task": (True, ApprovalScope.TASK),
     "deny": (False, ApprovalScope.ONCE),
 }
+_TAKEN = "Another program has the port of this daemon on another loopback address, and would get the link"
 
 Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`person`: a controller for a person's decisions. `url`: of the pages; '' without a TCP listener."""
+    """`person`: a controller for a person's decisions. `url`: of the pages; '' without a TCP listener. `port`: on the
+    other addresses that a browser may try.
+    """
 
     person: Workbench
     sessions: Sessions
     url: str
+    port: LoopbackPort | None = None
 
     def routes(self) -> list[Route]:
         """All paths of the dashboard."""
@@ -64,6 +68,11 @@ class Dashboard:
             return _refuse("Only `sandbox dashboard` can ask for a link.")
         if not self.url:
             return JSONResponse({"url": None})
+        try:
+            if self.port is not None:
+                self.port.hold()
+        except OSError:
+            return JSONResponse({"url": None, "why": _TAKEN})
         return JSONResponse({"url": f"{self.url}{LOGIN_PATH}?link={self.sessions.make_link()}"})
 
     def log_in(self, request: Request) -> Response:

@@ -127,7 +127,10 @@ class Daemon:
             if len(self._children) >= MAX_COMMANDS or not is_same_user(peer):
                 return
             daemon = os.getpid()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # no room for a process: the client runs its command by itself
+                return
             if pid:
                 self._children.add(pid)
                 return
@@ -152,7 +155,10 @@ class Daemon:
         self._server_due = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_RESTART_S)
         daemon = os.getpid()
-        self._server = os.fork()
+        try:
+            self._server = os.fork()
+        except OSError:
+            return  # tried again when it is due
         if not self._server:
             end_with_parent(daemon)
             self._leave_parent()
@@ -182,6 +188,7 @@ class Daemon:
             os.kill(self._server, signal.SIGUSR1)
         descriptors = [self._lock, *(one.fileno() for one in (self._commands, self._api, self._http) if one)]
         hand_over(descriptors, os.environ)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program has its handlers: another would end it
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
     def _end(self) -> None:

@@ -19,7 +19,10 @@ from sandbox.lazy_dataclass import dataclass
 
 _CREDENTIALS = struct.Struct("3i")
 _NAMESPACES = ("mnt", "net", "pid", "user", "uts", "ipc", "cgroup")
-_COMPARED = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_COMPARED = ("Uid", "Gid", "Groups", *_CAPABILITIES, "NoNewPrivs", "Seccomp", "Seccomp_filters")
+"""Filters add up, so a process that has more of them than we is more confined (Linux 5.9 counts them)."""
+
 SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Scope
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import is_loopback, list_authorities
 from sandbox.agent.transports.http import make_app
-from sandbox.daemon.browser_sessions import Sessions
+from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
@@ -45,7 +45,8 @@ def make_applications(agent: Agent, person: Workbench, hub: EventHub, options: H
     """The routes of one home. `person`: the controller of the dashboard."""
     authorities = list_authorities(options.host, options.port)
     sessions, pages = Sessions(), _name_pages(options)
-    dashboard = Dashboard(person, sessions, f"http://{pages}" if options.token else "")
+    port = LoopbackPort(options.host, options.port) if is_loopback(options.host) else None
+    dashboard = Dashboard(person, sessions, f"http://{pages}" if options.token else "", port)
     routes = [
         Route("/healthz", show_health),
         Route("/metrics", partial(show_metrics, make_registry(agent.workbench))),

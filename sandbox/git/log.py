@@ -88,6 +88,12 @@ def list_unpublished_paths(git: Git, head: str) -> frozenset[bytes]:
     return _list_paths(git, git.run("rev-list", head, "--not", "--remotes", "--tags"))
 
 
+def is_published(git: Git, commit: str) -> bool:
+    """Whether a branch or tag of the remote had a commit at the last fetch; no for one that is not here."""
+    found = git.attempt("rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags")
+    return found.code == 0 and not found.stdout.strip()
+
+
 def _list_paths(git: Git, commits: bytes) -> frozenset[bytes]:
     """Every path that one of these commits changed: ids, one a line."""
     options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")

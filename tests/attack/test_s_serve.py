@@ -17,6 +17,7 @@ import pytest
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.requirement import unavailable
 from sandbox.daemon import page_templates
+from sandbox.daemon.api_client import post
 from sandbox.daemon.event_stream import format_event
 from sandbox.daemon.page_templates import render_text
 from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
@@ -104,6 +105,42 @@ def test_s115_a_more_confined_process_does_not_act_through_the_daemon(daemon: Ru
     assert done.stdout.strip() == "Nits NoNewPrivs"
 
 
+_FILTERED = """
+import ctypes, os, socket, struct, sys
+sys.path.insert(0, {root!r})
+from sandbox.daemon.peers import find_difference, identify_peer
+
+libc, allow = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000))
+
+def confine():
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(allow)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+
+confine()  # the daemon is in a container, as are its clients
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind({socket!r})
+    listener.listen()
+    for more in (0, 1):
+        child = os.fork()
+        if not child:
+            [confine() for _ in range(more)]
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect({socket!r})
+                client.recv(1)
+            os._exit(0)
+        connection, _ = listener.accept()
+        with connection:
+            print(repr(find_difference(connection, identify_peer(connection))))
+        os.waitpid(child, 0)
+"""
+
+
+def test_s115_a_process_with_more_filters_does_not_act_through_a_daemon_with_some(tmp_path: Path) -> None:
+    program = _FILTERED.format(root=str(Path(__file__).parents[2]), socket=str(tmp_path / "s"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == ["''", "'its Seccomp_filters'"], "the first is the control"
+
+
 def test_s115_a_client_sends_its_environment_to_no_other_user(tmp_path: Path) -> None:
     """A home that another user made may have a socket of that user."""
     if os.geteuid() != 0:
@@ -134,6 +171,23 @@ def ask_and_hang_up(home: Path, listener: socket.socket) -> bool:
         sent = connection.recv(10)
     client.wait(60)
     return sent != b""
+
+
+def test_s116_no_other_user_gets_the_link_of_the_dashboard(daemon: RunningDaemon) -> None:
+    """Browsers lead `*.localhost` to `[::1]` first, where another user may listen at our port."""
+    port = int(daemon.record.url.rpartition(":")[2])
+    with socket.socket(socket.AF_INET6) as thief:
+        try:
+            thief.bind(("::1", port))  # the control: it is free until there is a link
+        except OSError:
+            unavailable("this host has no [::1]")
+        thief.listen()
+        answer = post(daemon.home, "/dashboard/link")
+        assert (answer["url"], "get the link" in answer["why"]) == (None, True)
+    assert "/login?link=" in post(daemon.home, "/dashboard/link")["url"]
+    with socket.socket(socket.AF_INET6) as thief, pytest.raises(OSError, match="in use"):
+        thief.bind(("::1", port))
+    assert "/login?link=" in post(daemon.home, "/dashboard/link")["url"], "also with the port held"
 
 
 def _get(daemon: RunningDaemon, path: str = "/metrics", **headers: str) -> int:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id
 from sandbox.cluster.worker import ClusterWorker
+from sandbox.errors import SandboxError
+from sandbox.models import TaskStatus
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -131,6 +134,62 @@ def test_without_the_rule_of_the_hub_the_late_host_would_win(hosts: Hosts) -> No
     head = bench.task(task).head_commit
     client.run("push", "--force", hosts.hub, f"{head}:refs/space-sandbox/tasks/{task}/1", cwd=clone)
     assert f"refs/space-sandbox/tasks/{task}/1" in client.run("ls-remote", hosts.hub)
+
+
+def forge_state(hosts: Hosts, task: str, base: str, **claims: object) -> None:
+    """A state on a commit of the forger's, as somebody who can write to the hub may push it. `base`: of its record."""
+    bench = hosts.first.workbench
+    honest = bench.task(task)
+    clone = bench.home / "repositories" / "clones" / honest.repo_id
+    client = hosts.server.client()
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.invalid")
+
+    def commit(parent: str, message: str) -> str:
+        made = client.run(*identity, "commit-tree", f"{parent}^{{tree}}", "-p", parent, "-m", message, cwd=clone)
+        return made.strip()
+
+    head = commit(commit(honest.head_commit, "a base of the forger's"), "a head of the forger's")
+    bases = {"honest": honest.base_commit, "forged": client.run("rev-parse", f"{head}^", cwd=clone).strip()}
+    told = {"head_commit": head, "base_commit": bases[base], "worktree_path": None, **claims}
+    state = commit(head, f"State\n\n{honest.model_copy(update=told).model_dump_json()}\n")
+    client.run("push", "--force", hosts.hub, f"{state}:refs/space-sandbox/tasks/{task}/1", cwd=clone)
+
+
+def test_a_state_with_a_base_of_its_own_is_refused(hosts: Hosts) -> None:
+    """The base says which checks the gate asks for: a task of the hub's own base would have those of the hub."""
+    control, task = begin(hosts), begin(hosts)
+    forge_state(hosts, control, "honest")
+    hosts.second.take_over(hosts.url, control, 2)
+    forge_state(hosts, task, "forged")
+    with pytest.raises(SandboxError, match="its base is not in a branch") as caught:
+        hosts.second.take_over(hosts.url, task, 2)
+    assert caught.value.code == "unsafe_repository"
+
+
+def test_a_state_does_not_say_what_was_delivered_or_who_owns_the_task(hosts: Hosts) -> None:
+    task = begin(hosts)
+    forge_state(
+        hosts,
+        task,
+        "honest",
+        status=TaskStatus.PR_OPEN,
+        pr_url="https://evil.example/1",
+        pr_base="evil",
+        session="of-another-agent",
+        pushed_at=datetime.now(UTC),
+    )
+    hosts.second.take_over(hosts.url, task, 2)
+    taken = hosts.second.workbench.task(task)
+    assert (taken.pr_url, taken.pr_base, taken.pushed_at) == (None, None, None)
+    assert (taken.session, taken.status) == (hosts.second.workbench.caller.session, TaskStatus.COMMITTED)
+
+
+@pytest.mark.parametrize("task", ["../../registry", "task-1/hub", "task-00000000-0000-4000-8000-000000000000.json"])
+def test_what_is_no_id_of_a_task_reaches_no_path_and_no_ref(hosts: Hosts, task: str) -> None:
+    with pytest.raises(SandboxError, match="is no id of a task"):
+        hosts.second.take_over(hosts.url, task, 2)
+    with pytest.raises(SandboxError, match="is no id of a task"):
+        hosts.second.workbench.create_named_task(task, hosts.url)
 
 
 def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:

@@ -15,6 +15,7 @@ import pytest
 from devtools.command import SANDBOX, Command
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.loaded_modules import find_loaded
+from sandbox.daemon.place import find_daemon
 
 DEADLINE_S = 60
 ENDED = {0, 130}
@@ -201,6 +202,20 @@ def test_a_command_outlives_the_new_program_of_the_daemon(daemon: RunningDaemon,
         assert watching.poll() is None
         watching.send_signal(signal.SIGINT)
         assert watching.wait(DEADLINE_S) in ENDED
+
+
+def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(tmp_path: Path) -> None:
+    """As several clients send them that notice an upgrade at once."""
+    home = tmp_path / "home"
+    with serving(home) as running:
+        before, until = running.record.started_at, time.monotonic() + DEADLINE_S
+        while (found := find_daemon(home)) is None or found.started_at == before:
+            assert time.monotonic() < until
+            assert running.process.poll() is None
+            running.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        assert ask(home, "task", "list") == b"R"
+        assert running.process.poll() is None
 
 
 def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(place: Path, task: str) -> None:

@@ -21,9 +21,13 @@ from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
 from sandbox.git.transport import RemoteAccess, list_refs, network_access
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 PREFIX = "refs/space-sandbox/tasks/"
+_EPOCH = lazy_pattern("[1-9][0-9]{0,8}")
+"""As `name_ref` writes it: the hub may have other names, which digits of other scripts or zeros would pass for ours."""
+
 _MAX_PACK_BYTES = 8 * 1024**3
 
 
@@ -43,7 +47,7 @@ def list_epochs(git: Git, access: RemoteAccess, task_id: str) -> dict[int, str]:
     """The commits of a task in the hub, by epoch. Raises: network errors."""
     start = f"{PREFIX}{task_id}/"
     found = {name.removeprefix(start): oid for oid, name in list_refs(git, access, patterns=(f"{start}*",))}
-    return {int(name): oid for name, oid in found.items() if name.isdigit() and is_object_id(oid)}
+    return {int(name): oid for name, oid in found.items() if _EPOCH.fullmatch(name) and is_object_id(oid)}
 
 
 def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]) -> None:

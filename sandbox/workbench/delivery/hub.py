@@ -9,6 +9,7 @@ replaced would adopt its successor's state.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,19 +20,26 @@ from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.git.log import read_message
+from sandbox.git.log import is_published, read_message
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.models import TASK_ID_PATTERN, Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.repository_settings import find_profile
 from sandbox.workbench.tasks.branch_names import is_branch_of, name_branch
-from sandbox.workbench.tasks.lifecycle import ForkOrigin, compare_task, find_start, lock_task, start_task
+from sandbox.workbench.tasks.lifecycle import (
+    TASK_KINDS,
+    ForkOrigin,
+    compare_task,
+    find_start,
+    lock_task,
+    start_task,
+)
 
 _TRIES = 3
 _SUBJECT = "State of a task"
@@ -115,7 +123,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     local = f"refs/sandbox/{task_id}/hub"
     state = _with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
     try:
-        recorded = _read_state(git, state, task_id, repository.id)
+        recorded = _without_claims(_read_state(git, state, task_id, repository.id), services.caller.session)
         if objects.parent_of(git, state) != recorded.head_commit:
             raise _damaged_error(task_id, "it is not on the task's head")
         has_files = recorded.workspace_kind is not WorkspaceKind.TREE
@@ -189,7 +197,19 @@ def _read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
         raise _damaged_error(task_id, "it has no record of a task") from error
     if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
         raise _damaged_error(task_id, "its record is of another task")
+    if task.workspace_kind not in TASK_KINDS:
+        raise _damaged_error(task_id, "its files are of another kind")
+    if not is_published(git, task.base_commit) or not objects.is_ancestor(git, task.base_commit, task.head_commit):
+        # The base says which checks there are (`load_task_profile`), so the gate would be the hub's.
+        raise _damaged_error(task_id, "its base is not in a branch or tag of the repository, or not below its head")
     return task
+
+
+def _without_claims(task: Task, session: str) -> Task:
+    """A record without what only this host may say: who owns the task here, and what a forge or remote was given."""
+    status = task.status if task.status is TaskStatus.WORKING else TaskStatus.COMMITTED
+    told = ("pr_url", "pr_base", "pushed_at", "closed_at", "forked_from")
+    return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(told)})
 
 
 def _damaged_error(task_id: str, why: str) -> SandboxError:
@@ -201,6 +221,8 @@ def _damaged_error(task_id: str, why: str) -> SandboxError:
 
 
 def _require_unknown(services: Services, task_id: str) -> None:
+    if re.fullmatch(TASK_ID_PATTERN, task_id) is None:  # it becomes part of paths and refs
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{task_id[:100]!a} is no id of a task")
     if services.home.task(task_id).exists():
         raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
 

@@ -87,6 +87,13 @@ def test_what_the_host_lacks_is_named(program: Path, tmp_path: Path) -> None:
     assert find_missing(manifest(needs, "libc.so.6"), tmp_path) == ("libc.so.6", needs.interpreter)
 
 
+def test_an_interpreter_that_no_host_can_have_is_missing(program: Path) -> None:
+    """A hostile program may name what the file system refuses to look for."""
+    name = f"/lib/{'x' * 300}"
+    found = manifest(needs_of(program), "libc.so.6").model_copy(update={"interpreters": (name,)})
+    assert find_missing(found) == (name,)
+
+
 def test_a_library_of_another_architecture_does_not_count(program: Path, tmp_path: Path) -> None:
     """Directories are those that ld.so.conf names, with its includes."""
     needs = needs_of(program)
