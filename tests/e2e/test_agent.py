@@ -177,9 +177,7 @@ def test_an_agent_finds_a_failure_in_the_middle_of_a_long_log(
         assert (failure["test"], failure["path"], failure["line"]) == ("test_sums::test_adds", "test_sums.py", 7)
         assert "FAILED test_sums" not in json.dumps(run)
         assert run["truncated"]
-        assert "stdout_shown_from_byte" not in run, (
-            "the tail is cut; where it begins is not known"
-        )
+        assert "stdout_shown_from_byte" not in run, "the tail is cut; where it begins is not known"
         assert 0 < len(run["stdout_tail"]) <= 2000
         assert None not in run.values()
         assert "limits" not in run["usage"]
