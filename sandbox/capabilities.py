@@ -229,7 +229,7 @@ def lsm_probe(info: Facts) -> Probe:
         return _warn(
             "lsm",
             f"{', '.join(found)}; confirmed in each guest",
-            "Not tried with SELinux: nothing is relabelled, so label the home for containers yourself, or each guest "
+            "Not tried with SELinux: files are not relabelled. Label the home for containers yourself, or each guest "
             "is refused because it cannot write its folders (docs/hardening.md).",
         )
     if found:

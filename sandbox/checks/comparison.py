@@ -178,7 +178,7 @@ def _count(number: int, words: tuple[str, str]) -> str:
 
 def _compare_endings(before: CheckRun, after: CheckRun) -> str:
     """What is worse about how the check ended, beside its tests; empty for an end that is no worse. A check that was
-    stopped says nothing about its tree, so two of them are not alike.
+    stopped does not judge its tree, so two of them are not alike.
     """
     if Verdict.KILLED in {before.verdict, after.verdict}:
         return "it was stopped" if after.verdict is Verdict.KILLED else "it failed, and was stopped before"

@@ -83,7 +83,7 @@ class LoopbackPort:
 
 
 def _bind(address: str, port: int) -> socket.socket | None:
-    """None on a host without this address: then nobody can listen there."""
+    """None on a host without this address: then no program can listen there."""
     held = None
     try:
         held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)

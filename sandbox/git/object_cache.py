@@ -21,7 +21,7 @@ MAX_CHANGES = 1024
 """How many differences are cached, and how many leaves one may have."""
 
 MAX_LISTED = 256
-"""How many leaves a tree may have whose whole listing is cached."""
+"""How many leaves a tree may have for its whole listing to be cached."""
 
 
 class BoundedCache(Generic[_KeyT, _ValueT]):

@@ -288,7 +288,7 @@ def build_object_environment(git_dir: Path, new_objects: Path | None) -> dict[st
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What a git command is started with. `environment` is all of it: nothing of this process's is added."""
+    """What a git command is started with. `environment` is all of it: that of this process is not added."""
 
     environment: Mapping[str, str]
     argv: tuple[str, ...]

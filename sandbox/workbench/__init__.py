@@ -998,7 +998,7 @@ class Workbench:
         return use.task_events.follow_task(self._services.home, task_id, poll_s)
 
     def look_at_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent | None]:
-        """As `watch_task`, and None after each look, so that a caller can end while nothing happens.
+        """As `watch_task`, and None after each look, so that a caller can end in between.
 
         Raises: `not_found`; `conflict` for a closed task.
         """

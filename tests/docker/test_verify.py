@@ -400,7 +400,7 @@ def test_a_check_and_a_cached_verdict_load_no_sdk(bench: Bench) -> None:
     assert cached.stdout.count("cached") == 2
     assert (cached.code, fresh.code, warm.code) == (0, 0, 0)
     assert check_budget(cached, Budget(CLICK | MODELS, 265)) == ""
-    assert check_budget(warm, Budget(CLICK | MODELS | LOCKS | {"defusedxml"}, 245)) == ""
+    assert check_budget(warm, Budget(CLICK | MODELS | LOCKS | {"defusedxml"}, 253)) == ""  # beside the usage over time, test results and walls of other engines
     assert check_budget(fresh, Budget(warm.libraries | {"tenacity"}, 250)) == ""
 
 

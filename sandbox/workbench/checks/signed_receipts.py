@@ -144,7 +144,7 @@ def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Rec
 
 
 def _require_on_remote(services: Services, repository: str, commit: str) -> None:
-    """The cache clone also has commits of tasks that were never pushed: they say nothing about the remote."""
+    """The cache clone also has commits of tasks that were never pushed, which the remote does not have."""
     git = clone.update_cache(services, repository).git
     if git.run("rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags").strip():
         why = f"no branch or tag of the repository has commit {commit}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git.scratch_objects import compute_tree_id
-from sandbox.models import Check, CheckRun, Task, Verdict
+from sandbox.lazy_module import LazyModule
+from sandbox.models import Check, CheckRun, Task, Verdict, WorkspaceKind
 from sandbox.profiles import Profile, project_of
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
@@ -28,9 +30,13 @@ from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.impact import advise_check
 from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
-from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
+
+if TYPE_CHECKING:
+    from sandbox.workbench.tasks import tree_tasks
+else:  # loaded for a task of this kind (docs/adr/0080)
+    tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
 def run_checks(
@@ -61,7 +67,8 @@ def run_checks(
     setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
     with hold_layers(services, *setups.values()), lock_task(services, task) as locked:
-        task = lay_out_files(services, locked)
+        is_tree = locked.workspace_kind is WorkspaceKind.TREE
+        task = tree_tasks.lay_out_files(services, locked) if is_tree else locked
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
             last_run_id or running.new_run_id(services.presence)
         ]

@@ -41,7 +41,7 @@ def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[Ta
 
 
 def look_at_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[TaskEvent | None]:
-    """As `follow_task`, and None after each look, so that the caller can end while nothing happens."""
+    """As `follow_task`, and None after each look, so that the caller can end in between."""
     follower = _Follower(home, find_task(home, task_id))
     while True:
         is_over = find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED

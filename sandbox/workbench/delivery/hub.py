@@ -208,8 +208,8 @@ def _read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
 def _without_claims(task: Task, session: str) -> Task:
     """A record without what only this host may say: who owns the task here, and what a forge or remote was given."""
     status = task.status if task.status is TaskStatus.WORKING else TaskStatus.COMMITTED
-    told = ("pr_url", "pr_base", "pushed_at", "closed_at", "forked_from")
-    return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(told)})
+    claims = ("pr_url", "pr_base", "pushed_at", "closed_at", "forked_from")
+    return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(claims)})
 
 
 def _damaged_error(task_id: str, why: str) -> SandboxError:

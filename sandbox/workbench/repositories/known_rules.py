@@ -28,7 +28,7 @@ from sandbox.workspaces.layout import BaseTree
 if TYPE_CHECKING:
     from sandbox.workbench.controller.policies_in_force import Policies
     from sandbox.workbench.repositories import commit_facts, commit_settings, repository_settings
-else:  # loaded when nothing is kept
+else:  # loaded when no rules are kept
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     commit_settings = LazyModule("sandbox.workbench.repositories.commit_settings")
     repository_settings = LazyModule("sandbox.workbench.repositories.repository_settings")
