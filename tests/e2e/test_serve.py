@@ -36,17 +36,20 @@ def daemon(place: Path) -> Iterator[RunningDaemon]:
 @pytest.fixture(scope="module")
 def task(place: Path, daemon: RunningDaemon) -> Iterator[str]:
     """A task on a repository of this host, made through the daemon."""
-    remote = place / "up"
+    task_id = create_task(place / "up", daemon.home)
+    yield task_id
+    Command(daemon.home).ok("task", "close", task_id, "--delete", "--discard", "--no-daemon")
+
+
+def create_task(remote: Path, home: Path) -> str:
     git = ["git", "-C", str(remote), "-c", "user.name=A", "-c", "user.email=a@example.invalid"]
     subprocess.run(["git", "init", "-q", "-b", "main", str(remote)], check=True)
     (remote / "f").write_bytes(b"one\ntwo\n")
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
-    sandbox = Command(daemon.home)
+    sandbox = Command(home)
     repository = sandbox.ok("repo", "clone", str(remote))["repository"]["id"]
-    task_id = str(sandbox.ok("task", "create", "--offline", repository)["task"]["id"])
-    yield task_id
-    sandbox.ok("task", "close", task_id, "--delete", "--discard", "--no-daemon")
+    return str(sandbox.ok("task", "create", "--offline", repository)["task"]["id"])
 
 
 def run(home: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
@@ -87,12 +90,14 @@ def test_output_and_exit_code_are_those_of_the_command_alone(
     assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
-def test_standard_input_and_directory_are_the_clients(daemon: RunningDaemon, task: str, tmp_path: Path) -> None:
+def test_standard_input_and_directory_are_the_clients(daemon: RunningDaemon, tmp_path: Path) -> None:
+    task = create_task(tmp_path / "up", daemon.home)
     patch = b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
     found = Command(daemon.home).ok("file", "read", task, "f")
     done = run(daemon.home, "file", "patch", task, "-", "--expect", f"f={found['sha256']}", input=patch)
     assert done.returncode == 0, done.stderr
     assert Command(daemon.home).ok("file", "read", task, "f")["content"] == "one\nthree\n"
+    Command(daemon.home).ok("task", "close", task, "--delete", "--discard")
     (tmp_path / "file").write_text("x")
     assert str(tmp_path / "file").encode() in run(daemon.home, "repo", "clone", "./file", cwd=tmp_path).stderr
 
@@ -218,13 +223,18 @@ def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(tmp_path
         assert running.process.poll() is None
 
 
-def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(place: Path, task: str) -> None:
+def test_a_daemon_that_is_stopped_leaves_no_socket(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with serving(home):
+        assert Command(home)("serve", "--stop").code == 0
+        assert not (home / "serve/commands.sock").exists()
+        assert Command(home)("serve", "--status").code == 1
+
+
+def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(tmp_path: Path) -> None:
     """Sampled: at rest, with a command, and again right after the start."""
-    home = place / "home"
-    sandbox = Command(home)
-    assert sandbox("serve", "--stop").code == 0
-    assert not (home / "serve/commands.sock").exists()
-    assert sandbox("serve", "--status").code == 1
+    home = tmp_path / "home"
+    task = create_task(tmp_path / "up", home)
     for _ in range(2):
         with serving(home) as running, watch(home, task) as watching:
             running.process.kill()
@@ -237,3 +247,4 @@ def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(place: Path,
     with serving(home):
         assert ask(home, "status", task) == b"R"
     assert os.listdir(home / "serve") == ["lock"]  # noqa: PTH208 - names only
+    Command(home).ok("task", "close", task, "--delete", "--discard")
