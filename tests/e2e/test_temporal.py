@@ -26,7 +26,10 @@ from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 pytestmark = pytest.mark.xdist_group("temporal")
-MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
+MAKEFILE = (
+    "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then sleep 8; fi\n\n"
+    "test:\n\tgrep -q right answer\n"
+)
 LOST_AFTER_S = 6.0
 
 
@@ -234,7 +237,9 @@ def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewher
     task = cluster.begin()
     second = cluster.start_worker("five")
     check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+    cluster.write(task, "", "pause")
     cluster.dispatcher.submit(check)
+    assert cluster.dispatcher.result(check, wait_s=4.0) is None, "it has begun: what has not goes elsewhere at once"
     assert cluster.drain(first) == 0
     answer = cluster.dispatcher.result(check, wait_s=60)
     assert answer is not None

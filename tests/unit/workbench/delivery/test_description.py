@@ -23,7 +23,7 @@ from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import save_verdict
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks import check_order, gate
+from sandbox.workbench.checks import check_order, gate, tree_bindings
 from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
@@ -84,7 +84,7 @@ def told(services: Services, desk: Desk, **others: object) -> BodyFacts:
 def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
     """What an engine would say of image and runtime."""
     made = GuestSetup("sha256:1", "runc")
-    monkeypatch.setattr(gate, "resolve_guest_setup", lambda *_: made)
+    monkeypatch.setattr(tree_bindings, "resolve_guest_setup", lambda *_: made)
     return made
 
 
@@ -197,7 +197,7 @@ def test_a_runtime_and_a_profile_that_are_not_the_first_choice_are_named(
     )
     desk.write("later", b"x\n")
     desk.workbench.commit(desk.task.id, "another kind of project")
-    monkeypatch.setattr(gate, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runsc"))
+    monkeypatch.setattr(tree_bindings, "resolve_guest_setup", lambda *_: GuestSetup("sha256:1", "runsc"))
     again = build_services(desk.home, {}, allow_file=True)
     assert told(again, desk).provenance.command[-4:] == ("--profile", "two", "--runtime", "runsc")
     again.close()

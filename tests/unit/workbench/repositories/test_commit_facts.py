@@ -29,7 +29,8 @@ class Place:
         for name in ("a.log", "b.out"):
             (self.task.worktree_path / name).write_bytes(b"x")
         assert self.changed() == ["b.out"]
-        (self.note,) = (home / "repositories" / "pristine").glob("*/*.json")
+        notes = (home / "repositories" / "pristine").glob("*/*.json")
+        (self.note,) = (path for path in notes if not path.name.endswith(".rules.json"))
 
     def workbench(self) -> Workbench:
         return Workbench(self.home, environ={"PATH": "/usr/bin:/bin"}, allow_file=True)
