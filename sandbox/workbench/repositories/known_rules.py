@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ else:  # loaded when no rules are kept
     repository_settings = LazyModule("sandbox.workbench.repositories.repository_settings")
 
 _log = logging.getLogger(__name__)
+
+_ROOM_BYTES = 64 * 1024**2
+"""Below this the rules are not kept: what is left is for closing tasks and gc (docs/adr/0051)."""
 
 _DETECTION = 1
 """To be raised when the same files and settings lead to other profiles, or a profile to other ignore rules."""
@@ -96,8 +100,13 @@ def _read_kept(
     return read_stored_facts(home, task.repo_id, task.base_commit, recorded.folders), tuple(document["artifacts"])
 
 
+def _free_bytes(home: Home) -> int:
+    disk = os.statvfs(home.root)
+    return disk.f_bavail * disk.f_frsize
+
+
 def _keep(home: Home, task: Task, key: str, artifacts: Sequence[str]) -> None:
-    if not key:
+    if not key or _free_bytes(home) < _ROOM_BYTES:
         return
     try:
         write_json(home.rules(task.repo_id, task.base_commit), {"key": key, "artifacts": list(artifacts)}, synced=False)
