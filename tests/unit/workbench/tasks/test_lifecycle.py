@@ -17,7 +17,7 @@ from sandbox.workbench import Watch
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.repositories import commit_facts
+from sandbox.workbench.repositories import stored_facts
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.worktrees import delete_worktree
 from tests.unit.conftest import Upstream, refused
@@ -37,7 +37,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, read_json.__name__, counted)
 
     count(records)
-    count(commit_facts)
+    count(stored_facts)
     return counts
 
 
