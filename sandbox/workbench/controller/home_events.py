@@ -33,8 +33,14 @@ _KINDS = {
 
 def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
     """The newest events of all journals, oldest first."""
-    newest = nlargest(limit, _sizes(home), key=lambda name: _changed_at(home.journal(name)))  # others have older ones
-    found = (event for name in newest for event in _make_events(name, read_last_entries(home, name, limit)))
+    others = _sizes(home).keys() - {HOME_JOURNAL}
+    # The rest has older ones. The home's own is always read: marks are written to it for events of the others.
+    newest = [HOME_JOURNAL, *nlargest(limit, others, key=lambda name: _changed_at(home.journal(name)))]
+    found = (
+        event
+        for name in newest
+        for event in _make_events(name, read_last_entries(home, name, limit, except_operation=_ANCHOR))
+    )
     return tuple(sorted(found, key=lambda event: event.at)[-limit:])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sandbox.models import HomeEventKind
@@ -14,6 +15,9 @@ def test_events_of_all_journals_come_once_and_in_order(upstream: Upstream, tmp_p
     desk = Desk(upstream, tmp_path / "sandbox-home")
     past = [event.operation.operation for event in desk.workbench.events()]
     assert set(past) == {"policy-baseline", "clone", "create"}
+    assert [event.operation.operation for event in desk.workbench.events(1)] == ["create"]
+    with desk.home.joinpath("repositories/journal/home.jsonl").open("ab") as marks:
+        os.utime(marks.fileno())  # a mark for the task's event, written after it, made this one the newest
     assert [event.operation.operation for event in desk.workbench.events(1)] == ["create"]
     following = desk.workbench.follow_events(poll_s=0.0)
     assert next(following) is None, "the past is not repeated"

@@ -21,7 +21,8 @@ def workbench(upstream: Upstream, tmp_path: Path) -> Iterator[Workbench]:
     upstream.write("Makefile", b"test:\n\tgo test ./...\n")
     upstream.commit()
     settings = {"profiles": {"go": {"image": "our-go"}}}
-    with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, settings=settings, allow_file=True) as bench:
+    environ = {"PATH": "/usr/bin:/bin", "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}  # asked for the image
+    with Workbench(tmp_path / "home", environ=environ, settings=settings, allow_file=True) as bench:
         yield bench
 
 
