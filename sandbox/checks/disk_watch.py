@@ -161,15 +161,35 @@ class DiskWatch:
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
+    def check_at_end(self) -> Verdict | None:
+        """Asked once after the guest has ended: DISK_LIMIT if its files exceed the limits.
+
+        A guest may write much between two looks and end. So the files are counted to the end if the file system grew
+        since the last count; the limits bound how long that takes.
+        """
+        if self._verdict is None:
+            with suppress(OSError):  # the folder was removed
+                room = self._room_of(self._additions.folders[0])
+                if self._count is not None or self._part_taken(self._at_count, room) > _WORTH_COUNTING:
+                    count = self._files_that_are_left()
+                    while not count.is_done:
+                        count.continue_for(URGENT_SLICE_S, self._clock)
+                    self.used, self._count, self._at_count = count.total, None, room
+                    self._verdict = Verdict.DISK_LIMIT if count.exceeds else None
+                if self._takes_the_host_s(room):
+                    self._verdict = Verdict.DISK_LIMIT
+        return self._verdict
+
     def count_at_end(self, seconds: float) -> None:
         """Count at the end of a check, for its report. If the time is too short, `used` keeps the last count."""
-        left = replace(
-            self._additions, deleted_open=_no_files
-        )  # no process has them open any more, and the search is slow
-        count = FileCount(left.measure_files(), self._limits)
+        count = self._files_that_are_left()
         count.continue_for(seconds, self._clock)
         if count.is_done:
             self.used = count.total
+
+    def _files_that_are_left(self) -> FileCount:
+        """No process has deleted ones open any more, and the search for them is slow."""
+        return FileCount(replace(self._additions, deleted_open=_no_files).measure_files(), self._limits)
 
     def _is_exceeded(self, room: FreeSpace) -> bool:
         if self._count is None:

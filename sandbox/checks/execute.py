@@ -123,7 +123,7 @@ class Executor(Protocol):
 def judge(ending: ContainerExit) -> Verdict:
     """Decide the verdict from facts that the guest cannot forge. Pure.
 
-    `stop_verdict` is set by the stop condition that ended the guest: DISK_LIMIT by `DiskWatch.check_disk_limit`,
+    `stop_verdict` is set by the stop condition that ended the guest: DISK_LIMIT by `check_disk_limit` of its watch,
     OUTPUT_LIMIT by `output_limit_condition`, KILLED by `stop_when_cancelled`.
     """
     if ending.timed_out:
@@ -152,9 +152,9 @@ def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopConditi
     return beat_and_ask
 
 
-def _with_late_disk_limit(ending: ContainerExit, why_stop: StopCondition) -> ContainerExit:
+def _with_late_disk_limit(ending: ContainerExit, check_at_end: StopCondition) -> ContainerExit:
     """A check may have filled its disk and ended before the stop condition was asked again."""
-    if ending.timed_out or ending.stop_verdict is not None or why_stop() is not Verdict.DISK_LIMIT:
+    if ending.timed_out or ending.stop_verdict is not None or check_at_end() is not Verdict.DISK_LIMIT:
         return ending
     return replace(ending, stop_verdict=Verdict.DISK_LIMIT)
 
@@ -193,8 +193,12 @@ class Recorder:
         stop_condition: StopCondition = never_stop,
         *,
         heartbeat: Heartbeat = no_heartbeat,
+        check_at_end: StopCondition = never_stop,
     ) -> CheckRun:
-        """Run one check, at most once. Raises only for failures on our side."""
+        """Run one check, at most once. `check_at_end`: asked after the guest has ended, whether it exceeded its disk.
+
+        Raises only for failures on our side.
+        """
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         limit = check.limits.output_bytes
         with ExitStack() as stack:
@@ -215,9 +219,7 @@ class Recorder:
             )
             if directories.launch is not None:
                 ending = directories.launch.judge(ending)
-        return self._record(
-            run_id, check, directories, _with_late_disk_limit(ending, stop_condition), _Outputs(out, err)
-        )
+        return self._record(run_id, check, directories, _with_late_disk_limit(ending, check_at_end), _Outputs(out, err))
 
     def _record(
         self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs

@@ -216,7 +216,15 @@ def run_step(
             disk = watch_disk(services, directories, check.limits)
             why_stop = latch(any_of(wish, disk.check_disk_limit))
             with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
-                return recorder.run(run_id, check, directories, watch.follow, why_stop, heartbeat=turn.heartbeat)
+                return recorder.run(
+                    run_id,
+                    check,
+                    directories,
+                    watch.follow,
+                    why_stop,
+                    heartbeat=turn.heartbeat,
+                    check_at_end=disk.check_at_end,
+                )
 
 
 def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:

@@ -66,7 +66,15 @@ def run_one(
                 services.disk.admit(Writer.CHECK, _demand_of_run(check, companions)),
                 _surround(services, recorder, which, companions) as place,
             ):
-                run = recorder.run(run_id, check, place, watch.follow, why_stop, heartbeat=turn.heartbeat)
+                run = recorder.run(
+                    run_id,
+                    check,
+                    place,
+                    watch.follow,
+                    why_stop,
+                    heartbeat=turn.heartbeat,
+                    check_at_end=disk.check_at_end,
+                )
                 if check.artifacts:
                     _collect_artifacts(services.home, owner, run_id, check, place)
             run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})

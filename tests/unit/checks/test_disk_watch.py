@@ -346,6 +346,29 @@ def test_a_long_count_is_cut_into_slices(tmp_path: Path, disk: Disk) -> None:
     assert answers > 5
 
 
+def test_s89_what_is_written_between_two_looks_is_seen_at_the_end(tmp_path: Path, disk: Disk) -> None:
+    """Control: the look that a running guest gets comes too early after the last count."""
+    watch = disk.watch(tmp_path)
+    disk.step_s = 1.0
+    disk.takes(used_bytes=2 * MIB)
+    while watch.used is None:
+        assert watch.check_disk_limit() is None
+    (tmp_path / "big").write_bytes(b"x" * 9 * MIB)
+    disk.takes(used_bytes=11 * MIB)
+    assert watch.check_disk_limit() is None
+    assert watch.check_at_end() is Verdict.DISK_LIMIT
+
+
+def test_at_the_end_files_are_counted_only_if_the_file_system_grew(tmp_path: Path, disk: Disk) -> None:
+    watch = disk.watch(tmp_path)
+    (tmp_path / "small").write_bytes(b"x")
+    assert (watch.check_at_end(), watch.used) == (None, None)
+    disk.takes(used_bytes=2 * MIB)
+    assert watch.check_at_end() is None
+    assert watch.used is not None
+    assert watch.used.files == 1
+
+
 def test_a_last_count_is_of_now_or_not_at_all(tmp_path: Path, disk: Disk) -> None:
     watch = disk.watch(tmp_path, files=100_000)
     for n in range(200):
