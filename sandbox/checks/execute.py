@@ -159,10 +159,6 @@ def _with_late_disk_limit(ending: ContainerExit, check_at_end: StopCondition) ->
     return replace(ending, stop_verdict=Verdict.DISK_LIMIT)
 
 
-def no_heartbeat() -> None:
-    """The heartbeat of a check that needs none."""
-
-
 def exit_before_start(reason: Verdict) -> ContainerExit:
     """The result of a check that was stopped before its guest was started."""
     return ContainerExit(None, False, False, datetime.now(UTC), 0.0, Counters(), stop_verdict=reason)
@@ -192,7 +188,6 @@ class Recorder:
         listener: OutputListener | None = None,
         stop_condition: StopCondition = never_stop,
         *,
-        heartbeat: Heartbeat = no_heartbeat,
         check_at_end: StopCondition = never_stop,
     ) -> CheckRun:
         """Run one check, at most once. `check_at_end`: asked after the guest has ended, whether it exceeded its disk.
@@ -211,9 +206,8 @@ class Recorder:
                 kept = self.logs / run_id
                 directories = replace(directories, launch=launch_script.build_launch(check, directories.report, kept))
             reason = stop_condition()
-            stop = with_heartbeat(any_of(stop_condition, flooded), heartbeat)
             ending = (
-                self.executor.execute(run_id, check, directories, streams, stop)
+                self.executor.execute(run_id, check, directories, streams, any_of(stop_condition, flooded))
                 if reason is None
                 else exit_before_start(reason)
             )

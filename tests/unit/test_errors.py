@@ -57,6 +57,7 @@ def find_changes_of_caught_errors(source: str) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_a_caught_error_is_copied_and_not_changed() -> None:
     root = Path(sandbox.__file__).parent
     found = {

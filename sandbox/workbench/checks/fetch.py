@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
-from sandbox.checks.execute import CheckDirectories, Recorder
+from sandbox.checks.execute import CheckDirectories, Recorder, with_heartbeat
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
@@ -214,17 +214,9 @@ def run_step(
         demand = demand_memory(services, (check.limits,), layer)
         with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, directories, check.limits)
-            why_stop = latch(any_of(wish, disk.check_disk_limit))
+            why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
             with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
-                return recorder.run(
-                    run_id,
-                    check,
-                    directories,
-                    watch.follow,
-                    why_stop,
-                    heartbeat=turn.heartbeat,
-                    check_at_end=disk.check_at_end,
-                )
+                return recorder.run(run_id, check, directories, watch.follow, why_stop, check_at_end=disk.check_at_end)
 
 
 def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
-from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, with_heartbeat
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.engine.create_options import Supervisor
@@ -61,20 +61,12 @@ def run_one(
         demand = demand_memory(services, (check.limits, *(c.rule.limits for c in companions)), owner)
         with services.check_queue.wait_for_slot(owner, lambda: wish() is not None, watch.queued, demand) as turn:
             disk = watch_disk(services, place, check.limits)
-            why_stop = latch(any_of(wish, disk.check_disk_limit))
+            why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
             with (
                 services.disk.admit(Writer.CHECK, _demand_of_run(check, companions)),
                 _surround(services, recorder, which, companions) as place,
             ):
-                run = recorder.run(
-                    run_id,
-                    check,
-                    place,
-                    watch.follow,
-                    why_stop,
-                    heartbeat=turn.heartbeat,
-                    check_at_end=disk.check_at_end,
-                )
+                run = recorder.run(run_id, check, place, watch.follow, why_stop, check_at_end=disk.check_at_end)
                 if check.artifacts:
                     _collect_artifacts(services.home, owner, run_id, check, place)
             run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})

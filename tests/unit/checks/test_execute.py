@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.checks.collected import CollectedResults
-from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
+from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge, with_heartbeat
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.report import read_report
@@ -623,15 +623,9 @@ def test_a_heartbeat_goes_on_until_the_guest_has_ended(tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
     recorder = Recorder(Asking(b"", ending(137, stopped=Verdict.KILLED)), GUEST, tmp_path)
-    recorder.run(
-        "run-1",
-        CHECK,
-        place,
-        None,
-        lambda: Verdict.KILLED if len(beats) > 1 else None,
-        heartbeat=lambda: beats.append(1),
-    )
-    assert (said, len(beats)) == ([None, Verdict.KILLED, Verdict.KILLED], 3)
+    stops = with_heartbeat(lambda: Verdict.KILLED if len(beats) > 2 else None, lambda: beats.append(1))
+    recorder.run("run-1", CHECK, place, None, stops)
+    assert (said, len(beats)) == ([None, Verdict.KILLED, Verdict.KILLED], 4), "the first before it starts"
 
 
 @pytest.mark.parametrize("how", [ending(137, timed_out=True), ending(0, oom_killed=True)], ids=["deadline", "memory"])

@@ -159,6 +159,7 @@ def test_probes_are_judged_by_exit_code_text_and_time() -> None:
     assert outcome(LaunchProbe(**plain, no_output="error"), said, report())[0] is PhaseVerdict.FAILED
 
 
+@pytest.mark.slow
 def test_text_that_is_hard_to_search_is_no_match() -> None:
     """A pattern that backtracks, and a guest that knows it. Control: without the limit it would run for years."""
     said = OutputChunk(bytes(16), "stdout", b"a" * 60 + b"!")

@@ -40,7 +40,6 @@ def test_every_tool_has_a_section() -> None:
     assert all(f"## `{name}`" in text for name in TOOLS)
 
 
-@pytest.mark.slow
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     for name in ("docs", "zensical.toml"):
         source = ROOT / name
