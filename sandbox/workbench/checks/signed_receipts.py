@@ -68,7 +68,13 @@ def export_run(services: Services, run_id: str, signing_key: Path | None) -> Sig
 
 
 def export_summary(services: Services, summary: RunSummary, signing_key: Path | None) -> SignedReceipt:
-    """A receipt of what `run` answered. Raises: `not_found` if what a run was bound to is not kept."""
+    """A receipt of what `run` answered. Raises: `not_found` if no check ran, or what a run was bound to is not kept."""
+    if not summary.runs:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            "No check ran, so there is no verdict to sign",
+            hint="Without --changed-since all checks of the profile run.",
+        )
     checks = [_describe_run(services, run) for run in summary.runs]
     included = summary.uncommitted is not None and summary.uncommitted.included
     subject = _Subject(summary.tree, None if included else summary.commit, summary.repository.remote_url)
