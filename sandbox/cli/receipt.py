@@ -76,11 +76,15 @@ def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | N
 def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
     """Verify the receipt in FILE (`-`: stdin): signature, key, content, and what it is about.
 
-    Needs no engine; a network only for a --repo that is not local. Exits with 0 if it holds and all its checks passed,
-    with 1 if it holds and a check did not pass, with 3 if it is refused.
+    Needs no engine, with --key no home, and a network only for a --repo that is not local. Exits with 0 if it holds
+    and all its checks passed, with 1 if it holds and a check did not pass, with 3 if it is refused.
     """
-    with invocation.workbench() as workbench:
-        found = workbench.verify_receipt(_read(file), _ask(workbench, what))
+    content = _read(file)
+    if what["keys"] and what["repository"] is None:
+        found = _verify_alone(content, what)
+    else:
+        with invocation.workbench() as workbench:
+            found = workbench.verify_receipt(content, _ask(workbench, what))
     invocation.emit(found, lambda: _show(found))
     return 0 if found.passed else 1
 
@@ -105,6 +109,15 @@ def replay(invocation: Invocation, /, file: Any, **what: Any) -> int:
         found = workbench.replay_receipt(_read(file), _ask(workbench, what), watch, runtime=invocation.runtime)
     invocation.emit(found, lambda: _show_replay(found))
     return 0 if found.agrees else 1
+
+
+def _verify_alone(content: bytes, what: dict[str, Any]) -> Receipt:
+    """Verify with the keys of files alone: no home is needed, so none is made."""
+    from sandbox.receipts.key_files import read_trusted_keys  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.receipts.verification import Expectation, verify_receipt  # noqa: PLC0415 - as above
+
+    expected = Expectation(what["tree"], what["commit"], what["checks"])
+    return verify_receipt(content, read_trusted_keys(what["keys"]), expected)
 
 
 def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
@@ -182,8 +195,11 @@ def _show_found(found: FoundReceipts) -> None:
         _show(each)
     if found.refused:
         note(f"{len(found.refused)} receipt(s) refused: {', '.join(sorted(set(found.refused)))}")
-    if not found.receipts:
+    if not found.receipts and found.refused:
         click.echo(f"no receipt of commit {found.commit} holds")
+    elif not found.receipts:
+        click.echo(f"the remote has no receipt of commit {found.commit}")
+        note("`sandbox receipt push` sends one: it becomes a git note in refs/notes/space-sandbox")
 
 
 @receipt.command()

@@ -45,7 +45,9 @@ class ReceiptKey(Model):
 
 
 class CheckDefinition(Model):
-    """The definition of a check as it is in a receipt. `env`: only names, since values may be private."""
+    """The definition of a check as it is in a receipt. `env`: only names, since values may be private. `shuffle_seed`:
+    its tests ran in the order of this seed.
+    """
 
     argv: tuple[str, ...]
     cwd: str
@@ -55,6 +57,7 @@ class CheckDefinition(Model):
     requires: tuple[CheckId, ...]
     workspace: str
     arguments: tuple[str, ...] = ()
+    shuffle_seed: int | None = None
 
 
 class ReceiptCheck(Model):

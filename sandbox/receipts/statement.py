@@ -42,6 +42,7 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
             requires=check.requires,
             workspace=check.workspace,
             arguments=check.arguments,
+            shuffle_seed=check.shuffle_seed,
         ),
         image_digest=binding.image_digest,
         layers=binding.layers,

@@ -14,8 +14,9 @@ from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
+from sandbox.checks.shuffle import shuffle_check
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Verdict
+from sandbox.models import Check, Verdict
 from sandbox.models.receipts import ReceiptKey
 from sandbox.receipts import keys
 from sandbox.receipts.statement import PREDICATE_TYPE, describe_check, write_statement
@@ -58,6 +59,29 @@ def test_a_receipt_says_that_a_compiler_cache_was_read() -> None:
     checks = [describe_check(made_binding("test", compiler_cache=read), made_run("test")) for read in (False, True)]
     assert [check.compiler_cache for check in checks] == [False, True]
     assert b'"compiler_cache":true' in write_statement(made_receipt(checks=(checks[1],)))
+
+
+@pytest.mark.parametrize(
+    ("env", "seed"),
+    [
+        ({"ORDER": "seed=7,7", "SHUFFLE": "1"}, 7),
+        ({"ORDER": "seed=7,7"}, None),
+        ({}, None),
+        ({"ORDER": "seed=7,8"}, None),
+        ({"ORDER": "seed=x,x"}, None),
+    ],
+)
+def test_a_receipt_names_the_seed_of_the_order(env: dict[str, str], seed: int | None) -> None:
+    check = Check(
+        id="test",
+        label="test",
+        argv=("make",),
+        env=env,
+        shuffle={"ORDER": "seed=<seed>,<seed>", "SHUFFLE": "1"},
+    )
+    assert describe_check(made_binding("test", check=check), made_run("test")).definition.shuffle_seed == seed
+    if seed is not None:
+        assert shuffle_check(check, seed).shuffle_seed == seed
 
 
 def test_a_receipt_has_no_output_and_no_value_of_a_variable() -> None:
