@@ -85,7 +85,7 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
 
     For a local repository (or a directory in one) the checked-out commit is verified; uncommitted changes are listed
     but not verified, unless --include-changes is given. Exits with 0 when every check passed, or when --changed-since
-    found nothing to check; else with 1.
+    found no check to run; else with 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
@@ -169,7 +169,7 @@ def _show(summary: RunSummary, took: str) -> None:
 def _conclude(summary: RunSummary, took: str) -> str:
     """One line: the word for all runs, and how long they took."""
     if summary.nothing_changed:
-        return "no project has changed: no check had to run, and nothing is verified"
+        return "no project has changed: no check had to run, and the tree is not verified"
     if not summary.verified:
         word = click.style("not verified", fg="red")
     elif summary.left_out:

@@ -254,7 +254,7 @@ class RunSummary(Model):
 
     `verified`: every check that was asked for passed. `left_out`: the other checks of the profile, which the gate asks
     for too, so the tree is verified only if there is none. `nothing_changed`: only checks of what changed were asked
-    for, and nothing had: no check ran, and nothing is verified.
+    for, and none had: no check ran, and the tree is not verified.
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
     `subpath`: the folder that the checks of `profile` ran in, '' for the top; projects have folders of their own.
     `advice`: what was seen that may keep checks from passing. `protocol`: what the remote was reached over, if that is

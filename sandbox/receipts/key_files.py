@@ -24,6 +24,6 @@ def read_key_file(path: Path) -> bytes:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The key {path} cannot be read: {error.strerror}",
-            hint="Name a file that exists. Whoever signed the receipt prints the public key with "
+            hint="Name a file that exists. Ask the signer of the receipt, who prints the public key with "
             "`sandbox receipt keys --pem`.",
         ) from error

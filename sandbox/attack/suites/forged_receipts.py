@@ -59,7 +59,7 @@ def _believes_forgeries(_scene: Scene) -> str:
     forged = _forge()
     require_hit(
         all(read_carelessly(each)["predicate"]["result"] == "PASSED" for each in forged.values()),
-        "a forgery says nothing good",
+        "a forgery does not say PASSED",
     )
     require_hit(verify_receipt(_OURS.sign(make_receipt()), [_OURS.public], Expectation()).passed, "no receipt holds")
     return f"a reader who verifies no signature believes {len(forged)} forged receipts"
@@ -81,7 +81,7 @@ def _refuses_forgeries(_scene: Scene) -> str:
 
 def _believes_old_receipt(_scene: Scene) -> str:
     said = read_carelessly(_OURS.sign(make_receipt()))["predicate"]["result"]
-    require_hit(said == "PASSED", "it says nothing good")
+    require_hit(said == "PASSED", "it does not say PASSED")
     return "a reader who compares no tree takes it for the new one"
 
 
@@ -177,7 +177,7 @@ def _poison() -> dict[str, Callable[[], bytes]]:
 
 def _believes_entries(_scene: Scene) -> str:
     said = [read_carelessly(make())["predicate"]["result"] for make in _poison().values()]
-    require_hit(set(said) == {"PASSED"}, "an entry says nothing good")
+    require_hit(set(said) == {"PASSED"}, "an entry does not say PASSED")
     require_hit(read_entry(_entry(_OURS), make_binding(), (_OURS.public,)).tree == TREE, "no entry is used")
     return "a reader who takes what is under the verdict's name answers passed"
 

@@ -54,7 +54,7 @@ def _sees_nothing_new(scene: Scene) -> str:
     before = _failing(_read_side(scene.root / "before"))
     require_hit(before == {"one"}, "the report of the base has another failure")
     for name in _HIDING:
-        require_hit(_failing(_read_side(scene.root / name)) <= before, f"the report `{name}` hides nothing")
+        require_hit(_failing(_read_side(scene.root / name)) <= before, f"the report `{name}` hides no failure")
     return "by the names of failing tests there is no new failure"
 
 

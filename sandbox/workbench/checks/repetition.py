@@ -119,7 +119,7 @@ def run_rounds(
     services: Services, request: VerifyRequest, source: TreeSource, watch: Watch, options: VerifyOptions
 ) -> Verification:
     """Run all checks `options.repeat` times. The answer has of each check the first run that did not pass, or the last.
-    A request that was stopped verifies nothing, also if all that ran had passed.
+    A request that was stopped does not verify the tree, also if all that ran had passed.
     """
     rounds: list[tuple[CheckRun, ...]] = []
     for number in range(options.repeat):

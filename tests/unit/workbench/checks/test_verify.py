@@ -110,7 +110,7 @@ def test_a_job_in_which_nothing_changed_passes_says_so_and_writes_its_reports(
         code = main(["--home", str(workbench.home), "run", str(upstream.root), "--changed-since", "HEAD", *reports])
     said = capsys.readouterr()
     assert code == 0
-    assert "no check had to run, and nothing is verified" in said.out
+    assert "no check had to run, and the tree is not verified" in said.out
     assert "verified in" not in said.out
     assert "no verdict to sign" in said.err
     assert [(tmp_path / name).exists() for name in names] == [True, True, True, False]
