@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
     container_escapes,
+    forged_receipts,
     hostile_arguments,
+    hostile_artifacts,
     hostile_images,
     hostile_paths,
     metadata,
+    misleading_reports,
     misleading_text,
     nested,
     package_contents,
@@ -40,6 +43,9 @@ _FOUND: tuple[AttackEntry, ...] = (
     *hostile_images.ENTRIES,
     *start.ENTRIES,
     *misleading_text.ENTRIES,
+    *misleading_reports.ENTRIES,
+    *forged_receipts.ENTRIES,
+    *hostile_artifacts.ENTRIES,
     *package_fetches.ENTRIES,
     *package_contents.ENTRIES,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from sandbox.checks.collected import MOST_RESULTS, clip_text
 from sandbox.checks.location import find_location
+from sandbox.checks.rust_errors import RustErrorReader
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
 
@@ -55,14 +56,19 @@ def read_json(content: bytes, folder: str = ".") -> list[TestResult]:
 
 
 def read_lines(lines: Iterable[str], folder: str = ".") -> Iterator[TestResult]:
-    """The errors that lines of output name, as gcc, clang, go, mypy and tsc print them."""
+    """The errors that lines of output name, as gcc, clang, go, javac, mypy, rustc and tsc print them."""
+    rust = RustErrorReader()
     for line in lines:
+        if found := rust.feed(line):
+            yield _finding(*found, folder)
         if "error" not in line and ".go:" not in line:
             continue
         for pattern in _LINES:
-            if found := pattern.match(line):
-                yield _finding(found["path"], found["line"], found["rule"] or "", found["text"], folder)
+            if match := pattern.match(line):
+                yield _finding(match["path"], match["line"], match["rule"] or "", match["text"], folder)
                 break
+    if found := rust.finish():
+        yield _finding(*found, folder)
 
 
 def _parse_values(text: str) -> Iterator[Any]:

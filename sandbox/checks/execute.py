@@ -269,9 +269,7 @@ class Recorder:
     def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
         """The sum of the tests that the check reported; each of them is kept beside the logs."""
         results = collected.CollectedResults()
-        if passed and check.results is not None and check.results.output == "diagnostics":
-            check = check.model_copy(update={"results": None})  # a word of its output is no error then
-        report, source = self._read_report(run_id, check, directories, results)
+        report, source = self._read_report(run_id, check, directories, results, failed=not passed)
         if report is not None:
             try:
                 result_files.save_test_results(self.logs, run_id, source, results.results, complete=results.complete)
@@ -280,14 +278,15 @@ class Recorder:
         return report
 
     def _read_report(
-        self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults
+        self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults, *, failed: bool
     ) -> tuple[Report | None, ResultSource]:
         report = reports.read_report(directories.report, check.cwd, results)
         if report is not None or check.results is None:
             return report, "junit" if report is None or report.kind == "tests" else "report"
         streams = [self.logs / f"{run_id}.{stream}" for stream in ("stdout", "stderr")]
         if check.results.output is not None:
-            return output_results.read_output(streams, check.results.output, check.cwd, results), "output"
+            form = check.results.output
+            return output_results.read_output(streams, form, check.cwd, results, failed=failed), "output"
         return line_results.read_line_results(streams, check.results, results), "lines"
 
 

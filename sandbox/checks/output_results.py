@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -18,20 +19,30 @@ from sandbox.text import neutralise
 _LINE_BYTES = 4096
 
 
-def read_output(logs: Sequence[Path], form: OutputFormat, folder: str, results: CollectedResults) -> Report | None:
-    """Add what these logs say, and return their sum; None if they name no test. `folder`: where the check ran."""
+_Read = Callable[[Iterator[str]], Iterable[TestResult]]
+
+
+def read_output(
+    logs: Sequence[Path], form: OutputFormat, folder: str, results: CollectedResults, *, failed: bool
+) -> Report | None:
+    """Add what these logs say, and return their sum; None if they name no test. `folder`: where the check ran.
+    `failed`: how it ended; errors of compilers are read only then, since a program that passes may print the word.
+    """
     total, tap = ReportSum(), TapReader(folder=folder)
-    for log in logs:
-        lines = _read_log(log)
-        found: Iterator[TestResult]
-        if form == "tap":
-            found = tap.read(lines)
-        else:
-            found = iter(read_cargo(lines, folder)) if form == "cargo" else read_lines(lines, folder)
-        kept = list(islice(found, MOST_RESULTS + 1))
-        total.add(kept)
-        for result in kept:
-            results.add(result)
+    errors: list[_Read] = [partial(read_lines, folder=folder)] if failed else []
+    reads: dict[OutputFormat, list[_Read]] = {
+        "tap": [tap.read],
+        "cargo": [partial(read_cargo, folder=folder), *errors],
+        "diagnostics": errors,
+    }
+    for read in reads[form]:
+        for log in logs:
+            kept = list(islice(read(_read_log(log)), MOST_RESULTS + 1))
+            total.add(kept)
+            for result in kept:
+                results.add(result)
+        if total.counts["tests"]:  # what ran as a test was compiled
+            break
     results.complete &= tap.complete
     return total.to_report() if total.counts["tests"] else None
 

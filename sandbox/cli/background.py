@@ -117,6 +117,8 @@ def show_background_run(found: BackgroundRun) -> None:
         word = "verified" if found.verification.verified else "not verified"
         color = "green" if found.verification.verified else "red"
         click.echo(f"{click.style(word, fg=color)}: tree {found.verification.tree}")
+        if found.verification.rounds_passed is not None:
+            click.echo(f"stopped: {found.verification.rounds_passed} round(s) had passed, and more were asked for")
 
 
 def _show_prepared(found: BackgroundRun) -> None:

@@ -24,6 +24,8 @@ def show_comparison(found: TreeComparison) -> None:
     click.echo(f"against {one_line(found.against)}: commit {found.commit[:12]}, tree {found.tree[:12]}")
     for check in found.checks:
         click.echo(f"  {check.check_id:<10} {_describe_check(check)}")
+        if check.coverage is not None:
+            click.echo(f"      coverage      {check.coverage.describe()}")
         for line in _list_changes(check):
             click.echo(f"      {line}")
         for reason in check.reasons:

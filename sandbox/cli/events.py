@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, to_json
+from sandbox.cli.invocation import Invocation, event_options, note, to_json
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -19,13 +19,10 @@ _SHOWN_NAMES = 3
 @click.command()
 @click.option("--follow", is_flag=True, help="Also print what happens from now on, until Ctrl-C.")
 @click.option("--limit", type=click.IntRange(0, 10_000), default=100, help="Maximum number of past events.")
-@global_options
+@event_options
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, limit: int) -> None:
-    """Print what happened in this home: tasks, checks, approvals, pushes, pull requests, disk.
-
-    With --json one JSON object is printed for each event, one a line.
-    """
+    """Print what happened in this home: tasks, checks, approvals, pushes, pull requests, disk."""
     show = _show_json if invocation.json else _show
     with invocation.workbench() as workbench:
         past = workbench.events(limit)

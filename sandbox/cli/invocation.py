@@ -102,6 +102,15 @@ def _to_plain(value: Any) -> Any:
 
 def global_options(command: _CommandT) -> _CommandT:
     """Add `--home`, `--json` and `--no-daemon`, accepted before and after the command's name."""
+    return _add_options(command, "Print exactly one JSON document.")
+
+
+def event_options(command: _CommandT) -> _CommandT:
+    """As `global_options`, for a command that prints events."""
+    return _add_options(command, "Print a JSON document for each event, one a line.")
+
+
+def _add_options(command: _CommandT, json_help: str) -> _CommandT:
     home = click.option(
         "--home",
         type=click.Path(file_okay=False, path_type=Path),
@@ -109,9 +118,7 @@ def global_options(command: _CommandT) -> _CommandT:
         callback=_set_home,
         help="Directory of the sandbox's state. Default: $SANDBOX_HOME.",
     )
-    as_json = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print exactly one JSON document."
-    )
+    as_json = click.option("--json", is_flag=True, expose_value=False, callback=_set_json, help=json_help)
     alone = click.option(
         "--no-daemon", is_flag=True, expose_value=False, help="Run in this process, also if `sandbox serve` runs."
     )

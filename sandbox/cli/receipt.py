@@ -44,12 +44,13 @@ def receipt() -> None:
 @click.option(
     "--signing-key", type=_FILE, metavar="FILE", help="Private Ed25519 key in PEM. Default: the key of this home."
 )
+@click.option("--provenance", is_flag=True, help="The SLSA provenance of the artifacts that RUN left.")
 @global_options
 @click.pass_obj
-def export(invocation: Invocation, subject: str, output: Path | None, signing_key: Path | None) -> None:
+def export(invocation: Invocation, /, subject: str, output: Path | None, **how: Any) -> None:
     """Print a receipt of all checks of TASK on its last commit, or of one RUN of a clean room."""
     with invocation.workbench() as workbench:
-        found = workbench.export_receipt(subject, signing_key=signing_key)
+        found = workbench.export_receipt(subject, **how)
     write_receipt(invocation, found, output)
 
 
@@ -71,16 +72,28 @@ def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | N
 @click.option("--tree", metavar="ID", help="The tree that it must be about.")
 @click.option("--commit", metavar="ID", help="The commit that it must be about.")
 @click.option("--check", "checks", multiple=True, metavar="ID", help="A check that it must have. Repeatable.")
+@click.option(
+    "--artifact",
+    "artifacts",
+    multiple=True,
+    type=_FILE,
+    metavar="FILE",
+    help="A file that it must be about. Repeatable.",
+)
 @global_options
 @click.pass_obj
 def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
     """Verify the receipt in FILE (`-`: stdin): signature, key, content, and what it is about.
 
-    Needs no engine; a network only for a --repo that is not local. Exits with 0 if it holds and all its checks passed,
-    with 1 if it holds and a check did not pass, with 3 if it is refused.
+    Needs no engine, with --key no home, and a network only for a --repo that is not local. Exits with 0 if it holds
+    and all its checks passed, with 1 if it holds and a check did not pass, with 3 if it is refused.
     """
-    with invocation.workbench() as workbench:
-        found = workbench.verify_receipt(_read(file), _ask(workbench, what))
+    content = _read(file)
+    if what["keys"] and what["repository"] is None:
+        found = _verify_alone(content, what)
+    else:
+        with invocation.workbench() as workbench:
+            found = workbench.verify_receipt(content, _ask(workbench, what))
     invocation.emit(found, lambda: _show(found))
     return 0 if found.passed else 1
 
@@ -107,6 +120,17 @@ def replay(invocation: Invocation, /, file: Any, **what: Any) -> int:
     return 0 if found.agrees else 1
 
 
+def _verify_alone(content: bytes, what: dict[str, Any]) -> Receipt:
+    """Verify with the keys of files alone: no home is needed, so none is made."""
+    from sandbox.receipts.artifact_files import hash_artifact  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.receipts.key_files import read_trusted_keys  # noqa: PLC0415 - as above
+    from sandbox.receipts.verification import Expectation, verify_receipt  # noqa: PLC0415 - as above
+
+    hashes = tuple(map(hash_artifact, what["artifacts"]))
+    expected = Expectation(what["tree"], what["commit"], what["checks"], hashes)
+    return verify_receipt(content, read_trusted_keys(what["keys"]), expected)
+
+
 def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
     from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
 
@@ -122,6 +146,8 @@ def _read(file: Any) -> bytes:
 def _show(found: Receipt) -> None:
     rows = [[c.id, c.verdict.value, c.image_digest[:19], c.runtime, f"{c.wall_time_s:.1f} s"] for c in found.checks]
     show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
+    for artifact in found.artifacts:
+        click.echo(f"{artifact.sha256}  {one_line(artifact.path)}")
     if found.left_out:
         click.echo(f"not asked: {one_line(', '.join(found.left_out))}")
     word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
@@ -135,7 +161,15 @@ def _show_replay(found: ReplayResult) -> None:
         for c in found.checks
     ]
     show_table(["CHECK", "RECEIPT", "HERE", "OTHER THAN THERE"], rows)
-    click.echo("the verdicts agree" if found.agrees else "the verdicts differ")
+    for path in found.other_artifacts:
+        click.echo(f"missing or other content here: {one_line(path)}")
+    click.echo(_conclude_replay(found))
+
+
+def _conclude_replay(found: ReplayResult) -> str:
+    if not found.other_artifacts:
+        return "the verdicts agree" if found.agrees else "the verdicts differ"
+    return f"{len(found.other_artifacts)} of {len(found.receipt.artifacts)} artifacts differ"
 
 
 @receipt.command()
@@ -182,8 +216,11 @@ def _show_found(found: FoundReceipts) -> None:
         _show(each)
     if found.refused:
         note(f"{len(found.refused)} receipt(s) refused: {', '.join(sorted(set(found.refused)))}")
-    if not found.receipts:
+    if not found.receipts and found.refused:
         click.echo(f"no receipt of commit {found.commit} holds")
+    elif not found.receipts:
+        click.echo(f"the remote has no receipt of commit {found.commit}")
+        note("`sandbox receipt push` sends one: it becomes a git note in refs/notes/space-sandbox")
 
 
 @receipt.command()

@@ -84,7 +84,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
     """Clone URL, run the profile's checks on a fresh checkout without network, and print the verdicts.
 
     For a local repository (or a directory in one) the checked-out commit is verified; uncommitted changes are listed
-    but not verified, unless --include-changes is given. Exits with 0 when every check passed, else with 1.
+    but not verified, unless --include-changes is given. Exits with 0 when every check passed, or when --changed-since
+    found no check to run; else with 1.
     """
     started = time.monotonic()
     note(f"Cloning and verifying {what['ref']}")
@@ -112,13 +113,17 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
             if ci:
                 ci.show(data)
     _warn_of_other_folder(url, located, summary)
-    shown = _ALWAYS_SHOWN | ({RemarkKind.LFS} if lfs is False else set()) | (set() if summary.verified else _ON_FAILURE)
+    shown = (
+        _ALWAYS_SHOWN
+        | ({RemarkKind.LFS} if lfs is False else set())
+        | (set() if summary.verified or summary.nothing_changed else _ON_FAILURE)
+    )
     show_advice(remark for remark in summary.advice if remark.kind in shown)
     if summary.uncommitted is not None and summary.uncommitted.included:
         _explain_included(summary.uncommitted)
     elif summary.uncommitted is not None:
         _warn_uncommitted(summary.uncommitted)
-    return 0 if summary.verified else 1
+    return 0 if summary.verified or summary.nothing_changed else 1
 
 
 def _find_named_folder(url: str, located: str) -> str:
@@ -155,8 +160,6 @@ def _show(summary: RunSummary, took: str) -> None:
     click.echo(f"  commit {summary.commit[:12]}{changed}  tree {summary.tree[:12]}  profile {summary.profile}{place}")
     show_runs(summary.runs, summary.repository.id)
     click.echo(_conclude(summary, took))
-    if not summary.runs:
-        click.echo("no project has changed")
     if summary.left_out:
         click.echo(
             f"not run: {one_line(', '.join(summary.left_out))}; the tree is verified only when all checks passed"
@@ -165,6 +168,8 @@ def _show(summary: RunSummary, took: str) -> None:
 
 def _conclude(summary: RunSummary, took: str) -> str:
     """One line: the word for all runs, and how long they took."""
+    if summary.nothing_changed:
+        return "no project has changed: no check had to run, and the tree is not verified"
     if not summary.verified:
         word = click.style("not verified", fg="red")
     elif summary.left_out:

@@ -60,7 +60,7 @@ def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, d
         left_out = 0 if invocation.json else _count_uncommitted(workbench, task_id)
     if left_out:
         note(f"{left_out} uncommitted change(s) of the task are not verified: commit them and verify again.")
-    invocation.emit(result, lambda: _show(result, repo_id))
+    invocation.emit(result, lambda: show_verification(result, repo_id))
     return 0 if result.verified or result.no_new_failures else 1
 
 
@@ -72,12 +72,15 @@ def _count_uncommitted(workbench: Workbench, task_id: str) -> int:
         return 0
 
 
-def _show(result: Verification, repo_id: str) -> None:
+def show_verification(result: Verification, repo_id: str) -> None:
+    """Print the runs, what they add up to, and what was compared."""
     show_runs(result.runs, repo_id)  # a cached run may be of `sandbox run`
     for line in result.differences:
         click.echo(f"  {neutralise(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
     click.echo(f"{word}: tree {result.tree}")
+    if result.rounds_passed is not None:
+        click.echo(f"stopped: {result.rounds_passed} round(s) had passed, and more were asked for")
     show_flaky(result.flaky)
     if result.comparison is not None:
         show_comparison(result.comparison)

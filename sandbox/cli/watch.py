@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, to_json
+from sandbox.cli.invocation import Invocation, event_options, note, to_json
 from sandbox.cli.run_explanations import explain
 from sandbox.cli.verdicts import describe_run, verdict_text
 from sandbox.models import TaskEventKind
@@ -20,12 +20,12 @@ _SHOWN_NAMES = 3
 
 @click.command()
 @click.argument("task_id", metavar="TASK")
-@global_options
+@event_options
 @click.pass_obj
 def watch(invocation: Invocation, task_id: str) -> None:
     """Follow what happens in TASK from now on: edits and other operations, checks with their output, verdicts.
 
-    Ends with Ctrl-C, or when the task is closed. With --json one JSON object is printed for each event, one a line.
+    Ends with Ctrl-C, or when the task is closed.
     """
     show = _show_json if invocation.json else _show
     with invocation.workbench() as workbench:

@@ -25,9 +25,15 @@ def describe_comparison(found: TreeComparison) -> str:
     names = " | ".join(kind.value.replace("_", " ") for kind in _COLUMNS)
     head = [f"| Check | Base | Here | {names} |", "|" + "---|" * (3 + len(_COLUMNS))]
     table = "\n".join([*head, *map(_row, found.checks)])
+    coverage = "\n".join(
+        f"- coverage of {as_code(check.check_id)}: {check.coverage.describe()}"
+        for check in found.checks
+        if check.coverage is not None
+    )
     listed = [line for check in found.checks for line in _list_tests(check)]
     more = [f"- and {len(listed) - _ROWS} more"] if len(listed) > _ROWS else []
-    return "\n\n".join(part for part in (f"{first} {word}", table, "\n".join([*listed[:_ROWS], *more])) if part)
+    tests = "\n".join([*listed[:_ROWS], *more])
+    return "\n\n".join(part for part in (f"{first} {word}", table, coverage, tests) if part)
 
 
 def _row(check: CheckComparison) -> str:

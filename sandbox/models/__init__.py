@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         JudgedCommit,
         RepositoryHistory,
     )
-    from sandbox.models.comparisons import CheckComparison, TestChange, TreeComparison
+    from sandbox.models.comparisons import CheckComparison, CoverageChange, TestChange, TreeComparison
     from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
     from sandbox.models.dependencies import (
         LockedPackage,
@@ -207,6 +207,7 @@ __all__ = [
     "ConflictSide",
     "Context",
     "Coverage",
+    "CoverageChange",
     "CredentialInfo",
     "Delivery",
     "Diff",
@@ -385,7 +386,7 @@ _MODULES = {
     "ReleaseRule Risk",
     "clone_results": "CloneResult RemoveResult RepositoryUpdate",
     "commit_verdicts": "BisectQuery Bisection CommitVerdicts HistoryRun JudgedCommit RepositoryHistory",
-    "comparisons": "CheckComparison TreeComparison TestChange",
+    "comparisons": "CheckComparison CoverageChange TreeComparison TestChange",
     "context": "Context Entrypoint FetchResult Readme RepoMap Signals",
     "dependencies": "LockedPackage Manifest RefusalReason RefusedEntry Requirement RequirementRole",
     "egress": "EgressAccess EgressRefusal",

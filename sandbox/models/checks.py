@@ -228,6 +228,9 @@ class LaunchSteps(Model):
         return self.ready.deadline_s + sum(p.deadline_s for p in self.probes) + self.soak_s + self.stop.deadline_s
 
 
+SEED = "<seed>"  # in the variables of `Check.shuffle`
+
+
 class Check(Model):
     """One named command of a profile. `cwd` is relative to the workspace; `env` adds to the fixed environment.
 
@@ -263,6 +266,19 @@ class Check(Model):
     artifacts: tuple[ArtifactRule, ...] = Field(
         default=(), max_length=16, validation_alias=AliasChoices("artifact", "artifacts")
     )
+
+    @property
+    def shuffle_seed(self) -> int | None:
+        """The seed that its tests are shuffled with; None if they have their usual order."""
+        for name, text in self.shuffle.items():
+            found = re.match(re.escape(text.partition(SEED)[0]) + "([0-9]{1,9})", self.env.get(name, ""))
+            if SEED in text and found and self.shuffled_env(found[1]).items() <= self.env.items():
+                return int(found[1])
+        return None
+
+    def shuffled_env(self, seed: str) -> dict[str, str]:
+        """The variables that shuffle its tests with a seed."""
+        return {name: text.replace(SEED, seed) for name, text in self.shuffle.items()}
 
     @model_validator(mode="after")
     def _require_places(self) -> Self:

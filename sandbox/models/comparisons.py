@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from sandbox.models.artifact_lists import Coverage
 from sandbox.models.ids import CheckId, ObjectId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.words import TestChangeKind, Verdict
@@ -25,12 +26,29 @@ class TestChange(SparseModel):
     failed: int | None = None
 
 
+class CoverageChange(Model):
+    """The coverage that a check says on both trees. It decides nothing."""
+
+    before: Coverage
+    after: Coverage
+
+    @property
+    def points(self) -> float:
+        """By how many percentage points it rose."""
+        return self.after.percent - self.before.percent
+
+    def describe(self) -> str:
+        """For people: both shares and the difference."""
+        return f"{self.before.percent:.2f} % -> {self.after.percent:.2f} % ({self.points:+.2f})"
+
+
 class CheckComparison(SparseModel):
     """One check on both trees. `before`, `after`: its verdicts; absent if it did not run. `by`: what was compared:
     the tests of both reports, or the verdicts alone, if the other tree has no test results of this check.
 
     `counts`: tests of each kind. `changes`: at most 500 of them, the worst first. `reasons`: why there are new
-    failures; none without. `before_run_id`, `before_cached`: the run on the other tree.
+    failures; none without. `before_run_id`, `before_cached`: the run on the other tree. `coverage`: if both runs kept
+    one.
     """
 
     check_id: CheckId
@@ -42,6 +60,7 @@ class CheckComparison(SparseModel):
     reasons: tuple[str, ...]
     before_run_id: str | None = None
     before_cached: bool | None = None
+    coverage: CoverageChange | None = None
 
 
 class TreeComparison(Model):

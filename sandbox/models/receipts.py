@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sandbox.models.checks import Limits
-from sandbox.models.ids import CheckId, ObjectId
+from sandbox.models.ids import CheckId, ObjectId, Sha256
 from sandbox.models.model import HostPath, Model
 from sandbox.models.runs import Usage
 from sandbox.models.service_rules import ServiceRun
@@ -28,6 +28,7 @@ class ReceiptRefusal(StrEnum):
     INCONSISTENT = "inconsistent"  # signed, but its parts contradict each other
     WRONG_TREE = "wrong_tree"
     WRONG_COMMIT = "wrong_commit"
+    WRONG_ARTIFACT = "wrong_artifact"  # a file that the caller names is none of its artifacts
     WRONG_CHECKS = "wrong_checks"  # a check that the caller asks for is not in it
 
 
@@ -45,7 +46,9 @@ class ReceiptKey(Model):
 
 
 class CheckDefinition(Model):
-    """The definition of a check as it is in a receipt. `env`: only names, since values may be private."""
+    """The definition of a check as it is in a receipt. `env`: only names, since values may be private. `shuffle_seed`:
+    its tests ran in the order of this seed.
+    """
 
     argv: tuple[str, ...]
     cwd: str
@@ -55,6 +58,7 @@ class CheckDefinition(Model):
     requires: tuple[CheckId, ...]
     workspace: str
     arguments: tuple[str, ...] = ()
+    shuffle_seed: int | None = None
 
 
 class ReceiptCheck(Model):
@@ -91,9 +95,17 @@ class ReceiptCheck(Model):
     test_failures: int | None = None
 
 
+class ReceiptArtifact(Model):
+    """A file that a clean room built. `path`: in the repository; text of the guest."""
+
+    path: str = Field(min_length=1)
+    sha256: Sha256
+
+
 class Receipt(Model):
     """The content of a receipt. `commit`: None for a tree that no commit was named for. `left_out`: checks of the
-    profile that were not asked for. `digest`: of the envelope. `keyid`: of the key that signed it.
+    profile that were not asked for. `artifacts`: of the one check in `checks`; a receipt with them is their provenance.
+    `digest`: of the envelope. `keyid`: of the key that signed it.
     """
 
     version: Literal[1] = 1
@@ -102,6 +114,7 @@ class Receipt(Model):
     source: str = ""
     checks: tuple[ReceiptCheck, ...] = Field(min_length=1)
     left_out: tuple[str, ...] = ()
+    artifacts: tuple[ReceiptArtifact, ...] = ()
     product_version: str
     signed_at: datetime
     digest: str = ""
@@ -116,12 +129,14 @@ class Receipt(Model):
 class ReceiptQuestion(Model):
     """What a receipt is verified against. `keys`: files of trusted keys; none: the home's. `repository`: URL or
     directory that must have its commit, with its tree; `ref`: what there must have its tree. `checks`: must be in it.
+    `artifacts`: files that it must be about, by their content.
     """
 
     keys: tuple[HostPath, ...] = ()
     tree: str | None = None
     commit: str | None = None
     checks: tuple[str, ...] = ()
+    artifacts: tuple[HostPath, ...] = ()
     repository: str | None = None
     ref: str | None = None
 
@@ -159,11 +174,14 @@ class ReplayedCheck(Model):
 
 
 class ReplayResult(Model):
-    """The answer of `receipt replay`. `agrees`: each check of the receipt ran on its tree and has the same verdict."""
+    """The answer of `receipt replay`. `agrees`: each check of the receipt ran on its tree and has the same verdict, and
+    each artifact the same content. `other_artifacts`: paths of those that are missing or differ.
+    """
 
     receipt: Receipt
     checks: tuple[ReplayedCheck, ...]
     agrees: bool
+    other_artifacts: tuple[str, ...] = ()
 
 
 class SignedReceipt(Model):

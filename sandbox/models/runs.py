@@ -253,7 +253,8 @@ class RunSummary(Model):
     """The answer of `sandbox run`: a verification, and where its tree came from.
 
     `verified`: every check that was asked for passed. `left_out`: the other checks of the profile, which the gate asks
-    for too, so the tree is verified only if there is none.
+    for too, so the tree is verified only if there is none. `nothing_changed`: only checks of what changed were asked
+    for, and none had: no check ran, and the tree is not verified.
     `uncommitted`: for a local repository that has the commit checked out; else None. `pull_request`: if `ref` is one.
     `subpath`: the folder that the checks of `profile` ran in, '' for the top; projects have folders of their own.
     `advice`: what was seen that may keep checks from passing. `protocol`: what the remote was reached over, if that is
@@ -267,6 +268,7 @@ class RunSummary(Model):
     subpath: str = ""
     runs: tuple[CheckRun, ...]
     verified: bool
+    nothing_changed: bool = False
     left_out: tuple[str, ...] = ()
     tree: ObjectId
     uncommitted: UncommittedChanges | None = None

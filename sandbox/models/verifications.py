@@ -15,6 +15,7 @@ class Verification(Model):
     `differences`: where a check gave another verdict in the task, and which paths exist only there; text for users.
     `comparison`, `no_new_failures`: with another tree, if one was asked for. `flaky`: tests that failed and passed on
     this tree. If the checks ran several times, `runs` has of each check the first run that did not pass, or the last.
+    `rounds_passed`: the request was stopped when only so many of its rounds had passed, so the tree is not verified.
     """
 
     runs: tuple[CheckRun, ...]
@@ -24,3 +25,4 @@ class Verification(Model):
     no_new_failures: bool | None = None
     comparison: TreeComparison | None = None
     flaky: tuple[FlakyTest, ...] = ()
+    rounds_passed: int | None = None

@@ -64,6 +64,8 @@ def parse_trusted_keys(content: bytes, name: str) -> tuple[ReceiptKey, ...]:
             return TypeAdapter(tuple[ReceiptKey, ...]).validate_python(json.loads(content)["keys"])
         except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
             raise _bad_key_error(name, "not a list of keys") from error
+    if b"PRIVATE KEY-----" in content:
+        raise _bad_key_error(name, "it is a private key, which only who signs may have", _PUBLIC_HALF.format(name=name))
     pem = content.decode("ascii", errors="replace")
     return (ReceiptKey(keyid=load_public_key(pem, name).keyid, public_key=pem[:2000]),)
 
@@ -88,10 +90,9 @@ def load_trusted_keys(keys: Sequence[ReceiptKey]) -> list[SSlibKey]:
     return found
 
 
-def _bad_key_error(name: str, why: str) -> SandboxError:
-    return SandboxError(
-        ErrorCode.INVALID_INPUT,
-        f"The key {name} cannot be used: {why}",
-        hint="`openssl genpkey -algorithm ed25519` makes a private key; `sandbox receipt keys --pem` prints the home's"
-        " public key.",
-    )
+_PUBLIC_HALF = "`openssl pkey -in {name} -pubout` prints its public half, and `sandbox receipt keys --pem` the home's."
+_KINDS = "`openssl genpkey -algorithm ed25519` makes a private key; `sandbox receipt keys --pem` prints the public one."
+
+
+def _bad_key_error(name: str, why: str, hint: str = _KINDS) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, f"The key {name} cannot be used: {why}", hint=hint)

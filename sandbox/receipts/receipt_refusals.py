@@ -15,6 +15,7 @@ _BRIEFS = {
     ReceiptRefusal.INCONSISTENT: "The parts of the receipt contradict each other",
     ReceiptRefusal.WRONG_TREE: "The receipt is about another tree",
     ReceiptRefusal.WRONG_COMMIT: "The receipt is about another commit",
+    ReceiptRefusal.WRONG_ARTIFACT: "The receipt is not about this file",
     ReceiptRefusal.WRONG_CHECKS: "The receipt lacks a check",
 }
 

@@ -2,6 +2,7 @@
 
 https://github.com/in-toto/attestation, predicate test-result v0.1. What the predicate has no field for is in the
 annotations of its configuration, one resource descriptor for each check, so that any reader of in-toto accepts it.
+A receipt with artifacts is their SLSA provenance instead (provenance.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.receipts import CheckDefinition, Receipt, ReceiptCheck, ReceiptRefusal, Statement
 from sandbox.receipts.dsse_envelope import parse_strict_json
+from sandbox.receipts.provenance import PROVENANCE_TYPE, read_provenance, write_provenance
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.verdicts import Binding
 from sandbox.version import __version__
@@ -42,6 +44,7 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
             requires=check.requires,
             workspace=check.workspace,
             arguments=check.arguments,
+            shuffle_seed=check.shuffle_seed,
         ),
         image_digest=binding.image_digest,
         layers=binding.layers,
@@ -67,11 +70,16 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
 
 def write_statement(receipt: Receipt) -> bytes:
     """The statement as canonical JSON: same content, same bytes."""
+    said = write_provenance(receipt) if receipt.artifacts else _write_test_result(receipt)
+    statement: Statement = {"_type": STATEMENT_TYPE, **said}
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _write_test_result(receipt: Receipt) -> Statement:
     subject = [{"name": "tree", "digest": {"gitTree": receipt.tree}}]
     if receipt.commit is not None:
         subject.append({"name": "commit", "digest": {"gitCommit": receipt.commit}})
-    statement: Statement = {
-        "_type": STATEMENT_TYPE,
+    return {
         "subject": subject,
         "predicateType": PREDICATE_TYPE,
         "predicate": {
@@ -80,7 +88,6 @@ def write_statement(receipt: Receipt) -> bytes:
             **_list_tests(receipt.checks),
         },
     }
-    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def _describe_product(receipt: Receipt) -> dict[str, Any]:
@@ -108,24 +115,33 @@ def read_statement(payload: bytes) -> Receipt:
     document = parse_strict_json(payload)
     if not isinstance(document, dict) or document.get("_type") != STATEMENT_TYPE:
         raise refusal_error(ReceiptRefusal.DOWNGRADED, "not a Statement of version 1")
-    if document.get("predicateType") != PREDICATE_TYPE:
-        raise refusal_error(ReceiptRefusal.DOWNGRADED, "not a test result of version 0.1")
+    read = _READERS.get(str(document.get("predicateType")))
+    if read is None:
+        raise refusal_error(ReceiptRefusal.DOWNGRADED, "no test result of version 0.1, no provenance of version 1")
     try:
-        product, *checks = document["predicate"]["configuration"]
-        version = product["annotations"]["version"]
-        if product["name"] != PRODUCT or version != 1:
-            raise refusal_error(ReceiptRefusal.DOWNGRADED, "not a receipt of version 1")
-        digests = {name: each["digest"][name] for each in document["subject"] for name in each["digest"]}
-        receipt = Receipt(
-            **product["annotations"],
-            tree=digests["gitTree"],
-            commit=digests.get("gitCommit"),
-            checks=tuple(_read_check(check) for check in checks),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        receipt = read(document)
+    except (LookupError, TypeError, ValueError, AttributeError, ValidationError) as error:
         raise refusal_error(ReceiptRefusal.INCONSISTENT, f"not the statement of a receipt: {error}") from error
     _require_consistent(receipt, payload)
     return receipt
+
+
+def _read_test_result(document: Statement) -> Receipt:
+    product, *checks = document["predicate"]["configuration"]
+    version = product["annotations"]["version"]
+    if product["name"] != PRODUCT or version != 1:
+        raise refusal_error(ReceiptRefusal.DOWNGRADED, "not a receipt of version 1")
+    digests = {name: each["digest"][name] for each in document["subject"] for name in each["digest"]}
+    return Receipt(
+        **product["annotations"],
+        tree=digests["gitTree"],
+        commit=digests.get("gitCommit"),
+        checks=tuple(_read_check(check) for check in checks),
+        artifacts=(),
+    )
+
+
+_READERS = {PREDICATE_TYPE: _read_test_result, PROVENANCE_TYPE: read_provenance}
 
 
 def _read_check(descriptor: Any) -> ReceiptCheck:
@@ -134,8 +150,14 @@ def _read_check(descriptor: Any) -> ReceiptCheck:
 
 def _require_consistent(receipt: Receipt, payload: bytes) -> None:
     """The result and the lists of tests follow from the checks, and no check is before the one that it follows."""
-    if write_statement(receipt) != payload:
+    try:
+        same = write_statement(receipt) == payload
+    except OverflowError:  # a time that no date has
+        same = False
+    if not same:
         raise refusal_error(ReceiptRefusal.INCONSISTENT, "its parts do not give this statement")
+    if receipt.artifacts and not receipt.passed:
+        raise refusal_error(ReceiptRefusal.INCONSISTENT, "the check that built the artifacts did not pass")
     ids, keys = [check.id for check in receipt.checks], [check.key for check in receipt.checks]
     if len(set(ids)) != len(ids):
         raise refusal_error(ReceiptRefusal.INCONSISTENT, "a check is there twice")

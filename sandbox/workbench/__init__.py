@@ -1581,16 +1581,20 @@ class Workbench:
         """
         return use.policy_questions.diff_rules(self._services, other_home)
 
-    def export_receipt(self, subject: str | RunSummary, *, signing_key: Path | None = None) -> SignedReceipt:
+    def export_receipt(
+        self, subject: str | RunSummary, *, signing_key: Path | None = None, provenance: bool = False
+    ) -> SignedReceipt:
         """A signed receipt (docs/receipts.md) of all checks of a task on its last commit, of one run in a clean room,
         or of what `run` returned.
 
         `subject`: id of a task or run, or the summary. `signing_key`: file with a private Ed25519 key in PEM, instead
-        of the home's key, which is made at its first use. Raises: `not_found`; `gate_closed` for a tree without
-        verdicts; `invalid_input` for the key, and for a run in a task's own files; `engine_unavailable`.
+        of the home's key, which is made at its first use. `provenance`: of the artifacts of a run, which is then the
+        subject (SLSA). Raises: `not_found`; `gate_closed` for a tree without verdicts; `invalid_input` for the key, for
+        a run in a task's own files, and for the provenance of what did not pass; `quota_exceeded` for a receipt that is
+        too large; `engine_unavailable`.
         """
         whole = self._complete_task_or_run(subject) if isinstance(subject, str) else subject
-        return home_operations.export_receipt(self._services, whole, signing_key)
+        return home_operations.export_receipt(self._services, whole, signing_key, provenance=provenance)
 
     def _complete_task_or_run(self, name: str) -> str:
         return self.find_run(name) if name.startswith("run-") else self.task(name).id

@@ -256,18 +256,27 @@ def _describe_state(state: ReleaseState) -> tuple[str, ...]:
     return (f"{last} {state.current or 'none'}",)
 
 
-def export_receipt(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
-    """As `receipts.export_task`, `export_run` or `export_summary`. The journal has the receipt's digest and key."""
+def export_receipt(
+    services: Services, subject: str | RunSummary, signing_key: Path | None, *, provenance: bool
+) -> SignedReceipt:
+    """As `receipts.export_task`, `export_run`, `export_provenance` or `export_summary`. The journal has the receipt's
+    digest and key.
+    """
     named = subject if isinstance(subject, str) else subject.repository.id
-    with record_home_operation(services, "receipt-export", {"subject": named}, names=[clip_text(named)]) as operation:
-        result = _export(services, subject, signing_key)
+    arguments: dict[str, object] = {"subject": named} | ({"provenance": True} if provenance else {})
+    with record_home_operation(services, "receipt-export", arguments, names=[clip_text(named)]) as operation:
+        result = _export(services, subject, signing_key, provenance=provenance)
         operation.note(receipt=result.receipt.digest, key=result.receipt.keyid, tree=result.receipt.tree)
     return result
 
 
-def _export(services: Services, subject: str | RunSummary, signing_key: Path | None) -> SignedReceipt:
+def _export(
+    services: Services, subject: str | RunSummary, signing_key: Path | None, *, provenance: bool
+) -> SignedReceipt:
     if not isinstance(subject, str):
         return use.signed_receipts.export_summary(services, subject, signing_key)
+    if provenance:
+        return use.artifact_provenance.export_provenance(services, subject, signing_key)
     export = use.signed_receipts.export_run if subject.startswith("run-") else use.signed_receipts.export_task
     return export(services, subject, signing_key)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import requests as requests
+    from sandbox.workbench.checks import artifact_provenance as artifact_provenance
     from sandbox.workbench.checks import background as background
     from sandbox.workbench.checks import bisect as bisect
     from sandbox.workbench.checks import collected_artifacts as collected_artifacts
@@ -67,6 +68,7 @@ else:
         "": ("reconciling",),
         "approvals": ("requests",),
         "checks": (
+            "artifact_provenance",
             "background",
             "bisect",
             "collected_artifacts",

@@ -1,4 +1,4 @@
-"""THREATS S110, S111: receipts that are forged, or shown for something else.
+"""THREATS S110, S111, S133: receipts that are forged, or shown for something else.
 
 The control of each: a careless reader, who decodes the statement and reads its result, believes it.
 """
@@ -14,9 +14,11 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
+from sandbox.receipts.statement import PREDICATE_TYPE
 from sandbox.receipts.verification import Expectation, verify_receipt
 from tests.unit.receipt_samples import (
     Signer,
+    made_provenance,
     made_receipt,
     signed,
     statement_of,
@@ -135,6 +137,69 @@ def test_s110_what_a_trusted_key_signed_for_another_purpose_is_refused_by_name(
     change(statement)
     envelope = OURS.sign(json.dumps(statement, sort_keys=True, separators=(",", ":")).encode())
     assert refusal_of(envelope) == reason
+
+
+FROM_US = signed(OURS, made_provenance(OURS))
+
+
+def other_file(statement: dict[str, Any]) -> None:
+    statement["subject"][0]["digest"]["sha256"] = "3" * 64
+
+
+def set_internal(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda statement: statement["predicate"]["buildDefinition"]["internalParameters"].update(fields)
+
+
+def set_definition(**fields: object) -> Callable[[dict[str, Any]], None]:
+    return lambda statement: statement["predicate"]["buildDefinition"].update(fields)
+
+
+def set_builder(keyid: str) -> Callable[[dict[str, Any]], None]:
+    builder = {"id": f"urn:space-sandbox:home:{keyid}", "version": {"space-sandbox": "1.2.3"}}
+    return lambda statement: statement["predicate"]["runDetails"].update(builder=builder)
+
+
+@pytest.mark.parametrize("resigned", [False, True], ids=["the old signature", "signed by an attacker"])
+def test_s133_the_provenance_of_another_file_is_refused_by_name(resigned: bool) -> None:
+    forged = with_statement(FROM_US, other_file)
+    theirs = THEIRS.sign(base64.b64decode(json.loads(forged)["payload"]))
+    swapped, reason = (theirs, "wrong_key") if resigned else (forged, "tampered")
+    assert statement_of(swapped)["subject"][0]["digest"]["sha256"] == "3" * 64, "void: a careless reader believes it"
+    assert verify_receipt(FROM_US, [OURS.trusted], Expectation()).artifacts, "void"
+    assert refusal_of(swapped) == reason
+
+
+PROVENANCE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "a check that failed": (set_internal(verdict="failed"), "inconsistent"),
+    "another builder than who signed": (set_builder(THEIRS.trusted.keyid), "inconsistent"),
+    "no builder": (set_builder(""), "inconsistent"),
+    "another kind of build": (set_definition(buildType="https://example.com/anything"), "downgraded"),
+    "no sources": (set_definition(resolvedDependencies=[]), "inconsistent"),
+    "no artifacts": (set_fields(subject=[]), "inconsistent"),
+    "a hash that is none": (set_fields(subject=[{"name": "x", "digest": {"sha256": "x"}}]), "inconsistent"),
+    "a time that no date has": (set_internal(wall_time_s=1e300), "inconsistent"),
+    "a test result in the form of provenance": (set_fields(predicateType=PREDICATE_TYPE), "inconsistent"),
+    "artifacts twice": (set_internal(receipt={"version": 1, "artifacts": []}), "inconsistent"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), PROVENANCE.values(), ids=PROVENANCE)
+def test_s133_provenance_that_a_trusted_key_signed_for_another_purpose_is_refused_by_name(
+    change: Callable[[dict[str, Any]], None], reason: str
+) -> None:
+    statement = statement_of(FROM_US)
+    change(statement)
+    envelope = OURS.sign(json.dumps(statement, sort_keys=True, separators=(",", ":")).encode())
+    assert refusal_of(envelope) == reason
+
+
+def test_s133_a_test_result_does_not_pass_for_provenance() -> None:
+    """Also not with the artifacts among its annotations."""
+    statement = statement_of(PASSED)
+    annotations = statement["predicate"]["configuration"][0]["annotations"]
+    annotations["artifacts"] = [{"path": "dist/app", "sha256": f"sha256:{'1' * 64}"}]
+    assert refusal_of(OURS.sign(json.dumps(statement, sort_keys=True).encode())) == "inconsistent"
+    assert refusal_of(PASSED, Expectation(artifacts=(f"sha256:{'1' * 64}",))) == "wrong_artifact"
 
 
 def test_s110_a_payload_of_another_type_is_refused_by_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,12 @@ from sandbox.attack.harness.egress_peers import careless
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.scratch import ScratchDirectory
 from sandbox.attack.harness.site import AttackRun
+from sandbox.attack.harness.verdict_samples import make_run, read_carelessly
 from sandbox.attack.selection import needs_engine
-from sandbox.attack.suites import package_fetches
+from sandbox.attack.suites import forged_receipts, hostile_artifacts, misleading_reports, package_fetches
 from sandbox.checks import executors
+from sandbox.checks.collected import CollectedResults
+from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.config import Settings
 from sandbox.dependencies import python_steps
 from sandbox.egress.destinations import AllowList
@@ -30,7 +34,24 @@ from sandbox.egress.proxy import Outside
 from sandbox.engine import docker_containers, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
-from sandbox.models import AttackOutcome, AttackResult, CommitResult, Diff, FileContent, PatchResult, PushResult, Status
+from sandbox.models import (
+    Artifact,
+    ArtifactList,
+    AttackOutcome,
+    AttackResult,
+    CheckComparison,
+    CommitResult,
+    Diff,
+    FileContent,
+    PatchResult,
+    PushResult,
+    Report,
+    Status,
+    TestOutcome,
+    TestResult,
+)
+from sandbox.store.artifact_store import store_content
+from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 
 pytestmark = pytest.mark.must
@@ -174,6 +195,72 @@ def test_shipped_suite_sees_a_fetch_that_compares_no_hashes(
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         (entry,) = select(["S87"])
         assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
+
+
+def careless_verify(envelope: bytes, _trusted: object, _expected: object) -> SimpleNamespace:
+    """Believe what it says."""
+    return SimpleNamespace(passed=True, artifacts=("any",), statement=read_carelessly(envelope))
+
+
+def careless_comparison(check_id: str, before: CheckSide, after: CheckSide) -> CheckComparison:
+    """By the names of failing tests, the last of each name."""
+    old, new = (
+        {name for name, outcome in last_outcomes(side).items() if outcome is TestOutcome.FAILED}
+        for side in (before, after)
+    )
+    found = compare_check(check_id, before, after)
+    return found.model_copy(update={"reasons": ("a test fails newly",) if new - old else ()})
+
+
+def last_outcomes(side: CheckSide) -> dict[str, TestOutcome]:
+    return {result.test: result.outcome for result in side.results or ()}
+
+
+def careless_report(folder: Path, results: CollectedResults) -> Report:
+    """Take all of it."""
+    values = json.loads((folder / "many.json").read_text())
+    results.results += [TestResult(test="x", outcome=TestOutcome.FAILED)] * len(values)
+    return Report(tests=1, failures=1, errors=0, skipped=0, failed=())
+
+
+def careless_collection(home: Home, _owner: str, run_id: str, _check: object, _files: object) -> ArtifactList:
+    """Copy what the names lead to."""
+    found = []
+    for path in sorted((home.root / "repositories" / "worktrees").glob("*/*/dist/*")):
+        if path.is_file():
+            sha256, size = store_content(home, [path.read_bytes()])
+            found.append(Artifact(path=f"dist/{path.name}", sha256=sha256, size=size))
+    return ArtifactList(run_id=run_id, artifacts=tuple(found))
+
+
+def careless_fetch(_self: Workbench, _url: str, _ref: str = "HEAD", question: object = None) -> SimpleNamespace:
+    """The last line is the newest."""
+    return SimpleNamespace(receipts=[SimpleNamespace(passed=True)], refused=(), question=question)
+
+
+CARELESS_READERS: dict[str, tuple[Any, Callable[..., object], Sequence[str]]] = {
+    "verify_receipt": (forged_receipts, careless_verify, ["S110", "S111", "S133"]),
+    "read_entry": (forged_receipts, lambda *_: make_run(), ["S113"]),
+    "fetch_receipts": (Workbench, careless_fetch, ["S112"]),
+    "compare_check": (misleading_reports, careless_comparison, ["S105", "S106"]),
+    "read_report": (misleading_reports, careless_report, ["S107"]),
+    "describe_comparison": (
+        misleading_reports,
+        lambda tree: "\n".join(f"- {change.test}" for check in tree.checks for change in check.changes),
+        ["S108"],
+    ),
+    "collect_artifacts": (hostile_artifacts, careless_collection, ["S114"]),
+}
+
+
+@pytest.mark.parametrize("reader", CARELESS_READERS)
+def test_shipped_suite_sees_careless_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """A reader of what a guest or a stranger wrote believes it: each entry about it has to get through."""
+    place, careless_one, names = CARELESS_READERS[reader]
+    monkeypatch.setattr(place, reader, careless_one)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        results = [tried(site, entry) for entry in select(names)]
+    assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
 
 
 def test_shipped_suite_sees_the_operators_own_rules(tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ def test_what_a_check_leaves_is_kept_listed_given_out_and_removed(bench: Bench, 
     target = tmp_path / "app"
     assert command("artifacts", "get", run.run_id, "out/app", "-o", str(target)).code == 0
     assert target.read_bytes() == b"app"
+    receipt = tmp_path / "provenance.json"
+    assert command("receipt", "export", run.run_id, "--provenance", "-o", str(receipt)).code == 0
+    assert command("receipt", "verify", str(receipt), "--artifact", str(target)).code == 0
+    assert command("receipt", "verify", str(receipt), "--artifact", str(receipt)).code == 3
     assert command("artifacts", "get", run.run_id, "out/app", "-o", str(target)).code == 2, "it is there"
 
     old = time.time() - 40 * 86400

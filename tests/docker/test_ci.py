@@ -93,6 +93,7 @@ def test_the_action_runs_what_changed_and_says_so_where_github_looks(job: Job) -
     assert job.outputs() | {"tree": "", "commit": ""} == {
         "verified": "false",  # web was not asked
         "passed": "true",
+        "nothing_changed": "false",
         "tree": "",
         "commit": "",
         "failed": "",

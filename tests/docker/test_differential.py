@@ -43,6 +43,9 @@ limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
 name = "tests"
 pattern = '[a-z]+'
 selects = "cargo"
+[[check.artifact]]
+path = "lcov.info"
+coverage = "lcov"
 """
 RUN = """\
 echo '<testsuite>' >/report/junit.xml
@@ -55,6 +58,7 @@ while read -r name outcome; do
     echo "<testcase name='$name'>$body</testcase>" >>/report/junit.xml
 done <tests.txt
 echo '</testsuite>' >>/report/junit.xml
+[ -n "$1" ] || printf 'LF:%d\\nLH:%d\\n' "$(grep -c . tests.txt)" "$(grep -c ok tests.txt)" >lcov.info
 exit $status
 """
 RED = b"one bad\ntwo bad\nthree ok\nfour ok\n"
@@ -116,6 +120,9 @@ def test_work_on_a_red_main_branch(bench: Bench) -> None:
     assert (found.verified, found.no_new_failures) == (False, True)
     assert changed(found) == {"one": TestChangeKind.NEWLY_PASSING, "two": TestChangeKind.STILL_FAILING}
     bench.gate(task).require_open(DeliveryStep.PUSH)
+    assert found.comparison is not None
+    assert (coverage := found.comparison.checks[0].coverage) is not None
+    assert coverage.describe() == "50.00 % -> 75.00 % (+25.00)"
 
     broken = bench.task(RED.replace(b"one bad", b"one ok").replace(b"three ok", b"three bad"))
     found = bench.verify(broken)

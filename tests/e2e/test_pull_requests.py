@@ -214,6 +214,52 @@ def test_ready_needs_a_verified_tree_and_nothing_is_sent_before(forge: Forge) ->
     assert free.ok("pr", "status", task_id)["draft"] is False
 
 
+RED_REPORT = "<testsuite><testcase name='good'/><testcase name='old'><failure message='old'/></testcase></testsuite>"
+RED_PROFILE = f"""
+label = "Red"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "f.txt"
+[[check]]
+id = "test"
+label = "its tests"
+argv = ["sh", "-c", 'echo "$0" >/report/junit.xml; exit 1', "{RED_REPORT}"]
+limits = {{ memory_bytes = 134217728, cpus = 1.0, pids = 64 }}
+"""
+
+
+@pytest.mark.parametrize("forge", ["github"], indirect=True)  # nothing in it depends on the forge
+def test_a_task_on_a_red_main_branch_gets_a_ready_one_with_the_table(forge: Forge) -> None:
+    home = forge.sandbox.home
+    (home / "profiles").mkdir()
+    (home / "profiles" / "red.toml").write_text(RED_PROFILE)
+    sandbox, task_id = forge.sandbox, forge.task()
+    strict, loose = sandbox, Command(home, {"SANDBOX_GATE_ACCEPT": "no-new-failures"})
+    refused = loose("pr", "open", task_id, "--ready", "--json")
+    assert (refused.code, refused.error["code"]) == (3, "gate_closed")
+    assert f"verify {task_id} --against base" in refused.error["hint"]
+
+    compared = sandbox("verify", task_id, "--against", "base", "--json")
+    assert (compared.code, compared.json["verified"], compared.json["no_new_failures"]) == (0, False, True)
+    assert strict("pr", "open", task_id, "--ready", "--json").error["code"] == "gate_closed"
+    assert list(forge.server.branches("acme", forge.name)) == ["main"]
+
+    opened = loose.ok("pr", "open", task_id, "--ready")
+    assert (opened["draft"], forge.opened) == (False, 1)
+    assert "**Not verified**" in forge.body
+    assert "ready: satisfied." in forge.body
+    assert "**No new failures** against commit" in forge.body
+    assert "| `test` | `failed` | `failed` |  |  |  | 1 |  |  |" in forge.body
+    assert "- still failing: `old`" in forge.body
+
+    forge.commit(task_id, "Another tree")
+    again = loose("pr", "open", task_id, "--json")
+    assert (again.code, again.error["code"]) == (3, "gate_closed")
+    assert "was not compared with its base" in again.error["details"]
+    assert forge.server.branches("acme", forge.name)[opened["head"]] == opened["head_commit"]
+
+
 def test_s10_a_ready_one_of_another_person_gets_no_unverified_tree(forge: Forge) -> None:
     """Control: the task's record alone knows no pull request, and before the other person opens one, pushes arrive."""
     sandbox, task_id = forge.sandbox, forge.task()

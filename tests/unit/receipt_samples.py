@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sandbox.models import Check, CheckRun, Limits, Usage, Verdict
-from sandbox.models.receipts import Receipt, ReceiptKey
+from sandbox.models.receipts import Receipt, ReceiptArtifact, ReceiptKey
 from sandbox.receipts import keys
 from sandbox.receipts.dsse_envelope import PAYLOAD_TYPE, sign_payload
 from sandbox.receipts.statement import describe_check, write_statement
@@ -107,6 +107,22 @@ def made_receipt(verdict: Verdict = Verdict.PASSED, **others: Any) -> Receipt:
         "signed_at": SIGNED_AT,
     }
     return Receipt(**fields | others)
+
+
+ARTIFACTS = (
+    ReceiptArtifact(path="dist/app", sha256=f"sha256:{'1' * 64}"),
+    ReceiptArtifact(path="dist/\u202eppa", sha256=f"sha256:{'2' * 64}"),
+)
+
+
+def made_provenance(signer: Signer, **others: Any) -> Receipt:
+    """Of two files that a build left."""
+    fields: dict[str, Any] = {
+        "checks": (describe_check(made_binding("build"), made_run("build")),),
+        "artifacts": ARTIFACTS,
+        "keyid": signer.trusted.keyid,
+    }
+    return made_receipt(**fields | others)
 
 
 def statement_of(envelope: bytes) -> dict[str, Any]:

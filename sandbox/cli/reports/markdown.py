@@ -6,7 +6,7 @@ from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.verdicts import describe_run
 from sandbox.forges.escape import as_code, as_prose
-from sandbox.models import CheckRun, Verdict
+from sandbox.models import CheckRun, RunSummary, Verdict
 
 _MOST_FAILURES = 50
 
@@ -14,7 +14,7 @@ _MOST_FAILURES = 50
 def write_markdown(data: ReportData) -> str:
     """The report as text."""
     summary = data.summary
-    word = "verified" if summary.verified and not summary.left_out else "passed" if summary.verified else "not verified"
+    word = _conclude(summary)
     rows = [
         f"### Space Sandbox: {word}",
         "",
@@ -32,6 +32,14 @@ def write_markdown(data: ReportData) -> str:
     if len(failures) > _MOST_FAILURES:
         rows.append(f"- and {len(failures) - _MOST_FAILURES} more")
     return "\n".join(rows) + "\n"
+
+
+def _conclude(summary: RunSummary) -> str:
+    if summary.nothing_changed:
+        return "no project has changed, no check had to run"
+    if not summary.verified:
+        return "not verified"
+    return "passed" if summary.left_out else "verified"
 
 
 def _write_row(run: CheckRun) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sandbox.cli.invocation import note
 from sandbox.cli.reports.junit import write_junit
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData
@@ -20,7 +21,8 @@ def write_outputs(data: ReportData) -> str:
     summary = data.summary
     facts = {
         "verified": str(summary.verified and not summary.left_out).lower(),
-        "passed": str(summary.verified).lower(),
+        "passed": str(summary.verified or summary.nothing_changed).lower(),
+        "nothing_changed": str(summary.nothing_changed).lower(),
         "tree": summary.tree,
         "commit": summary.commit,
         "failed": ",".join(run.check_id for run in summary.runs if run.verdict != "passed"),
@@ -53,8 +55,13 @@ def parse_reports(values: Sequence[str]) -> list[tuple[str, Path]]:
 
 
 def write_reports(workbench: Workbench, data: ReportData, wanted: Sequence[tuple[str, Path]]) -> None:
-    """Write each report. Raises: `invalid_input` for a file that cannot be written; as `export_receipt`."""
+    """Write each report; of no verdict there is no receipt. Raises: `invalid_input` for a file that cannot be written;
+    as `export_receipt`.
+    """
     for kind, path in wanted:
+        if kind == "receipt" and data.summary.nothing_changed:
+            note(f"{path} is not written: no check ran, so there is no verdict to sign")
+            continue
         text = workbench.export_receipt(data.summary).envelope + "\n" if kind == "receipt" else _WRITERS[kind](data)
         try:
             path.write_text(text, encoding="utf-8")

@@ -49,3 +49,8 @@ def answer_chain(
 def all_passed(runs: Sequence[CheckRun]) -> bool:
     """Whether every run passed; true for no runs."""
     return all(run.verdict is Verdict.PASSED for run in runs)
+
+
+def is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
+    """Whether each of the checks ran and passed."""
+    return len(runs) == len(checks) and all_passed(runs)

@@ -18,6 +18,7 @@ from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models.artifact_lists import Artifact, ArtifactList, Coverage, RefusedArtifact
 from sandbox.models.checks import ArtifactRule, Check
+from sandbox.models.runs import CheckRun
 from sandbox.policy.globs import Pattern, parse_pattern
 from sandbox.policy.paths import RepoPath, parse_repo_path, show_path
 from sandbox.store import artifact_store as stored
@@ -130,6 +131,18 @@ def list_artifacts(home: Home, run_id: str) -> ArtifactList:
     """The artifacts of a run. Raises: `not_found` for an unknown run; `internal` for a damaged list."""
     found = stored.read_list(home, runs.find_owner(home, run_id), run_id)
     return found or ArtifactList(run_id=run_id, artifacts=())
+
+
+def find_coverage(home: Home, run: CheckRun | None) -> Coverage | None:
+    """The coverage that a run says; None if it says none, or its list is not kept or damaged."""
+    if run is None:
+        return None
+    try:
+        return list_artifacts(home, run.run_id).coverage
+    except SandboxError as error:
+        if error.code not in {ErrorCode.NOT_FOUND, ErrorCode.INTERNAL}:
+            raise
+        return None
 
 
 def read_artifact(home: Home, run_id: str, path: str) -> Iterator[bytes]:

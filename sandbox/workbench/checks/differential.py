@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones
-from sandbox.models import Check, CheckRun, FlakyTest, Task, TreeComparison
+from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, TreeComparison
+from sandbox.models.comparisons import CoverageChange
 from sandbox.profiles import Profile
+from sandbox.store.home import Home
 from sandbox.store.kept_comparisons import save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
@@ -18,6 +20,7 @@ from sandbox.workbench.checks import repetition
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.collected_artifacts import find_coverage
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
 from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
@@ -64,7 +67,8 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         old, new = before.get(check.id, CheckSide()), after.get(check.id, CheckSide())
         found = compare_check(check.id, old, new)
         repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
-        checks.append(compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id])))
+        found = compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id]))
+        checks.append(_add_coverage(services.home, found, old.run, new.run))
     stopped = watch.cancelled()
     comparison = TreeComparison(
         against=against,
@@ -76,6 +80,15 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     if not stopped and options.shuffle is None:  # with a seed it is of other checks
         _save(services, verified, other, comparison)
     return comparison, repetition.record(services.home, source, repeats)
+
+
+def _add_coverage(
+    home: Home, found: CheckComparison, before: CheckRun | None, after: CheckRun | None
+) -> CheckComparison:
+    old, new = find_coverage(home, before), find_coverage(home, after)
+    if old is None or new is None:
+        return found
+    return found.model_copy(update={"coverage": CoverageChange(before=old, after=new)})
 
 
 def find_other_commit(services: Services, task: Task, source: TreeSource, against: str) -> str:

@@ -25,7 +25,7 @@ from sandbox.store import runs as stored_runs
 from sandbox.store.records import find_task
 from sandbox.store.result_files import open_test_results, parse_result
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
@@ -236,7 +236,7 @@ def _describe(
     peaks = [run.usage.memory_peak_bytes for run in runs if run.usage.memory_peak_bytes is not None]
     return way.model_copy(
         update={
-            "verified": len(runs) == len(question.checks) and all_passed(runs),
+            "verified": is_verified(runs, question.checks),
             "verdicts": {run.check_id: run.verdict for run in runs},
             "runs": {run.check_id: run.run_id for run in runs},
             "newly_failing": len(difference.newly_failing),

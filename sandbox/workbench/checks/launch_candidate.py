@@ -22,7 +22,7 @@ from sandbox.store.candidates import FILES, save_candidate, staged_candidate
 from sandbox.store.records import find_task
 from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import KeepArtifacts, TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
@@ -86,7 +86,7 @@ def launch_candidate(services: Services, owner_id: str, watch: Watch, options: V
     rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
     take = partial(_take_artifacts, services, source) if profile.release else None
     runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner, take), watch, options)
-    return Verification(runs=runs, verified=len(runs) == len(checks) and all_passed(runs), tree=tree)
+    return Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
 
 
 @contextmanager

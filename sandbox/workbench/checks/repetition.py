@@ -20,12 +20,21 @@ from sandbox.checks.runner_arguments import select_tests
 from sandbox.checks.shuffle import shuffle_check
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, TestChangeKind, TestResult, Verdict
+from sandbox.models import (
+    Check,
+    CheckComparison,
+    CheckRun,
+    FlakyTest,
+    TestChangeKind,
+    TestResult,
+    Verdict,
+    Verification,
+)
 from sandbox.profiles import Profile
 from sandbox.store.flaky_tests import record_flaky_tests
 from sandbox.store.home import Home
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.chains import all_passed, is_verified
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.compared_sides import load_side
@@ -108,9 +117,9 @@ def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> t
 
 def run_rounds(
     services: Services, request: VerifyRequest, source: TreeSource, watch: Watch, options: VerifyOptions
-) -> tuple[tuple[CheckRun, ...], tuple[FlakyTest, ...]]:
-    """Run all checks `options.repeat` times. Returns of each check the first run that did not pass, or the last, and
-    the flaky tests.
+) -> Verification:
+    """Run all checks `options.repeat` times. The answer has of each check the first run that did not pass, or the last.
+    A request that was stopped does not verify the tree, also if all that ran had passed.
     """
     rounds: list[tuple[CheckRun, ...]] = []
     for number in range(options.repeat):
@@ -126,7 +135,15 @@ def run_rounds(
         sides.setdefault(run.check_id, []).append(load_side(services.home, run))
         if run.check_id not in chosen or chosen[run.check_id].verdict is Verdict.PASSED:
             chosen[run.check_id] = run
-    return tuple(chosen.values()), record(services.home, source, sides)
+    passed = [runs for runs in rounds if is_verified(runs, request.checks)]
+    stopped = watch.cancelled() and len(passed) < options.repeat
+    return Verification(
+        runs=tuple(chosen.values()),
+        verified=len(passed) == options.repeat,
+        tree=source.tree,
+        flaky=record(services.home, source, sides),
+        rounds_passed=len(passed) if stopped else None,
+    )
 
 
 def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -> tuple[Check, ...]:

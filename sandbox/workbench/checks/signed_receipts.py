@@ -11,6 +11,7 @@ from sandbox.git import objects
 from sandbox.models import CheckRun, RunSummary
 from sandbox.models.receipts import (
     Receipt,
+    ReceiptArtifact,
     ReceiptCheck,
     ReceiptQuestion,
     ReceiptRefusal,
@@ -18,7 +19,8 @@ from sandbox.models.receipts import (
     ReplayResult,
     SignedReceipt,
 )
-from sandbox.receipts.dsse_envelope import digest_of, sign_payload
+from sandbox.receipts.artifact_files import hash_artifact
+from sandbox.receipts.dsse_envelope import MOST_BYTES, digest_of, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
 from sandbox.receipts.verification import Expectation, require_subject, verify_receipt
@@ -26,6 +28,7 @@ from sandbox.store import runs as stored_runs
 from sandbox.store.bindings import find_binding
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.collected_artifacts import list_artifacts
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.checks.verify import run_url
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -53,7 +56,7 @@ def export_task(services: Services, task_id: str, signing_key: Path | None) -> S
         )
     checks = [describe_check(known.bindings[name], run) for name, run in known.runs.items() if run is not None]
     source = find_repository(services.home, task.repo_id).remote_url
-    return _sign(services, _Subject(gate.tree, task.head_commit, source), checks, signing_key)
+    return sign_receipt(services, ReceiptSubject(gate.tree, task.head_commit, source), checks, signing_key)
 
 
 def export_run(services: Services, run_id: str, signing_key: Path | None) -> SignedReceipt:
@@ -64,25 +67,37 @@ def export_run(services: Services, run_id: str, signing_key: Path | None) -> Sig
     owner = stored_runs.find_owner(services.home, run_id)
     run = stored_runs.find_run(services.home, owner, run_id)
     source = find_repository(services.home, owner).remote_url if not owner.startswith("task-") else ""
-    return _sign(services, _Subject(run.tree, None, source), [_describe_run(services, run)], signing_key)
+    return sign_receipt(services, ReceiptSubject(run.tree, None, source), [describe_run(services, run)], signing_key)
 
 
 def export_summary(services: Services, summary: RunSummary, signing_key: Path | None) -> SignedReceipt:
-    """A receipt of what `run` answered. Raises: `not_found` if what a run was bound to is not kept."""
-    checks = [_describe_run(services, run) for run in summary.runs]
+    """A receipt of what `run` answered. Raises: `not_found` if no check ran, or what a run was bound to is not kept."""
+    if not summary.runs:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            "No check ran, so there is no verdict to sign",
+            hint="Without --changed-since all checks of the profile run.",
+        )
+    checks = [describe_run(services, run) for run in summary.runs]
     included = summary.uncommitted is not None and summary.uncommitted.included
-    subject = _Subject(summary.tree, None if included else summary.commit, summary.repository.remote_url)
-    return _sign(services, subject, checks, signing_key, summary.left_out)
+    subject = ReceiptSubject(summary.tree, None if included else summary.commit, summary.repository.remote_url)
+    return sign_receipt(services, subject, checks, signing_key, summary.left_out)
 
 
 @dataclass(frozen=True)
-class _Subject:
+class ReceiptSubject:
+    """What a receipt is about. `source`: URL of the repository, left out if it is a path of this host."""
+
     tree: str
     commit: str | None
     source: str
+    artifacts: tuple[ReceiptArtifact, ...] = ()
 
 
-def _describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
+def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
+    """What a receipt says about a run. Raises: `invalid_input` for a run in a task's own files; `not_found` if what it
+    was bound to is not kept.
+    """
     if not run.clean_room:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -99,13 +114,14 @@ def _describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
     return describe_check(binding, run)
 
 
-def _sign(
+def sign_receipt(
     services: Services,
-    subject: _Subject,
+    subject: ReceiptSubject,
     checks: Sequence[ReceiptCheck],
     signing_key: Path | None,
     left_out: Sequence[str] = (),
 ) -> SignedReceipt:
+    """Raises: as `find_signer`; `quota_exceeded` for a receipt that is too large to be read."""
     signer = find_signer(services, signing_key)
     receipt = Receipt(
         tree=subject.tree,
@@ -113,12 +129,19 @@ def _sign(
         source=subject.source if subject.source.startswith(_PUBLIC) else "",
         checks=_in_order(checks),
         left_out=tuple(left_out),
+        artifacts=subject.artifacts,
         product_version=PRODUCT_VERSION,
         signed_at=now(),
+        keyid=signer.public_key.keyid,
     )
     envelope = sign_payload(write_statement(receipt), signer)
-    found = receipt.model_copy(update={"digest": digest_of(envelope), "keyid": signer.public_key.keyid})
-    return SignedReceipt(receipt=found, envelope=envelope)
+    if len(envelope) > MOST_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The receipt would have {len(envelope):,} bytes, and at most {MOST_BYTES:,} are read",
+            hint="Let the profile collect fewer artifacts, such as one archive of them.",
+        )
+    return SignedReceipt(receipt=receipt.model_copy(update={"digest": digest_of(envelope)}), envelope=envelope)
 
 
 def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
@@ -134,7 +157,9 @@ def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
 def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
     """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
     trusted = load_trusted(services, question.keys)
-    expected = Expectation(question.tree, question.commit, question.checks)
+    expected = Expectation(
+        question.tree, question.commit, question.checks, tuple(map(hash_artifact, question.artifacts))
+    )
     receipt = verify_receipt(content, trusted, expected)
     if question.repository is not None:
         require_subject(receipt, Expectation(_find_tree(services, receipt, question.repository, question.ref)))
@@ -183,10 +208,18 @@ def replay(services: Services, content: bytes, question: ReceiptQuestion, watch:
     options = VerifyOptions(cache=False, keep_going=True, runtime=services.runtime)
     ids = [check.id for check in receipt.checks]
     summary = run_url(services, (repository, question.ref or receipt.commit or "HEAD"), ids, None, watch, options)
-    again = {run.check_id: _describe_run(services, run) for run in summary.runs}
+    again = {run.check_id: describe_run(services, run) for run in summary.runs}
     checks = tuple(_compare(before, again.get(before.id)) for before in receipt.checks)
-    agrees = summary.tree == receipt.tree and all(check.now is check.before for check in checks)
-    return ReplayResult(receipt=receipt, checks=checks, agrees=agrees)
+    other = _find_other_artifacts(services, receipt, summary)
+    agrees = summary.tree == receipt.tree and not other and all(check.now is check.before for check in checks)
+    return ReplayResult(receipt=receipt, checks=checks, agrees=agrees, other_artifacts=other)
+
+
+def _find_other_artifacts(services: Services, receipt: Receipt, summary: RunSummary) -> tuple[str, ...]:
+    """The paths of a receipt's artifacts that its check did not leave here, or with another content."""
+    run_ids = [run.run_id for run in summary.runs if run.check_id == receipt.checks[0].id and receipt.artifacts]
+    here = {each.path: each.sha256 for run_id in run_ids for each in list_artifacts(services.home, run_id).artifacts}
+    return tuple(each.path for each in receipt.artifacts if here.get(each.path) != each.sha256)
 
 
 _QUESTION = (

@@ -14,10 +14,7 @@ from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import (
-    Check,
-    CheckRun,
     ChosenSettings,
-    FlakyTest,
     PullRequestCommit,
     RunSummary,
     UncommittedChanges,
@@ -26,7 +23,7 @@ from sandbox.models import (
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.chains import all_passed
+from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.disagreement import explain_disagreements
@@ -86,20 +83,18 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     if options.against is not None:  # a check that fails must not keep the others from being compared
         differential.find_other_commit(services, task, source, options.against)
         options = replace(options, keep_going=True)
-    request, flaky = VerifyRequest(profile, checks, task.id), tuple[FlakyTest, ...]()
+    request = VerifyRequest(profile, checks, task.id)
     if options.repeat > 1 or options.shuffle is not None:
-        runs, flaky = repetition.run_rounds(services, request, source, watch, options)
+        found = repetition.run_rounds(services, request, source, watch, options)
     else:
         runs = run_in_rooms(services, source, request, watch, options)
-    differences = explain_disagreements(services, task, runs)
-    found = Verification(
-        runs=runs, verified=_is_verified(runs, checks), tree=tree, differences=differences, flaky=flaky
-    )
+        found = Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
+    found = found.model_copy(update={"differences": explain_disagreements(services, task, found.runs)})
     if options.against is None:
         return found
-    verified = differential.VerifiedTask(task, plain, source, runs)
+    verified = differential.VerifiedTask(task, plain, source, found.runs)
     comparison, more = differential.compare_verified(services, verified, watch, options)
-    update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*flaky, *more)}
+    update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*found.flaky, *more)}
     return found.model_copy(update=update)
 
 
@@ -157,7 +152,7 @@ def run_url(
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
-    verified = _is_verified(runs, checks)
+    verified = bool(checks) and is_verified(runs, checks)
     return RunSummary(
         repository=repository,
         ref=ref,
@@ -166,10 +161,11 @@ def run_url(
         subpath=profile.folder,
         runs=runs,
         verified=verified,
+        nothing_changed=options.changed_since is not None and not checks,
         left_out=tuple(check.id for check in profile.checks if check.id not in {c.id for c in checks}),
         tree=found.tree,
         uncommitted=uncommitted,
-        advice=find_advice(packages=not verified),
+        advice=find_advice(packages=bool(checks) and not verified),
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
@@ -236,7 +232,3 @@ def _choose_named(services: Services, repo_id: str, facts: BaseFacts, chosen: Ch
     top = choose_profile(services.policies, facts, chosen)
     profile = add_projects(services.policies, facts, chosen, top)
     return apply_overrides(services.settings, repo_id, profile, strict=False)
-
-
-def _is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
-    return len(runs) == len(checks) and all_passed(runs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.receipts import ReceiptKey
-from sandbox.receipts import keys
+from sandbox.receipts import key_files, keys
 from sandbox.store import signing_keys
 from sandbox.store.home import Home
 from sandbox.workbench.controller.services import Services
@@ -26,7 +26,11 @@ def find_signer(services: Services, path: Path | None) -> CryptoSigner:
     """
     configured = services.settings.receipts.signing_key
     chosen = path or (Path(configured) if configured else None)
-    return _home_signer(services.home) if chosen is None else keys.load_signer(_read(chosen), str(chosen))
+    return (
+        _home_signer(services.home)
+        if chosen is None
+        else keys.load_signer(key_files.read_key_file(chosen), str(chosen))
+    )
 
 
 def _home_signer(home: Home) -> CryptoSigner:
@@ -76,12 +80,4 @@ def load_trusted(services: Services, paths: Sequence[Path]) -> tuple[ReceiptKey,
     chosen = paths or [Path(path) for path in services.settings.receipts.trusted_keys]
     if not chosen:
         return signing_keys.list_keys(services.home)
-    return tuple(key for path in chosen for key in keys.parse_trusted_keys(_read(path), str(path)))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(keys.MOST_KEY_BYTES + 1)
-    except OSError as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"The key {path} cannot be read: {error.strerror}") from error
+    return key_files.read_trusted_keys(chosen)

@@ -124,6 +124,7 @@ src/b.cpp:7:3: error: unused variable 'z' [-Werror=unused-variable]
 src/c.c:3:10: fatal error: nothing.h: No such file or directory
 a.py:3: error: Incompatible types in assignment  [assignment]
 src/x.ts(3,5): error TS2322: Type 'string' is not assignable to type 'number'.
+/workspace/src/main/java/App.java:5: error: ';' expected
 ./main.go:5:2: undefined: foo
 src/a.c:13:1: warning: unused
 error: aborting
@@ -138,6 +139,7 @@ def test_lines_of_compilers() -> None:
         ("src/c.c: nothing.h: No such file or directory", 3),
         ("a.py: assignment", 3),
         ("src/x.ts: TS2322", 3),
+        ("src/main/java/App.java: ';' expected", 5),
         ("main.go: undefined: foo", 5),
     ]
 
@@ -207,15 +209,81 @@ def test_output_is_read_in_the_format_that_the_profile_names(tmp_path: Path) -> 
     for form, text, tests, kind in (
         ("tap", TAP, 5, "tests"),
         ("cargo", CARGO, 3, "tests"),
-        ("diagnostics", LINES, 6, "diagnostics"),
+        ("diagnostics", LINES, 7, "diagnostics"),
     ):
         log.write_text(text)
         results = CollectedResults()
-        found = read_output([log, log], form, ".", results)  # type: ignore[arg-type]  # a literal in a loop
+        found = read_output([log, log], form, ".", results, failed=True)  # type: ignore[arg-type]  # of a loop
         assert found is not None
         assert (found.tests, found.kind) == (2 * tests, kind)
     log.write_text("nothing of that kind\n")
-    assert read_output([log], "tap", ".", CollectedResults()) is None
+    assert read_output([log], "tap", ".", CollectedResults(), failed=True) is None
+
+
+RUST = Path(__file__).parents[2] / "data" / "rust"
+"""Output of cargo, rustc and clippy 1.95.0."""
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (
+            "build.txt",
+            [
+                ("src/main.rs: E0432", "unresolved import `std::nowhere`", 2),
+                ("src/main.rs: E0308", "mismatched types", 7),
+                ("src/main.rs: E0425", "cannot find function `missing` in this scope", 8),
+                ("src/main.rs: E0308", "mismatched types", 9),
+            ],
+        ),
+        ("borrow.txt", [("src/main.rs: E0382", "borrow of moved value: `s`", 12)]),
+        (
+            "clippy.txt",
+            [
+                ("src/main.rs: unused_variables", "unused variable: `y`", 8),
+                ("src/main.rs: dead_code", "function `unused` is never used", 4),
+                ("src/other.rs: clippy::approx_constant", "approximate value of `f{32, 64}::consts::PI` found", 2),
+                ("src/other.rs: clippy::eq_op", "equal expressions as operands to `==`", 3),
+            ],
+        ),
+        (
+            "test.txt",
+            [("src/other.rs: expected expression, found `}`", "expected expression, found `}`", 3)],
+        ),
+    ],
+)
+def test_errors_of_rust(sample: str, expected: list[tuple[str, str, int]]) -> None:
+    found = list(read_lines((RUST / sample).read_text().splitlines()))
+    assert [(one.test, one.message, one.line) for one in found] == expected
+    assert all(one.rule for one in found)
+
+
+def test_an_error_of_rust_ends_with_the_output_or_the_next_one_and_needs_a_place() -> None:
+    head, place = "error[E0308]: mismatched types", "  --> a.rs:1:2"
+    for text, count in (
+        (f"{head}\n{place}", 1),
+        (f"{head}\n{place}\n{head}\n{place}", 2),
+        (f"error: two\nlines of text\n{place}", 1),
+        (f"{head}\n\n{place}", 0),
+        (f"{head}\nwarning: unused\n{place}", 0),
+        (f"{head}\n" + "x\n" * 300 + place, 0),
+        ("error: could not compile `demo` (lib) due to 2 previous errors", 0),
+    ):
+        assert len(list(read_lines(text.splitlines()))) == count, text
+
+
+def test_tests_of_rust_that_do_not_compile_are_named_by_their_errors(tmp_path: Path) -> None:
+    out, err = tmp_path / "stdout", tmp_path / "stderr"
+    err.write_text((RUST / "test.txt").read_text())
+    out.write_text("")
+    found = read_output([out, err], "cargo", ".", CollectedResults(), failed=True)
+    assert found is not None
+    assert (found.kind, [one.line for one in found.failed]) == ("diagnostics", [3])
+    assert read_output([out, err], "cargo", ".", CollectedResults(), failed=False) is None, "it passed"
+    out.write_text(CARGO)
+    found = read_output([out, err], "cargo", ".", CollectedResults(), failed=True)
+    assert found is not None
+    assert (found.kind, found.tests) == ("tests", 3), "what a test prints is no error of a compiler"
 
 
 @pytest.mark.parametrize(

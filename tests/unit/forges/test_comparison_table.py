@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sandbox.forges.comparison_table import describe_comparison
-from sandbox.models import CheckComparison, TestChange, TestChangeKind, TreeComparison, Verdict
+from sandbox.models import (
+    CheckComparison,
+    Coverage,
+    CoverageChange,
+    TestChange,
+    TestChangeKind,
+    TreeComparison,
+    Verdict,
+)
 
 
 def compared(*changes: tuple[str, TestChangeKind], reasons: tuple[str, ...] = ()) -> TreeComparison:
@@ -35,6 +43,15 @@ def test_counts_stand_in_a_table_and_tests_in_a_list() -> None:
     assert "- newly failing: `a`" in text
     assert "- `test`: 1 test fails newly" in text
     assert "report of themselves" in text
+
+
+def test_the_coverage_of_both_trees_is_shown() -> None:
+    found = compared(("a", TestChangeKind.STILL_FAILING))
+    covered = [Coverage(path="lcov.info", lines_covered=lines, lines_total=8) for lines in (6, 5)]
+    check = found.checks[0].model_copy(update={"coverage": CoverageChange(before=covered[0], after=covered[1])})
+    assert "coverage" not in describe_comparison(found)
+    text = describe_comparison(found.model_copy(update={"checks": (check,)}))
+    assert "- coverage of `test`: 75.00 % -> 62.50 % (-12.50)" in text
 
 
 def test_many_tests_are_cut_and_counted() -> None:

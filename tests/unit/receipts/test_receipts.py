@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
+from sandbox.checks.shuffle import shuffle_check
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Verdict
+from sandbox.models import Check, Verdict
 from sandbox.models.receipts import ReceiptKey
 from sandbox.receipts import keys
 from sandbox.receipts.statement import PREDICATE_TYPE, describe_check, write_statement
 from sandbox.receipts.verification import Expectation, verify_receipt
 from tests.unit.receipt_samples import (
+    ARTIFACTS,
     COMMIT,
     PRODUCT,
     SIGNED_AT,
     TREE,
     Signer,
     made_binding,
+    made_provenance,
     made_receipt,
     made_run,
     pae,
@@ -60,6 +64,29 @@ def test_a_receipt_says_that_a_compiler_cache_was_read() -> None:
     assert b'"compiler_cache":true' in write_statement(made_receipt(checks=(checks[1],)))
 
 
+@pytest.mark.parametrize(
+    ("env", "seed"),
+    [
+        ({"ORDER": "seed=7,7", "SHUFFLE": "1"}, 7),
+        ({"ORDER": "seed=7,7"}, None),
+        ({}, None),
+        ({"ORDER": "seed=7,8"}, None),
+        ({"ORDER": "seed=x,x"}, None),
+    ],
+)
+def test_a_receipt_names_the_seed_of_the_order(env: dict[str, str], seed: int | None) -> None:
+    check = Check(
+        id="test",
+        label="test",
+        argv=("make",),
+        env=env,
+        shuffle={"ORDER": "seed=<seed>,<seed>", "SHUFFLE": "1"},
+    )
+    assert describe_check(made_binding("test", check=check), made_run("test")).definition.shuffle_seed == seed
+    if seed is not None:
+        assert shuffle_check(check, seed).shuffle_seed == seed
+
+
 def test_a_receipt_has_no_output_and_no_value_of_a_variable() -> None:
     text = write_statement(made_receipt()).decode()
     assert "TOKEN" in text
@@ -82,6 +109,46 @@ def test_an_independent_implementation_accepts_the_statement_and_the_signature()
     assert [dict(subject.digest) for subject in parsed.subject] == [{"gitTree": TREE}, {"gitCommit": COMMIT}]
     assert (result.result, list(result.passed_tests), list(result.failed_tests)) == ("FAILED", ["build"], ["test"])
     assert [each.name for each in result.configuration] == ["space-sandbox", "build", "test"]
+
+
+def test_provenance_is_read_as_it_was_signed_and_needs_no_second_command() -> None:
+    signer = Signer()
+    made = made_provenance(signer)
+    found = verify_receipt(signed(signer, made), [signer.trusted], Expectation(TREE, COMMIT, ("build",)))
+    assert found.model_copy(update={"digest": ""}) == made
+    hashes = tuple(artifact.sha256 for artifact in ARTIFACTS)
+    assert verify_receipt(signed(signer, made), [signer.trusted], Expectation(artifacts=hashes)).passed
+    other = Expectation(artifacts=(hashes[0], f"sha256:{'3' * 64}"))
+    assert refusal_of(signed(signer, made), signer.trusted, expected=other) == "wrong_artifact"
+    assert refusal_of(signed(signer), signer.trusted, expected=Expectation(artifacts=hashes)) == "wrong_artifact"
+
+
+def test_an_independent_implementation_accepts_the_provenance() -> None:
+    """The models are those of in-toto for SLSA, which refuse unknown fields."""
+    signer = Signer()
+    envelope = json.loads(signed(signer, made_provenance(signer)))
+    payload = base64.b64decode(envelope["payload"], validate=True)
+
+    signer.private.public_key().verify(base64.b64decode(envelope["signatures"][0]["sig"]), pae(payload))
+    parsed = json_format.Parse(payload, statement_pb2.Statement())
+    Statement.copy_from_pb(parsed).validate()
+    found = json_format.Parse(json.dumps(json.loads(payload)["predicate"]), provenance_pb2.Provenance())
+
+    assert parsed.predicate_type == "https://slsa.dev/provenance/v1"
+    assert {each.name: dict(each.digest) for each in parsed.subject} == {
+        each.path: {"sha256": each.sha256.removeprefix("sha256:")} for each in ARTIFACTS
+    }
+    source, image = found.build_definition.resolved_dependencies
+    assert (source.uri, dict(source.digest)) == (
+        "git+https://example.com/owner/name",
+        {"gitTree": TREE, "gitCommit": COMMIT},
+    )
+    assert dict(image.digest) == {"sha256": "1"}
+    assert found.build_definition.build_type.startswith("urn:")
+    assert found.run_details.builder.id.endswith(signer.trusted.keyid)
+    assert found.run_details.metadata.started_on.ToDatetime(UTC) == SIGNED_AT
+    assert found.run_details.metadata.finished_on.ToDatetime(UTC) == SIGNED_AT + timedelta(seconds=1.5)
+    assert dict(found.build_definition.external_parameters)["check"] == "build"
 
 
 @pytest.mark.parametrize(

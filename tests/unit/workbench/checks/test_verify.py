@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.workbench import Workbench
+from sandbox.cli import main
+from sandbox.errors import ErrorCode
+from sandbox.workbench import VerifyOptions, Workbench
 from sandbox.workbench.checks import verify
 from sandbox.workbench.repositories import clone, commit_facts, stored_facts
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 
 PROFILE = """
 label = "Own"
@@ -79,3 +81,39 @@ def test_an_older_commit_has_its_own_tree_and_profile(
     summary = workbench.run(str(upstream.root), old)
     assert summary.tree == upstream.git("rev-parse", f"{old}^{{tree}}").decode().strip()
     assert (summary.commit, summary.profile, summary.uncommitted) == (old, "own", None)
+
+
+def test_where_nothing_changed_nothing_is_verified_and_there_is_no_receipt(
+    workbench: Workbench, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "run_in_rooms", lambda *_: ())
+    head = upstream.git("rev-parse", "HEAD").decode().strip()
+    summary = workbench.run(str(upstream.root), options=VerifyOptions(changed_since=head))
+    assert (summary.verified, summary.nothing_changed, summary.runs, summary.left_out) == (False, True, (), ("test",))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        workbench.export_receipt(summary)
+    assert "no verdict to sign" in caught.value.brief
+
+    upstream.write("g", b"new")
+    upstream.commit()
+    changed = workbench.run(str(upstream.root), options=VerifyOptions(changed_since=head))
+    assert (changed.verified, changed.nothing_changed) == (False, False), "no run is no pass"
+
+
+def test_a_job_in_which_nothing_changed_passes_says_so_and_writes_its_reports(
+    workbench: Workbench, upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("junit", "markdown", "outputs", "receipt")
+    reports = [f"--report={name}={tmp_path / name}" for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GITHUB_ACTIONS", raising=False)
+        code = main(["--home", str(workbench.home), "run", str(upstream.root), "--changed-since", "HEAD", *reports])
+    said = capsys.readouterr()
+    assert code == 0
+    assert "no check had to run, and the tree is not verified" in said.out
+    assert "verified in" not in said.out
+    assert "no verdict to sign" in said.err
+    assert [(tmp_path / name).exists() for name in names] == [True, True, True, False]
+    outputs = dict(line.split("=") for line in (tmp_path / "outputs").read_text().splitlines())
+    assert (outputs["verified"], outputs["passed"], outputs["nothing_changed"]) == ("false", "true", "true")
+    assert "no check had to run" in (tmp_path / "markdown").read_text()

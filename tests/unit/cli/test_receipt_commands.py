@@ -1,0 +1,64 @@
+"""`sandbox receipt` as a command: what it needs, and what it says to who names the wrong file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.cli import main
+from tests.unit.conftest import Upstream
+from tests.unit.receipt_samples import TREE, Signer, signed
+
+
+class Shelf:
+    """A receipt and the keys of who signed it, in files, and the place of a home that does not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home, signer = root, root / "no-home", Signer()
+        self.receipt, self.private, self.public = (root / name for name in ("receipt.json", "key.pem", "key.pub"))
+        self.receipt.write_bytes(signed(signer))
+        self.private.write_bytes(signer.pem)
+        self.public.write_bytes(signer.public_pem)
+
+    def verify(self, key: Path, *more: str) -> int:
+        return main(["--home", str(self.home), "receipt", "verify", str(self.receipt), "--key", str(key), *more])
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def test_a_key_and_a_receipt_are_enough_and_no_home_is_made(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shelf.verify(shelf.public, "--tree", TREE) == 0
+    assert f"verified: tree {TREE}" in capsys.readouterr().out
+    assert shelf.verify(shelf.public, "--tree", "b" * 40) == 3
+    assert "wrong_tree" in capsys.readouterr().err
+    assert not shelf.home.exists()
+
+
+def test_a_private_key_is_not_taken_for_a_public_one(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shelf.verify(shelf.private) == 2
+    said = capsys.readouterr().err
+    assert "it is a private key" in said
+    assert f"openssl pkey -in {shelf.private} -pubout" in said
+
+
+def test_a_missing_key_is_named_with_what_to_ask_for(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shelf.verify(shelf.root / "absent") == 2
+    said = capsys.readouterr().err
+    assert "absent cannot be read: No such file" in said
+    assert "receipt keys --pem" in said
+
+
+def test_a_remote_without_notes_has_no_receipt(
+    shelf: Shelf, upstream: Upstream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream.write("f", b"x")
+    upstream.commit()
+    code = main(["--home", str(shelf.home), "receipt", "fetch", str(upstream.root), "--key", str(shelf.public)])
+    said = capsys.readouterr()
+    assert code == 3
+    assert "the remote has no receipt of commit" in said.out
+    assert "receipt push" in said.err
