@@ -156,7 +156,9 @@ def _describe_ready(ready: LaunchReady) -> str:
         return f"{_quote(ready.argv)} ends with 0"
     if ready.port is not None:
         return f"it listens on 127.0.0.1:{ready.port}"
-    return f"it prints a line like `{one_line(ready.line)}`" if ready.line else f"there is a file {one_line(ready.file)}"
+    return (
+        f"it prints a line like `{one_line(ready.line)}`" if ready.line else f"there is a file {one_line(ready.file)}"
+    )
 
 
 def _describe_probe(probe: LaunchProbe) -> str:

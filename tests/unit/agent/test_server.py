@@ -601,7 +601,8 @@ def test_the_prompt_says_how_a_candidate_is_launched_and_what_passes(desk: Desk,
         start = lines.index("space_repo_candidate launches `build/app '<run>'` (after test). It passes if")
         assert lines[start + 1 : start + 4] == [
             f"- it is ready within 6 s: {said}",
-            "- answer: `build/app --ask 'return answer()'` ends with 0 within 10 s and prints `\\A42\\n\\Z`, not `error`",
+            "- answer: `build/app --ask 'return answer()'` ends with 0 within 10 s and prints `\\A42\\n\\Z`, "
+            "not `error`",
             "- it stays up for 2 s, and after SIGTERM ends within 10 s with exit code 3",
         ]
         assert any(line.endswith(r"for each test that passes it prints a line like `^\[PASS\] (.*)`") for line in lines)
