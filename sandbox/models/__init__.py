@@ -250,6 +250,7 @@ __all__ = [
     "LayerPackage",
     "LayerRule",
     "LayerSummary",
+    "LayerUser",
     "Leftover",
     "LeftoverAction",
     "Limits",
@@ -398,7 +399,8 @@ _MODULES = {
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
-    "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary LayerUser PreparedLayers RemovedLayers Resolution",
+    "layers": "Layer LayerDetails LayerPackage LayerRule LayerSummary LayerUser PreparedLayers RemovedLayers "
+    "Resolution",
     "leftovers": "Leftover Reconciliation LeftoverAction",
     "logs": "LogLines LogMatch LogName LogQuery RunLog StreamName",
     "model": "Model SparseModel",

@@ -89,8 +89,8 @@ class LayerDetails(Model):
 
 
 class LayerSummary(Model):
-    """One row of `layers list`. `repositories`: ids of those whose checks ran with it, the last first. `tasks`: how many
-    of their open tasks did.
+    """One row of `layers list`. `repositories`: ids of those whose checks ran with it, the last first. `tasks`: how
+    many of their open tasks did.
     """
 
     key: str

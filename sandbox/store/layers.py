@@ -6,7 +6,7 @@ dependencies/trees/FOLDER/         its content; FOLDER differs each time it is b
 dependencies/trees/FOLDER.lock     locked (shared) by each controller with checks that use the tree; mtime: last use
 dependencies/resolutions/DIGEST    which layer a set of manifests led to, by its digest
 dependencies/sources/DIGEST        the manifests of a tree, by tree and setup, so that they are read once
-dependencies/users/KEY/OWNER       empty; the repository or task OWNER ran checks with the layer; mtime: when it last did
+dependencies/users/KEY/OWNER       empty: the repository or task OWNER ran checks with the layer; mtime: the last time
 """
 
 from __future__ import annotations

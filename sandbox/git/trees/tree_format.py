@@ -44,7 +44,7 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
             end = content.index(b"\0", space)
             name, mode = content[space + 1 : end], int(content[at:space], 8)
             at = end + 1 + oid_bytes
-            if mode & _KIND not in _KINDS or _is_refused(name):
+            if mode & _KIND not in _KINDS or is_refused_name(name):
                 raise _bad_tree_error(ascii(name))
             entries[name] = Item(mode, content[end + 1 : at])
             count += 1
@@ -55,7 +55,8 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
     return entries
 
 
-def _is_refused(name: bytes) -> bool:
+def is_refused_name(name: bytes) -> bool:
+    """Whether git checks out no entry of this name."""
     if name in _SPECIAL or b"/" in name:
         return True
     return (not name.isascii() or b"git" in name.lower()) and is_dotgit(name)
