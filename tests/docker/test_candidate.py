@@ -83,4 +83,4 @@ def test_the_gate_asks_for_a_candidate_and_a_release_for_libraries_that_the_host
     with refused(ErrorCode.POLICY_VIOLATION) as lacking:
         workbench.promote(task.id)
     assert lacking.value.data == {"missing": [ABSENT.decode()]}
-    assert workbench.releases(repository.id).current is None
+    assert workbench.releases(repository.id).current == ""
