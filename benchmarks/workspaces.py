@@ -2,8 +2,8 @@
 
 The floors of `tree` are plain git plumbing (a private index), pygit2 and dulwich, on the same repository in the same
 run. For pygit2 both of its ways are measured: an index, which is what a checkout-free edit usually takes, and a
-TreeBuilder for each directory of the path, which is the least work that it can do. `pip install` of
-`benchmarks/requirements.lock` brings both libraries; without them their rows are left out.
+TreeBuilder for each directory of the path, which is the least work that it can do. `pip install pygit2 dulwich` brings
+both libraries; without them their rows are left out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sandbox.agent.announcements import Announcer
 from sandbox.agent.client_names import caller_of
 from sandbox.agent.results import BUDGET_BYTES
 from sandbox.agent.tools import Preset
-from sandbox.models import Caller, Permission
+from sandbox.models import Permission
 from sandbox.workbench import Workbench
 
 THREADS, WAITING_THREADS = 16, 64
@@ -52,14 +52,11 @@ class Agent:
 
     def for_call(self, context: _Context) -> Agent:
         """A copy for one call: its journal entries name the client that made the call."""
-        return replace(self, workbench=self.workbench.acting(self._caller(context)))
+        return replace(self, workbench=self.workbench.acting(caller_of(context, self.workbench.caller, self.session)))
 
-    def with_permission(self, context: _Context, permission: Permission) -> Agent:
-        """As `for_call`, for a permitted call: its journal entries also say why it was permitted."""
-        return replace(self, workbench=self.workbench.acting(self._caller(context), permission))
-
-    def _caller(self, context: _Context) -> Caller:
-        return caller_of(context, self.workbench.caller, self.session)
+    def with_permission(self, permission: Permission) -> Agent:
+        """Of a copy for one call, one for a permitted call: its journal entries also say why it was permitted."""
+        return replace(self, workbench=self.workbench.acting(self.workbench.caller, permission))
 
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are listed now, and can be called. Reads at most one small file."""

@@ -172,14 +172,25 @@ class ComparedCheck(SparseModel):
     changes: tuple[TestChange, ...] | None = None
 
 
-class VerifyResult(SparseModel):
-    """The result of a verification: whether every required check passed on `tree`, and the runs in order.
+class _Progress(SparseModel):
+    """Of a run in the background; all but the ids and the state only while `state` is `running`."""
 
-    With `against`: `no_new_failures`, and in `comparison` each check on both trees.
+    run_id: str
+    task_id: str | None = None
+    state: RunState
+    elapsed_s: float | None = None
+    queue_position: int | None = None
+    last_lines: tuple[str, ...] | None = None
 
-    While `state` is `running`: its progress, as in a `RunResult`.
-    """
 
+class _ProgressWithCheck(_Progress):
+    """The same, with the check that runs."""
+
+    check_id: str | None = None
+    deadline_s: float | None = None
+
+
+class _VerifyFields(SparseModel):
     verified: bool | None = None
     no_new_failures: bool | None = None
     comparison: tuple[ComparedCheck, ...] | None = None
@@ -187,76 +198,55 @@ class VerifyResult(SparseModel):
     runs: tuple[RunResult, ...] | None = None
     tree: str | None = None
     differences: tuple[str, ...] | None = None
-    run_id: str
-    task_id: str | None = None
-    state: RunState
-    check_id: str | None = None
-    elapsed_s: float | None = None
-    deadline_s: float | None = None
-    queue_position: int | None = None
-    last_lines: tuple[str, ...] | None = None
 
 
-class PrepareResult(SparseModel):
-    """The layers of a commit, none if its manifests ask for no package; `refused`: entries that are not used.
-
-    `verdict` is `killed` if the run was stopped, else absent. While `state` is `running`: its progress, as in a
-    `RunResult`.
-    """
-
+class _PrepareFields(SparseModel):
     layers: tuple[LayerSummary, ...] | None = None
     refused: tuple[RefusedEntry, ...] | None = None
     commit: str | None = None
     verdict: Verdict | None = None
-    run_id: str
-    task_id: str | None = None
-    state: RunState
-    elapsed_s: float | None = None
-    queue_position: int | None = None
-    last_lines: tuple[str, ...] | None = None
 
 
-class ExploreResult(SparseModel):
-    """The ways that were tried, the best first, and whether the task has the state of the best now.
-
-    While `state` is `running`: its progress, as in a `RunResult`.
-    """
-
+class _ExploreFields(SparseModel):
     ways: tuple[ExploredWay, ...] | None = None
     winner: str | None = None
     restored: bool | None = None
     note: str | None = None
     base_tree: str | None = None
     base_failing: int | None = None
-    run_id: str
-    task_id: str | None = None
-    state: RunState
-    check_id: str | None = None
-    elapsed_s: float | None = None
-    deadline_s: float | None = None
-    queue_position: int | None = None
-    last_lines: tuple[str, ...] | None = None
 
 
-class WaitRunResult(RunResult):
+# Fields of the last base stand first: what was found, then the progress.
+
+
+class VerifyResult(_ProgressWithCheck, _VerifyFields):
+    """The result of a verification: whether every required check passed on `tree`, and the runs in order.
+
+    With `against`: `no_new_failures`, and in `comparison` each check on both trees.
+
+    While `state` is `running`: its progress, as in a `RunResult`.
+    """
+
+
+class PrepareResult(_Progress, _PrepareFields):
+    """The layers of a commit, none if its manifests ask for no package; `refused`: entries that are not used.
+
+    `verdict` is `killed` if the run was stopped, else absent. While `state` is `running`: its progress, as in a
+    `RunResult`.
+    """
+
+
+class ExploreResult(_ProgressWithCheck, _ExploreFields):
+    """The ways that were tried, the best first, and whether the task has the state of the best now.
+
+    While `state` is `running`: its progress, as in a `RunResult`.
+    """
+
+
+class WaitRunResult(_ExploreFields, _PrepareFields, _VerifyFields, RunResult):
     """A `RunResult`, or the fields of a `VerifyResult`, `PrepareResult` or `ExploreResult`, depending on which tool
     started the run.
     """
-
-    ways: tuple[ExploredWay, ...] | None = None
-    winner: str | None = None
-    restored: bool | None = None
-    note: str | None = None
-
-    verified: bool | None = None
-    no_new_failures: bool | None = None
-    comparison: tuple[ComparedCheck, ...] | None = None
-    flaky: tuple[FlakyTest, ...] | None = None
-    runs: tuple[RunResult, ...] | None = None
-    differences: tuple[str, ...] | None = None
-    layers: tuple[LayerSummary, ...] | None = None
-    refused: tuple[RefusedEntry, ...] | None = None
-    commit: str | None = None
 
 
 class ApprovalResult(Model):

@@ -12,6 +12,8 @@ from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check
+from sandbox.models.checks import LaunchProbe, LaunchReady
 from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
@@ -106,15 +108,16 @@ async def get_prompt(
 
 def _describe_owner(workbench: Workbench, owner: str) -> str:
     try:
-        return _describe_checks(workbench, owner) + _describe_impact(workbench, owner) + _name_rules(workbench, owner)
+        checks = _describe_checks(workbench, owner) + _describe_launch(workbench.launch_check(owner))
+        return checks + _describe_impact(workbench, owner) + _name_rules(workbench, owner)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
 
 
 def _describe_checks(workbench: Workbench, owner: str) -> str:
     lines = [
-        f"- {c.id}: {one_line(c.label)}, `{one_line(shlex.join(c.argv))[:_ARGV_CHARS]}`"
-        f"{_describe_requirements(c.requires)}, at most {c.timeout_s:g} s"
+        f"- {c.id}: {one_line(c.label)}, {_quote(c.argv)}{_describe_requirements(c.requires)}, at most "
+        f"{c.timeout_s:g} s{_describe_passed_tests(c)}"
         for c in workbench.checks(owner)
     ]
     return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
@@ -122,6 +125,48 @@ def _describe_checks(workbench: Workbench, owner: str) -> str:
 
 def _describe_requirements(ids: tuple[str, ...]) -> str:
     return f" (after {', '.join(ids)})" if ids else ""
+
+
+def _describe_passed_tests(check: Check) -> str:
+    pattern = check.results.passed if check.results else None
+    return f"; for each test that passes it prints a line like `{one_line(pattern)}`" if pattern else ""
+
+
+def _quote(argv: tuple[str, ...]) -> str:
+    return f"`{one_line(shlex.join(argv))[:_ARGV_CHARS]}`"
+
+
+def _describe_launch(check: Check | None) -> str:
+    """How a candidate is launched, and what it must do to pass; empty if the profile does not say."""
+    if check is None or check.launch is None:
+        return ""
+    steps, stop = check.launch, check.launch.stop
+    lines = [
+        f"space_repo_candidate launches {_quote(check.argv)}{_describe_requirements(check.requires)}. It passes if",
+        f"- it is ready within {steps.ready.deadline_s:g} s: {_describe_ready(steps.ready)}",
+        *(_describe_probe(probe) for probe in steps.probes),
+        f"- it stays up for {steps.soak_s:g} s, and after SIG{stop.signal} ends within {stop.deadline_s:g} s with exit "
+        f"code {stop.exit_code}",
+    ]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _describe_ready(ready: LaunchReady) -> str:
+    if ready.argv:
+        return f"{_quote(ready.argv)} ends with 0"
+    if ready.port is not None:
+        return f"it listens on 127.0.0.1:{ready.port}"
+    return (
+        f"it prints a line like `{one_line(ready.line)}`" if ready.line else f"there is a file {one_line(ready.file)}"
+    )
+
+
+def _describe_probe(probe: LaunchProbe) -> str:
+    prints = f" and prints `{one_line(probe.output)}`" if probe.output else ""
+    without = f", not `{one_line(probe.no_output)}`" if probe.no_output else ""
+    return (
+        f"- {probe.id}: {_quote(probe.argv)} ends with {probe.exit_code} within {probe.deadline_s:g} s{prints}{without}"
+    )
 
 
 def _describe_impact(workbench: Workbench, owner: str) -> str:

@@ -115,7 +115,7 @@ def _permit_without_asking(agent: Agent, context: _Context, name: str) -> Agent:
     try:
         if not agent.offers(TOOLS[name].preset):
             raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
-        return agent.with_permission(context, approval.permit_without_asking(agent, TOOLS[name]))
+        return agent.for_call(context).with_permission(approval.permit_without_asking(agent, TOOLS[name]))
     except SandboxError as error:
         raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}")) from error
 
@@ -177,7 +177,7 @@ async def _call_tool(
         allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
-        result = await _run(agent.with_permission(context, allowed.permission), tool, arguments, context, allowed.state)
+        result = await _run(agent.with_permission(allowed.permission), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.notify_change(context, agent.lists_all())
         if isinstance(result, BackgroundRun):

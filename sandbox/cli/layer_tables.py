@@ -25,10 +25,21 @@ def show_layers(found: tuple[LayerSummary, ...]) -> None:
             str(layer.packages),
             format_size(layer.bytes),
             format_for_listing(layer.used_at),
+            _describe_users(layer),
         ]
         for layer in found
     ]
-    show_table(["LAYER", "KIND", "PACKAGES", "SIZE", "USED"], rows)
+    show_table(["LAYER", "KIND", "PACKAGES", "SIZE", "USED", "USED BY"], rows)
+
+
+def _describe_users(layer: LayerSummary) -> str:
+    """The repository that used it last, and how many more there are."""
+    if not layer.repositories:
+        return "-"
+    first, *others = layer.repositories
+    more = f" and {len(others)} more" if others else ""
+    tasks = f", {layer.tasks} task{'' if layer.tasks == 1 else 's'}" if layer.tasks else ""
+    return f"{first}{more}{tasks}"
 
 
 def show_prepared(found: PreparedLayers) -> None:

@@ -37,7 +37,7 @@ def list_(invocation: Invocation) -> None:
 @global_options
 @click.pass_obj
 def show(invocation: Invocation, key: str, sbom: bool) -> None:
-    """Show the packages of a layer, how they were chosen, and which hosts the fetch asked for."""
+    """Show the packages of a layer, who uses it, how they were chosen, and which hosts the fetch asked for."""
     with invocation.workbench() as workbench:
         if sbom:
             click.echo(workbench.layer_sbom(key))
@@ -50,6 +50,9 @@ def _show_one(found: LayerDetails) -> None:
     layer = found.layer
     click.echo(f"{layer.key}\n  {layer.ecosystem}, {format_size(layer.bytes)}, {layer.files} files, built in "
                f"{layer.wall_time_s:.1f} s, used {format_for_listing(found.used_at)}")  # fmt: skip
+    for user in found.users:
+        task = f" {user.task_id}" if user.task_id else ""
+        click.echo(f"  used by {user.repo_id}{task}, {format_for_listing(user.used_at)}")
     for package in layer.packages:
         click.echo(f"  {package.name} {package.version}  sha256:{package.sha256[:12]}")
     for file in layer.left_out:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
+
+
+class Item(NamedTuple):
+    """One entry of a stored tree. `mode`: as stored. `oid`: 20 or 32 bytes."""
+
+    mode: int
+    oid: bytes
 
 
 @dataclass(frozen=True, slots=True)

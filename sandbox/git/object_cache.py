@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Generic, TypeVar
 
-from sandbox.git.entries import RawChange, TreeEntry
+from sandbox.git.entries import Item, RawChange, TreeEntry
 from sandbox.lazy_dataclass import dataclass
 
 _KeyT = TypeVar("_KeyT")
@@ -52,7 +52,8 @@ class BoundedCache(Generic[_KeyT, _ValueT]):
 class ObjectCache:
     """`trees`: the tree of a commit. `leaves`: leaves of a tree, at and below a path. `sizes`: of blobs.
     `differences`: leaves in which two trees differ. `commit_counts`: number of commits on the second commit that the
-    first does not have. `listings`: all leaves of small trees, with sizes.
+    first does not have. `listings`: all leaves of small trees, with sizes. `directories`: entries of small directories,
+    by the bytes of their id.
     """
 
     trees: BoundedCache[str, str] = field(default_factory=lambda: BoundedCache(4096))
@@ -63,6 +64,7 @@ class ObjectCache:
     )
     commit_counts: BoundedCache[tuple[str, str], int] = field(default_factory=lambda: BoundedCache(1024))
     listings: BoundedCache[str, tuple[TreeEntry, ...]] = field(default_factory=lambda: BoundedCache(64))
+    directories: BoundedCache[bytes, Mapping[bytes, Item]] = field(default_factory=lambda: BoundedCache(128))
 
     def store_difference(self, before: str, after: str, changes: Iterable[RawChange]) -> None:
         """Store the difference of two trees. Also extend the cached differences that end at `before` to `after`."""

@@ -11,13 +11,11 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.git import objects
-from sandbox.git.entries import TreeChange
 from sandbox.git.process import Git
 
 FOLDER = "looks"
@@ -58,9 +56,3 @@ def is_in_use(store: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def compute_tree_id(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str:
-    """The id that `build_tree` returns, without its objects. Raises: as `build_tree`."""
-    with scratch_objects(git) as aside:
-        return objects.build_tree(aside, base_commit, changes)

@@ -42,7 +42,7 @@ class Exploration(Model):
     """The answer of `explore`. `ways`: the best first. `base_tree`: the task's state that they are compared with.
 
     `winner`: the best way that breaks no test; None if there is none. `restored`: the task has its state now; if not,
-    `note` says why.
+    `note` says why. It also names checks that did not end by themselves on the task's own state.
     """
 
     task_id: TaskId

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.egress import EgressAccess
-from sandbox.models.ids import ObjectId
+from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 
 LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go"]
@@ -71,22 +71,35 @@ class Resolution(Model):
     resolved_at: datetime
 
 
+class LayerUser(Model):
+    """A repository, or one of its open tasks, whose checks ran with a layer. `used_at`: when they last did."""
+
+    repo_id: str
+    task_id: TaskId | None = None
+    used_at: datetime
+
+
 class LayerDetails(Model):
-    """The answer of `layers show`. `used_at`: its last use by a check."""
+    """The answer of `layers show`. `used_at`: its last use by a check. `users`: the one that used it last first."""
 
     layer: Layer
     resolutions: tuple[Resolution, ...]
     used_at: datetime
+    users: tuple[LayerUser, ...] = ()
 
 
 class LayerSummary(Model):
-    """One row of `layers list`."""
+    """One row of `layers list`. `repositories`: ids of those whose checks ran with it, the last first. `tasks`: how
+    many of their open tasks did.
+    """
 
     key: str
     ecosystem: str
     packages: int
     bytes: int
     used_at: datetime
+    repositories: tuple[str, ...] = ()
+    tasks: int = 0
 
 
 class PreparedLayers(Model):

@@ -6,6 +6,7 @@ dependencies/trees/FOLDER/         its content; FOLDER differs each time it is b
 dependencies/trees/FOLDER.lock     locked (shared) by each controller with checks that use the tree; mtime: last use
 dependencies/resolutions/DIGEST    which layer a set of manifests led to, by its digest
 dependencies/sources/DIGEST        the manifests of a tree, by tree and setup, so that they are read once
+dependencies/users/KEY/OWNER       empty: the repository or task OWNER ran checks with the layer; mtime: the last time
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -104,9 +106,27 @@ class LayerStore:
         except FileNotFoundError:
             return layer.built_at
 
+    def list_users(self, key: str) -> dict[str, datetime]:
+        """The repositories and tasks that ran checks with a layer, also those that are gone, and when they last did."""
+        found = {}
+        for path in (self._root / "users" / key).glob("*"):
+            with suppress(FileNotFoundError):
+                found[path.name] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return found
+
+    def _note_user(self, key: str, owner: str) -> None:
+        """That it cannot be noted, on a full disk, is no reason to run no check."""
+        path = self._root / "users" / key / owner
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
+
     @contextmanager
-    def use(self, key: str) -> Iterator[Path]:
-        """Keep a layer from being removed; yields its tree. Raises: `not_found` if it has just been removed."""
+    def use(self, key: str, owner: str) -> Iterator[Path]:
+        """Keep a layer from being removed; yields its tree. `owner`: the repository or task that uses it.
+
+        Raises: `not_found` if it has just been removed.
+        """
         layer = self.find(key)
         with ExitStack() as stack:
             if layer is None or not self._hold(layer, stack):
@@ -115,6 +135,7 @@ class LayerStore:
                     f"The layer {key[:12]} has just been removed",
                     hint="Run the command again: the layer is built again.",
                 )
+            self._note_user(key, owner)
             yield self.tree(layer)
 
     def _hold(self, layer: Layer, stack: ExitStack) -> bool:
@@ -136,6 +157,7 @@ class LayerStore:
                 aside = tree.with_name(f"{tree.name}.removed-{secrets.token_hex(4)}")
                 tree.rename(aside)
                 _lock_path(tree).unlink()
+                shutil.rmtree(self._root / "users" / layer.key, ignore_errors=True)
                 return aside
         except BlockingIOError:
             return None

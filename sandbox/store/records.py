@@ -141,6 +141,12 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     return task
 
 
+def require_task_record(home: Home, task_id: str) -> None:
+    """Require that there is such a task, closed or not, without reading it. Raises: as `find_task`."""
+    if not re.fullmatch(TASK_ID_PATTERN, task_id) or not home.task(task_id).exists():
+        find_task(home, task_id, allow_closed=True)
+
+
 def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
     """Save a finished run's record beside its logs.
 

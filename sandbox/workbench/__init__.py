@@ -613,6 +613,14 @@ class Workbench:
         """
         return use.profile_checks.list_checks(self._services, owner_id)
 
+    def launch_check(self, owner_id: str) -> Check | None:
+        """The check that `candidate` runs last, which launches the application of a task or a repository and probes it;
+        None if the profile has no `[launch]`.
+
+        Raises: as `checks`.
+        """
+        return use.profile_checks.find_launch_check(self._services, owner_id)
+
     def advice(self, owner_id: str) -> tuple[Remark, ...]:
         """What was seen in a task's base or a repository's default branch that decides whether checks can run.
 

@@ -18,11 +18,14 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, mount_disk, trim_disk
 from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
+from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
 from sandbox.lazy_dataclass import dataclass
 
 _IMAGE, _MOUNT, _SPARE = "disk.img", "disk", "spare"
 _SPARE_BYTES, _SPARE_FILES = 4 * 1024**2, 16
+_LATE_MOUNTS = 3
+"""How often a directory is unmounted again while it is deleted."""
 _SYSTEM_FILES = 14  # of a new worktree: the reserved inodes of ext4, and the directories above the guest's files
 
 
@@ -125,6 +128,21 @@ def unmount_disk(layers: Path) -> None:
         for place in layers.iterdir():
             if place.is_dir():
                 unmount_overlay(place)
+
+
+def remove_with_mounts(folder: Path) -> None:
+    """Delete a directory of a worktree that was renamed for that, with disks that are mounted in it.
+
+    A reader has no lock: it may have looked up its mount point before the renaming and mount the disk only now.
+    Raises: `internal`.
+    """
+    unmount_disk(folder)
+    for _ in range(_LATE_MOUNTS):
+        try:
+            return remove_tree(folder)
+        except SandboxError:
+            unmount_below(folder)
+    return remove_tree(folder)
 
 
 def measure_own_disk(layers: Path) -> FreeSpace:

@@ -285,6 +285,9 @@ class TestClones:
         shutil.rmtree(_top(workspace))
         assert ["is gone" in (r.problem or "") for r in _mine(rig)] == [True]
         assert rig.acquire().read("readme.txt") == BASE_FILES["readme.txt"]
+        shutil.rmtree(_top(workspace))
+        rig.provider.release(workspace.id)
+        assert not _mine(rig), "a missing one needs no more than its record removed"
 
     def test_what_is_in_its_place_is_not_overwritten(self, rig: WorkspaceRig, monkeypatch: pytest.MonkeyPatch) -> None:
         workspace = rig.acquire()

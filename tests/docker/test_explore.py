@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mcp.client.client import Client
 
+from devtools.agent import AgentServer, ok, talk
 from devtools.command import Command
 from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
@@ -29,9 +31,12 @@ argv = ["sh", "-c", "! grep -q BROKEN source"]
 [[check]]
 id = "test"
 label = "test"
-argv = ["sh", "-c", '''bad=0; for t in one two three; do if grep -qx $t source; then echo "[PASS] $t"; \
+argv = ["sh", "-c", '''grep -q HUNGRY source && exec tail /dev/zero; \
+bad=0; for t in one two three; do if grep -qx $t source; then echo "[PASS] $t"; \
 else echo "[FAIL] $t"; bad=1; fi; done; exit $bad''']
 requires = ["build"]
+[check.limits]
+memory_bytes = 67108864
 [check.results]
 passed = '^\[PASS\] (.*)'
 failed = '^\[FAIL\] (.*)'
@@ -170,3 +175,28 @@ def test_the_command_prints_a_table_and_json(workbench: Workbench, task_id: str,
     assert broken.code == 1
     assert json.loads(broken.stdout)["winner"] is None
     assert not workbench.status(task_id).changes
+
+
+def test_an_agent_explores_a_task_whose_own_state_reached_a_limit(workbench: Workbench, task_id: str) -> None:
+    """Over MCP. What the task's own state does not say is said."""
+    workbench.write_file(task_id, "source", b"one\ntwo\nHUNGRY\n", workbench.read_file(task_id, "source").sha256)
+    start = "--- a/source\n+++ b/source\n@@ -1,3 +1,"
+    patches = {
+        "fed": f"{start}3 @@\n one\n two\n-HUNGRY\n+three\n",
+        "hungry": f"{start}4 @@\n one\n two\n HUNGRY\n+three\n",
+    }
+
+    async def session(client: Client) -> None:
+        read = await ok(client, "space_repo_read_file", task_id=task_id, path="source")
+        hashes = {"source": read["sha256"]}
+        found = await ok(client, "space_repo_explore", task_id=task_id, patches=patches, expected_hashes=hashes,
+                         wait_s=120)  # fmt: skip
+        assert (found["state"], found["winner"], found["restored"]) == ("finished", "fed", True)
+        assert [(way["name"], way["verdicts"]["test"]) for way in found["ways"]] == [
+            ("fed", "passed"), ("hungry", "oom_killed"),
+        ]  # fmt: skip
+        assert found["note"].startswith("of the task's own state, test ended with oom_killed")
+        now = await ok(client, "space_repo_read_file", task_id=task_id, path="source")
+        assert now["content"] == "one\ntwo\nthree\n"
+
+    talk(AgentServer(workbench.home, "stdio"), session)

@@ -196,6 +196,9 @@ def test_a_reviewer_gets_the_same_verdicts_with_the_command_that_the_pull_reques
         assert run["run_id"] != mine.run_id
         assert f"`{mine.run_id}`" in body
     assert f"image: `base` `{runs[0].image_digest}`" in body
+    part = reviewer(*shlex.split(line), "--check", "build").stdout
+    assert "\npassed in " in part, "a part of the checks verifies nothing"
+    assert "\nnot run: test; the tree is verified only when all checks passed\n" in part
 
 
 def test_a_verified_body_names_the_wheel_house_of_its_image(

@@ -158,6 +158,8 @@ def test_a_failed_fetch_is_not_tried_by_every_command_and_a_refresh_asks_again(b
         refreshed = workbench.build_layers(task, refresh=True).layers
         assert refreshed != first
         assert workbench.layer(refreshed[0].key).layer.packages[0].version == "2"
+        assert workbench.run_checks(task, ["use"])[0].layers == (refreshed[0].key,)
+        assert {one.key: one.tasks for one in workbench.layers()} == {first[0].key: 0, refreshed[0].key: 1}
         bench.index.wheels.clear()
         with pytest.raises(SandboxError):
             workbench.build_layers(task, refresh=True)

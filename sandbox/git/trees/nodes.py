@@ -7,13 +7,16 @@ a write copies the directories along its path, and two values share everything e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.entries import Item
 from sandbox.git.trees.loose_objects import LooseObjects
-from sandbox.git.trees.tree_format import DIRECTORY, LINK, SUBMODULE, Item, format_tree, hash_object, normalize_mode
-from sandbox.git.trees.tree_store import TreeStore
+from sandbox.git.trees.tree_format import DIRECTORY, LINK, SUBMODULE, format_tree, hash_object, normalize_mode
 from sandbox.policy.paths import show_path
+
+if TYPE_CHECKING:
+    from sandbox.git.trees.tree_store import TreeStore
 
 MAX_DEPTH = 64
 """Names in a path that is written, and levels of a walk. Reached: `unsafe_path`, `quota_exceeded`."""
@@ -65,6 +68,13 @@ Node: TypeAlias = Item | NewFile | NewDirectory
 Folder: TypeAlias = Item | NewDirectory
 
 
+class Directories(Protocol):
+    """Where the entries of stored directories come from."""
+
+    def tree(self, oid: bytes) -> Mapping[bytes, Item]:
+        """The entries of a directory."""
+
+
 class FoundEntry(NamedTuple):
     """An entry of a walk: its path, and its node."""
 
@@ -82,12 +92,12 @@ def is_folder(node: Node) -> bool:
     return node.mode == DIRECTORY
 
 
-def entries_of(store: TreeStore, node: Node) -> Mapping[bytes, Node]:
+def entries_of(store: Directories, node: Node) -> Mapping[bytes, Node]:
     """The entries of a directory."""
     return node.entries if isinstance(node, NewDirectory) else store.tree(node.oid)
 
 
-def find_node(store: TreeStore, root: Node, names: Sequence[bytes]) -> Node | None:
+def find_node(store: Directories, root: Node, names: Sequence[bytes]) -> Node | None:
     """The node at a path; None if there is none. Links are not followed: there is no entry below one."""
     node = root
     for name in names:
@@ -100,7 +110,7 @@ def find_node(store: TreeStore, root: Node, names: Sequence[bytes]) -> Node | No
     return node
 
 
-def replace_node(store: TreeStore, root: Folder, names: Sequence[bytes], new: Node | None) -> NewDirectory:
+def replace_node(store: Directories, root: Folder, names: Sequence[bytes], new: Node | None) -> NewDirectory:
     """A root in which the node at a path is `new`; with None it is gone, and directories above that are empty then.
 
     Missing directories are created. Raises: `invalid_input` for a path through a file.

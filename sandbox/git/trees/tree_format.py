@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.entries import Item
 from sandbox.policy.paths import is_dotgit
 
 FILE, EXECUTABLE_FILE, LINK, SUBMODULE, DIRECTORY = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
@@ -19,13 +19,6 @@ _KIND = 0o170000
 _KINDS = {_REGULAR, LINK, SUBMODULE, DIRECTORY}
 _SPECIAL = {b"", b".", b".."}
 _MODE_DIGITS = 7
-
-
-class Item(NamedTuple):
-    """One entry of a stored tree. `mode`: as stored. `oid`: 20 or 32 bytes."""
-
-    mode: int
-    oid: bytes
 
 
 def normalize_mode(mode: int) -> int:
@@ -44,7 +37,7 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
             end = content.index(b"\0", space)
             name, mode = content[space + 1 : end], int(content[at:space], 8)
             at = end + 1 + oid_bytes
-            if mode & _KIND not in _KINDS or _is_refused(name):
+            if mode & _KIND not in _KINDS or is_refused_name(name):
                 raise _bad_tree_error(ascii(name))
             entries[name] = Item(mode, content[end + 1 : at])
             count += 1
@@ -55,7 +48,8 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
     return entries
 
 
-def _is_refused(name: bytes) -> bool:
+def is_refused_name(name: bytes) -> bool:
+    """Whether git checks out no entry of this name."""
     if name in _SPECIAL or b"/" in name:
         return True
     return (not name.isascii() or b"git" in name.lower()) and is_dotgit(name)

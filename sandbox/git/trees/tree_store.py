@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES, missing_object_error
+from sandbox.git.entries import Item
 from sandbox.git.maintenance import store_objects
 from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
-from sandbox.git.trees.tree_format import Item, parse_tree
+from sandbox.git.trees.tree_format import parse_tree
 
 CACHED_ENTRIES = 131_072
 """Entries of directories that are cached, about 30 MB. Reached: the cache is emptied."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES
 from sandbox.git.cache_clones import resolve_commit
-from sandbox.git.entries import RawChange
+from sandbox.git.entries import Item, RawChange
 from sandbox.git.objects import TreeBudget, is_object_id, move_ref, require_ref_name, tree_of
 from sandbox.git.process import Git
 from sandbox.git.trees.nodes import (
@@ -39,7 +39,6 @@ from sandbox.git.trees.tree_format import (
     FILE,
     LINK,
     SUBMODULE,
-    Item,
     hash_object,
     normalize_mode,
 )

@@ -9,7 +9,7 @@ from typing import Any
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.models import Change, DiffFile, Task
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path

@@ -107,7 +107,7 @@ def run_in_rooms(
         return runners[project_of(chain[0].id)].run_chain(chain, watch)
 
     chains = split_into_chains(request.checks)
-    with hold_layers(services, *setups.values()):
+    with hold_layers(services, request.owner, *setups.values()):
         if options.jobs > 1 and len(chains) > 1:
             return _run_in_parallel(chains, run_chain, watch, options)
         return _run_one_by_one(chains, run_chain, watch, options)

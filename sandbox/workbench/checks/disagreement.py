@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.git import objects
-from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.models import CheckRun, Task, Verdict
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import Home

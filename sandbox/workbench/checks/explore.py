@@ -34,6 +34,7 @@ from sandbox.workbench.checks.ranking import (
     choose_winner,
     combine_results,
     compare_outcomes,
+    describe_base,
     rank_ways,
 )
 from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
@@ -111,6 +112,7 @@ def explore(services: Services, task_id: str, request: ExploreRequest, watch: Wa
         base_tree=question.base.tree,
         base_failing=compare_outcomes({}, base_outcomes).failing,
         ways=ways,
+        note=describe_base(base_outcomes),
     )
     return _finish(question, result, request, is_cancelled=watch.cancelled())
 
@@ -264,15 +266,20 @@ def _finish(question: _Exploring, result: Exploration, request: ExploreRequest, 
     """The result, after the winner's state was restored into the task."""
     best = choose_winner(result.ways)
     if best is None or best.snapshot is None or is_cancelled:
-        note = "it was stopped" if is_cancelled else "no way leaves all tests as they are; the task is unchanged"
-        return result.model_copy(update={"note": note})
+        return _add_note(
+            result, "it was stopped" if is_cancelled else "no way leaves all tests as they are; the task is unchanged"
+        )
     won = result.model_copy(update={"winner": best.name})
     if not request.options.restore:
-        return won.model_copy(update={"note": f"`sandbox task restore {result.task_id} {best.snapshot}` takes it"})
+        return _add_note(won, f"`sandbox task restore {result.task_id} {best.snapshot}` takes it")
     try:
         restore_state(question.services, question.task.id, best.snapshot, expected_tree=question.base.tree)
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
-        return won.model_copy(update={"note": f"the task was changed meanwhile, and is as it is: {error.brief}"})
+        return _add_note(won, f"the task was changed meanwhile, and is as it is: {error.brief}")
     return won.model_copy(update={"restored": True})
+
+
+def _add_note(result: Exploration, text: str) -> Exploration:
+    return result.model_copy(update={"note": "; ".join(filter(None, (result.note, text)))})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sandbox.lazy_module import LazyModule
-from sandbox.models.layers import Layer, LayerDetails, LayerSummary, PreparedLayers, RemovedLayers
+from sandbox.models import TaskStatus
+from sandbox.models.layers import Layer, LayerDetails, LayerSummary, LayerUser, PreparedLayers, RemovedLayers
+from sandbox.store.home import Home
 from sandbox.store.layers import LayerStore
-from sandbox.store.records import find_task, not_found_error
+from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.checks.layers import build_layers, find_last_tree
@@ -27,8 +30,8 @@ _SHORTEST = 4  # characters of a key that are enough to name a layer
 
 def list_layers(services: Services) -> tuple[LayerSummary, ...]:
     """All layers, the one used last first."""
-    store = LayerStore(services.home)
-    return tuple(_summarize(store, layer) for layer in store.list_layers())
+    store, owners = LayerStore(services.home), _Owners(services.home)
+    return tuple(_summarize(store, layer, owners) for layer in store.list_layers())
 
 
 def show_layer(services: Services, key: str) -> LayerDetails:
@@ -36,7 +39,10 @@ def show_layer(services: Services, key: str) -> LayerDetails:
     store = LayerStore(services.home)
     layer = _find(store, key)
     return LayerDetails(
-        layer=layer, resolutions=tuple(store.list_resolutions(layer.key)), used_at=store.find_last_use(layer)
+        layer=layer,
+        resolutions=tuple(store.list_resolutions(layer.key)),
+        used_at=store.find_last_use(layer),
+        users=_Owners(services.home).find_users(store, layer),
     )
 
 
@@ -60,7 +66,7 @@ def build_for_task(
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
     profile, tree = load_task_profile(services, task), find_last_tree(services, task)
-    store = LayerStore(services.home)
+    store, owners = LayerStore(services.home), _Owners(services.home)
     built = [
         layer
         for part in profile.parts
@@ -70,7 +76,7 @@ def build_for_task(
     ]
     return PreparedLayers(
         commit=task.head_commit,
-        layers=tuple(_summarize(store, layer) for layer in built),
+        layers=tuple(_summarize(store, layer, owners) for layer in built),
         refused=tuple(
             entry
             for part in profile.parts
@@ -81,13 +87,36 @@ def build_for_task(
     )
 
 
-def _summarize(store: LayerStore, layer: Layer) -> LayerSummary:
+class _Owners:
+    """The repositories of a home and their tasks, to say who of them used a layer."""
+
+    def __init__(self, home: Home) -> None:
+        self._repositories = {repository.id for repository in list_repositories(home)}
+        self._tasks = {task.id: task for task in list_tasks(home)}
+
+    def find_users(self, store: LayerStore, layer: Layer) -> tuple[LayerUser, ...]:
+        """A closed task counts as its repository; what was removed does not count."""
+        latest: dict[tuple[str, str | None], datetime] = {}
+        for owner, used_at in store.list_users(layer.key).items():
+            task = self._tasks.get(owner)
+            repo_id = task.repo_id if task else owner
+            if repo_id in self._repositories:
+                user = repo_id, task.id if task and task.status is not TaskStatus.CLOSED else None
+                latest[user] = max(used_at, latest.get(user, used_at))
+        found = [LayerUser(repo_id=repo_id, task_id=task_id, used_at=at) for (repo_id, task_id), at in latest.items()]
+        return tuple(sorted(found, key=lambda user: user.used_at, reverse=True))
+
+
+def _summarize(store: LayerStore, layer: Layer, owners: _Owners) -> LayerSummary:
+    users = owners.find_users(store, layer)
     return LayerSummary(
         key=layer.key,
         ecosystem=layer.ecosystem,
         packages=len(layer.packages),
         bytes=layer.bytes,
         used_at=store.find_last_use(layer),
+        repositories=tuple(dict.fromkeys(user.repo_id for user in users)),
+        tasks=sum(user.task_id is not None for user in users),
     )
 
 

@@ -249,12 +249,12 @@ def _explain_absence(error: SandboxError, *, known: bool) -> str:
 
 
 @contextmanager
-def hold_layers(services: Services, *setups: GuestSetup) -> Iterator[None]:
-    """Keep the layers of these setups from being removed while checks use them. Raises: `not_found`."""
+def hold_layers(services: Services, owner: str, *setups: GuestSetup) -> Iterator[None]:
+    """Keep the layers of these setups from being removed while checks of `owner` use them. Raises: `not_found`."""
     store = LayerStore(services.home)
     with ExitStack() as stack:
         for used in (layer for setup in setups for layer in setup.layers):
-            stack.enter_context(store.use(used.key))
+            stack.enter_context(store.use(used.key, owner))
         yield
 
 

@@ -9,6 +9,9 @@ from sandbox.models import ExploredWay, TestOutcome, TestResult, Verdict
 
 BAD_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 
+_OWN_ENDS = frozenset({Verdict.PASSED, Verdict.FAILED, None})
+"""Of checks that ended by themselves, or were not run because one that they require failed."""
+
 
 @dataclass(frozen=True)
 class CheckOutcome:
@@ -58,10 +61,13 @@ class OutcomeDifference:
 
 def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
     """What a change did to the tests. A test that passed, and has no result because its check does not pass now, fails:
-    a change that breaks the build breaks every test.
+    a change that breaks the build breaks every test. What was stopped before, or did not run because of that, was not
+    seen to fail: if it fails now, it fails newly.
     """
     failing, lost = set[str](), set[str]()
     failed_before = {name for check_id, outcome in before.items() for name in outcome.failing(check_id)}
+    if any(outcome.verdict is Verdict.KILLED for outcome in before.values()):
+        failed_before -= {name for name, outcome in before.items() if outcome.verdict in {Verdict.KILLED, None}}
     for check_id, outcome in after.items():
         bad, good = outcome.failing(check_id), outcome.passing(check_id)
         known = before[check_id].passing(check_id) if check_id in before else set()
@@ -72,6 +78,19 @@ def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
             bad |= gone
         failing |= bad
     return OutcomeDifference(tuple(sorted(failing - failed_before)), len(failing), len(lost))
+
+
+def describe_base(before: Outcomes) -> str:
+    """What of the task's own state is no good measure, because it did not end by itself; '' if all of it is."""
+    cut = {check_id: outcome.verdict for check_id, outcome in before.items() if outcome.verdict not in _OWN_ENDS}
+    if not cut:
+        return ""
+    named = ", ".join(f"{check_id} ended with {verdict}" for check_id, verdict in cut.items())
+    if Verdict.KILLED in cut.values():
+        rest = "it was stopped, or the host had no memory left. Failures of it count as new; explore again"
+    else:
+        rest = "tests that it did not reach count as new where they fail"
+    return f"of the task's own state, {named}: {rest}"
 
 
 def rank_ways(ways: Sequence[ExploredWay]) -> tuple[ExploredWay, ...]:

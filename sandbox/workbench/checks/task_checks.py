@@ -10,7 +10,7 @@ from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
-from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Task, Verdict, WorkspaceKind
 from sandbox.profiles import Profile, project_of
@@ -66,7 +66,7 @@ def run_checks(
     )
     setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
-    with hold_layers(services, *setups.values()), lock_task(services, task) as locked:
+    with hold_layers(services, task.id, *setups.values()), lock_task(services, task) as locked:
         is_tree = locked.workspace_kind is WorkspaceKind.TREE
         task = tree_tasks.lay_out_files(services, locked) if is_tree else locked
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [

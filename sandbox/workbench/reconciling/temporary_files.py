@@ -16,6 +16,7 @@ from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
+from sandbox.workspaces.own_disk import remove_with_mounts
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
 _PLACES = (
@@ -107,7 +108,9 @@ def _build_removal(path: Path, *, mounted: bool = False) -> Callable[[], str | N
             return None
         if mounted:
             unmount_below(path)
-        remove_tree(path)
+            remove_with_mounts(path)
+        else:
+            remove_tree(path)
         return ""
 
     return remove

@@ -12,11 +12,21 @@ from sandbox.workbench.repositories.commit_facts import load_profile
 
 def list_checks(services: Services, owner_id: str) -> tuple[Check, ...]:
     """Checks of a task (at its base commit) or of a repository (at its default branch)."""
+    return _load_owner_profile(services, owner_id).checks
+
+
+def find_launch_check(services: Services, owner_id: str) -> Check | None:
+    """The check that launches the application, of a task or of a repository; None without `[launch]`."""
+    rule = _load_owner_profile(services, owner_id).launch
+    return None if rule is None else rule.as_check()
+
+
+def _load_owner_profile(services: Services, owner_id: str) -> Profile:
     if owner_id.startswith("task-"):
-        return load_task_profile(services, find_task(services.home, owner_id, allow_closed=True)).checks
+        return load_task_profile(services, find_task(services.home, owner_id, allow_closed=True))
     repository, git = services.repositories.open(owner_id)
     commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return load_profile(services, owner_id, git, commit).checks
+    return load_profile(services, owner_id, git, commit)
 
 
 def load_task_profile(services: Services, task: Task) -> Profile:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,17 @@ from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_contents
+from sandbox.workbench.controller.guest_accounts import Owner
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.absent_files import explain_absence
 from sandbox.workbench.tasks.lifecycle import lock_task
-from sandbox.workbench.tasks.worktrees import is_without_files, locate_worktree, open_files, require_writable_disk
+from sandbox.workbench.tasks.worktrees import (
+    ensure_site_mounted,
+    is_without_files,
+    locate_worktree,
+    require_writable_disk,
+)
 
 if TYPE_CHECKING:
     from sandbox.workbench.tasks import tree_tasks
@@ -102,10 +108,9 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
     """Contents are in memory, so edits share the budget of all threads: six at once, and each takes milliseconds."""
     with (
         lock_task(services, task_id) as task,
-        _open_files(services, task) as files,
+        _open_files(services, task) as (files, owner),
         PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_DEADLINE_S),
     ):
-        owner = locate_worktree(services.home, services.policies, task.repo_id, task.id).owner
         allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
             files,
@@ -120,12 +125,16 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
             return publish_edit(files, outcome, owner)
 
 
-def _open_files(services: Services, task: Task) -> AbstractContextManager[EditableFiles]:
-    """The files of the task: in its worktree, or of a task that has none yet in its tree."""
+@contextmanager
+def _open_files(services: Services, task: Task) -> Iterator[tuple[EditableFiles, Owner]]:
+    """The files of the task and their owner: in its worktree, or of a task that has none yet in its tree."""
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     if is_without_files(task, site):
-        return tree_tasks.edit_working_tree(services, task)
-    return open_files(services.home, services.policies, task)
+        with tree_tasks.edit_working_tree(services, task) as tree_files:
+            yield tree_files, site.owner
+    else:
+        with WorktreeFiles(ensure_site_mounted(services.home, task, site)) as files:
+            yield files, site.owner
 
 
 def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from sandbox.errors import SandboxError
 from sandbox.git.diff import diff_trees
-from sandbox.git.objects import build_tree
 from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.scratch_trees import build_scratch_tree
 from sandbox.models import Change, Check, DiffFile, Impact, NeededCheck, Task, Verdict
 from sandbox.models.file_classes import ClassImpact
 from sandbox.policy.class_patterns import classify_changes, describe_impact
@@ -65,7 +65,7 @@ def _find_changed_paths(services: Services, opened: TaskComparison) -> tuple[str
     """The tree of the task's present files, and the paths in which it differs from the base."""
     changes = opened.changes.tree
     with services.disk.admit(Writer.LOOK, demand_of_objects(changes)), scratch_objects(opened.git) as aside:
-        tree = build_tree(aside, opened.task.head_commit, changes)
+        tree = build_scratch_tree(aside, opened.task.head_commit, changes)
         return tree, {show_path(change.path) for change in diff_trees(aside, opened.task.base_commit, tree)}
 
 

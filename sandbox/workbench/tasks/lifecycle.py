@@ -16,11 +16,11 @@ from sandbox.git import objects
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
-from sandbox.git.scratch_objects import compute_tree_id
+from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Repository, Task, TaskOptions, TaskStatus, WorkspaceKind
-from sandbox.store.records import find_task, save_new_task, save_task
+from sandbox.store.records import find_task, require_task_record, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner
@@ -34,7 +34,7 @@ from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
     delete_worktree,
-    ensure_task_mounted,
+    ensure_site_mounted,
     has_worktree,
     is_without_files,
     list_checks_at,
@@ -251,7 +251,8 @@ def lock_task(services: Services, task: str | Task, wait_s: float = EDIT_WAIT_S)
 
     `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
     """
-    task_id = task.id if isinstance(task, Task) else find_task(services.home, task).id
+    task_id = task.id if isinstance(task, Task) else task
+    require_task_record(services.home, task_id)
     with services.home.locked(task_id, timeout_s=wait_s):
         remove_orphans(services, task_id)
         yield find_task(services.home, task_id)
@@ -275,7 +276,7 @@ def compare_task(
             changes = tree_tasks.find_tree_changes(git, task)
             yield TaskComparison(task, git, site.root, site, files, spool, changes, base.facts.lfs)
         return
-    root = ensure_task_mounted(services.home, services.policies, task)
+    root = ensure_site_mounted(services.home, task, site)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
         changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
         yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)

@@ -22,6 +22,7 @@ from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, li
 from sandbox.git.partial import is_partial, list_missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.scratch_trees import build_scratch_tree
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.path_selection import PathSelection
 from sandbox.policy.paths import RepoPath, parent_folders, show_path
@@ -161,7 +162,7 @@ def _build_tree(
         yield git, tree
         return
     with services.disk.admit(Writer.LOOK, demand_of_objects(changes)), scratch_objects(git) as aside:
-        yield aside, objects.build_tree(aside, commit, changes)
+        yield aside, build_scratch_tree(aside, commit, changes)
 
 
 @dataclass

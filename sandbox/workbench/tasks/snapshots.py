@@ -16,7 +16,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
-from sandbox.git.scratch_objects import compute_tree_id, scratch_objects
+from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.lazy_module import LazyModule
 from sandbox.models import RestoreResult, Snapshot, Task, TaskOptions, WorkspaceKind
 from sandbox.store.home import Home

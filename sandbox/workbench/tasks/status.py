@@ -17,6 +17,7 @@ from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
+from sandbox.git.scratch_trees import build_scratch_tree
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
 from sandbox.policy.paths import show_path
@@ -114,11 +115,11 @@ def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) ->
     """Compare a commit with the head plus changes. If the commit is the head, this also verifies the built tree."""
     outline = changes.outline()
     if before != head:
-        after = objects.build_tree(git, head, changes.tree)
+        after = build_scratch_tree(git, head, changes.tree)
         moves = git.cache.differences.get((objects.tree_of(git, before), objects.tree_of(git, head)))
         longer = None if moves is None else DiffOutline(combine_differences(moves, outline.changes), outline.sizes)
         return compare_trees(git, before, after, outline=longer)
-    after = objects.build_uncompared_tree(git, head, changes.tree)
+    after = build_scratch_tree(git, head, changes.tree, is_compared=True)
     difference = compare_trees(git, head, after, outline=outline)
     objects.require_intended_changes(split_renames(difference.changes), changes.tree)
     return difference

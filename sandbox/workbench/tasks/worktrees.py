@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import FILE_TIME_NS, remove_tree
+from sandbox.files.checkout import FILE_TIME_NS
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
@@ -29,7 +29,7 @@ from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import choose_layout, layout_of
 from sandbox.workspaces.lfs_objects import LfsObjects
 from sandbox.workspaces.overlay_layout import OverlayLayout, checkout_of
-from sandbox.workspaces.own_disk import find_files, has_disk, has_failed, unmount_disk
+from sandbox.workspaces.own_disk import find_files, has_failed, remove_with_mounts
 from sandbox.workspaces.pristine import ensure_pristine, remove_unused
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
@@ -238,8 +238,7 @@ def delete_worktree(services: Services, site: WorktreePaths) -> None:
         if folder.exists():
             aside = folder.with_name(f".{folder.name}.removed-{secrets.token_hex(8)}")
             folder.rename(aside)
-            unmount_disk(aside)  # a reader without the task's lock may have mounted it again, beside
-            remove_tree(aside)
+            remove_with_mounts(aside)
     if site.stat_cache:
         site.stat_cache.forget()
     release_user(services, site.owner)
@@ -286,7 +285,7 @@ def _list_trees_below_rooms(home: Home) -> set[str]:
 def read_owner(root: Path, layers: Path) -> tuple[int, int] | None:
     """uid and gid of an existing worktree's files; None without one."""
     files = find_files(layers)
-    mount_point = (files,) if has_disk(layers) else ()  # has the same owner, also while it is unmounted
+    mount_point = (files,) if files != layers else ()  # has the same owner, also while it is unmounted
     for folder in (files / "upper", *mount_point, root):
         with suppress(OSError):
             seen = folder.lstat()
@@ -309,7 +308,11 @@ def ensure_task_mounted(home: Home, policies: Policies, task: Task) -> Path:
 
     A closed task's worktree stays unmounted: its changes can be read without the mount.
     """
-    site = locate_worktree(home, policies, task.repo_id, task.id)
+    return ensure_site_mounted(home, task, locate_worktree(home, policies, task.repo_id, task.id))
+
+
+def ensure_site_mounted(home: Home, task: Task, site: WorktreePaths) -> Path:
+    """As `ensure_task_mounted`, where the worktree was located."""
     _require_worktree(site, task)
     if task.status is not TaskStatus.CLOSED and not layout_of(site).is_mounted(site):
         with lock_mount(home, task.id):

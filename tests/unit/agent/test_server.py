@@ -545,6 +545,69 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
     talk(agent_of(desk), session, mode)
 
 
+PROFILE_OF_AN_APPLICATION = r"""
+label = "app"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "run"
+[[check]]
+id = "test"
+label = "make test"
+argv = ["make", "test"]
+[check.results]
+passed = '^\[PASS\] (.*)'
+[launch]
+argv = ["build/app", "<run>"]
+requires = ["test"]
+[launch.ready]
+READY
+deadline_s = 6
+[launch.stop]
+exit_code = 3
+[[launch.probe]]
+id = "answer"
+argv = ["build/app", "--ask", "return answer()"]
+output = '\A42\n\Z'
+no_output = "error"
+"""
+
+
+@pytest.mark.parametrize(
+    ("ready", "said"),
+    [
+        ('file = "<run>/up"', "there is a file <run>/up"),
+        ('line = "^up$"', "it prints a line like `^up$`"),
+        ("port = 8080", "it listens on 127.0.0.1:8080"),
+        ('argv = ["a", "--ping"]', "`a --ping` ends with 0"),
+    ],
+    ids=["file", "line", "port", "command"],
+)
+def test_the_prompt_says_how_a_candidate_is_launched_and_what_passes(desk: Desk, ready: str, said: str) -> None:
+    profiles = desk.home / "profiles"
+    profiles.mkdir()
+    (profiles / "app.toml").write_text(PROFILE_OF_AN_APPLICATION.replace("READY", ready))
+    texts: list[str] = []
+
+    async def session(client: Client) -> None:
+        for owner in (desk.task.id, desk.repo_id):
+            found = await client.get_prompt("repository-workbench", {"owner": owner})
+            texts.append(found.messages[0].content.model_dump()["text"])
+
+    with Workbench(desk.home, environ={"PATH": os.environ["PATH"]}) as workbench:
+        talk(Agent(workbench, desk.home, "auto"), session)
+    for text in texts:
+        lines = text.splitlines()
+        start = lines.index("space_repo_candidate launches `build/app '<run>'` (after test). It passes if")
+        assert lines[start + 1 : start + 4] == [
+            f"- it is ready within 6 s: {said}",
+            "- answer: `build/app --ask 'return answer()'` ends with 0 within 10 s and prints `\\A42\\n\\Z`, "
+            "not `error`",
+            "- it stays up for 2 s, and after SIGTERM ends within 10 s with exit code 3",
+        ]
+        assert any(line.endswith(r"for each test that passes it prints a line like `^\[PASS\] (.*)`") for line in lines)
+
+
 def test_s09_of_a_long_journal_the_newest_whole_entries_are_returned(desk: Desk) -> None:
     path = desk.home / "repositories" / "journal" / f"{desk.task.id}.jsonl"
     write_journal(path, map(make_entry, range(3000)))

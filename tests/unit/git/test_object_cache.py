@@ -21,6 +21,7 @@ from sandbox.git.object_cache import BoundedCache, ObjectCache, combine_differen
 from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
+from sandbox.git.trees import few_changes
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.commit_identity import choose_identity
 from tests.unit.conftest import IDENTITY, Upstream, refused
@@ -149,12 +150,16 @@ def test_a_look_at_the_same_files_starts_no_git(desk: Desk, started: list[str]) 
     assert started == []
 
 
-def test_a_diff_costs_what_writes_the_tree_and_one_comparison(desk: Desk, started: list[str]) -> None:
+def test_a_diff_costs_one_comparison_and_once_what_reads_the_directories(desk: Desk, started: list[str]) -> None:
     desk.write("f", b"1\n")
     desk.workbench.status(desk.task.id)
     started.clear()
     desk.workbench.diff(desk.task.id)
-    assert started == ["fast-import", "diff-tree"]
+    assert started == ["cat-file", "diff-tree"]
+    started.clear()
+    desk.write("f", b"2\n")
+    assert "+2" in desk.workbench.diff(desk.task.id).text
+    assert started == ["diff-tree"]
 
 
 def test_a_commit_costs_its_objects_one_comparison_and_the_branch(desk: Desk, started: list[str]) -> None:
@@ -233,6 +238,7 @@ def test_a_tree_that_git_stored_otherwise_is_refused(
         (desk.root / "f").unlink()
     desk.write(name, b"one\ntwo\nthree\n")
     extra = ["m"] if what == "commit" else []
+    monkeypatch.setattr(few_changes, "MOST_CHANGES", 0)  # a diff of few changes is built without git
 
     def act(workbench: Workbench) -> object:
         return getattr(workbench, what)(desk.task.id, *extra)

@@ -16,7 +16,8 @@ from sandbox.git.contents import content_of
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
-from sandbox.git.scratch_objects import FOLDER, compute_tree_id, is_in_use, scratch_objects
+from sandbox.git.scratch_objects import FOLDER, is_in_use, scratch_objects
+from sandbox.git.scratch_trees import compute_tree_id
 from tests.unit.conftest import IDENTITY, Upstream, initialised, refused
 
 CONTENT = os.urandom(5000)

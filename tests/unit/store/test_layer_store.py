@@ -63,12 +63,27 @@ def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:
 
 def test_a_layer_that_is_used_is_not_removed(store: LayerStore) -> None:
     layer = publish(store)
-    with store.use(layer.key), pytest.raises(SandboxError) as raised:
+    with store.use(layer.key, "r"), pytest.raises(SandboxError) as raised:
         remove_layer(store, layer)
     assert raised.value.code is ErrorCode.CONFLICT
     remove_layer(store, layer)
-    with pytest.raises(SandboxError), store.use(layer.key):
+    with pytest.raises(SandboxError), store.use(layer.key, "r"):
         pass
+
+
+def test_who_used_a_layer_is_kept_until_it_is_removed(store: LayerStore) -> None:
+    layer = publish(store)
+    assert store.list_users(KEY) == {}
+    for owner in ("r", "task-1", "r"):
+        with store.use(KEY, owner):
+            pass
+    assert set(store.list_users(KEY)) == {"r", "task-1"}
+    remove_layer(store, layer)
+    assert store.list_users(KEY) == {}
+    publish(store, folder="again")
+    (store.home.repositories / "dependencies/users" / KEY).write_text("in the way")
+    with store.use(KEY, "r") as tree:
+        assert tree.is_dir(), "what cannot be noted keeps nobody from using it"
 
 
 def test_a_tree_without_a_record_is_a_leftover_and_no_layer(store: LayerStore) -> None:

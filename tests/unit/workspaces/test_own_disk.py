@@ -14,6 +14,8 @@ from devtools.home_files import copy_sparsely
 from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
+from sandbox.files import checkout
+from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_images import DiskSize, find_disk_obstacle, mount_disk
 from sandbox.files.disk_usage import is_full
 from sandbox.files.loop_devices import is_attached
@@ -26,6 +28,7 @@ from sandbox.workspaces.own_disk import (
     image_of,
     measure_own_disk,
     open_upper,
+    remove_with_mounts,
     restore_spare,
     settle_disk,
     unmount_disk,
@@ -113,6 +116,31 @@ def test_a_disk_that_a_process_still_uses_is_never_attached_twice(layers: Path) 
         assert os.listdir(held) == ["new"]  # noqa: PTH208 - of a descriptor
     finally:
         os.close(held)
+
+
+def test_a_disk_that_is_mounted_while_its_directory_is_deleted_goes_too(
+    layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mount(2) attaches long after it looked the mount point up. Control: what deletes nothing but files fails."""
+
+    def open_late(name: bytes, above: int | None) -> int:
+        if late and name.startswith(b".sandbox-remove-"):
+            mount_disk(late.pop(), layers / os.fsdecode(name))
+        return open_directory(name, above)
+
+    open_directory = checkout._open_directory
+    (layers / "disk" / "upper" / "inner").mkdir()
+    unmount_disk(layers)
+    wait_until_detached(layers)
+    kept = layers.parent / "kept.img"
+    os.link(image_of(layers), kept)
+    late = [kept, kept]
+    monkeypatch.setattr(checkout, "_open_directory", open_late)
+    with refused(ErrorCode.INTERNAL) as told:
+        remove_tree(layers)
+    assert "cross-device" in told.value.details
+    remove_with_mounts(layers)
+    assert (late, layers.exists()) == ([], False)
 
 
 def test_an_unmounted_disk_is_read_beside_and_stays_unmounted(layers: Path) -> None:

@@ -12,6 +12,7 @@ from sandbox.workbench.checks.ranking import (
     choose_winner,
     combine_results,
     compare_outcomes,
+    describe_base,
     rank_ways,
 )
 
@@ -49,6 +50,30 @@ def test_a_check_without_results_counts_as_one_test() -> None:
     before = {"lint": CheckOutcome(PASSED), "old": CheckOutcome(FAILED)}
     found = compare_outcomes(before, {"lint": CheckOutcome(FAILED), "old": CheckOutcome(FAILED)})
     assert (found.newly_failing, found.failing) == (("lint",), 2)
+
+
+def test_what_was_stopped_before_was_not_seen_to_fail() -> None:
+    before = {"build": CheckOutcome(Verdict.KILLED), "test": CheckOutcome(None), "lint": CheckOutcome(FAILED)}
+    after = {"build": CheckOutcome(PASSED), "test": CheckOutcome(FAILED), "lint": CheckOutcome(FAILED)}
+    assert compare_outcomes(before, after).newly_failing == ("test",)
+    assert compare_outcomes(before, {**after, "build": CheckOutcome(Verdict.OOM_KILLED)}).newly_failing == (
+        "build", "test")  # fmt: skip
+    assert compare_outcomes({**before, "build": CheckOutcome(FAILED)}, after).newly_failing == ()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (PASSED, None),
+        (FAILED, None),
+        (None, None),
+        (Verdict.KILLED, "test ended with killed: it was stopped, or the host had no memory left"),
+        (Verdict.OOM_KILLED, "test ended with oom_killed: tests that it did not reach count as new"),
+    ],
+)
+def test_a_base_that_is_no_measure_is_named(verdict: Verdict | None, said: str | None) -> None:
+    text = describe_base({"build": CheckOutcome(PASSED), "test": CheckOutcome(verdict)})
+    assert (said in text) if said else not text
 
 
 def test_of_several_tests_of_one_name_the_failure_counts() -> None:
