@@ -11,8 +11,8 @@ from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, 
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
-LOOKING = Budget(CLICK | MODELS, 134)  # of 140: no profile and no policy is read (docs/adr/0100)
-READING = Budget(CLICK | MODELS, 143)  # with the client of the daemon, and the models of comparisons and explorations
+LOOKING = Budget(CLICK | MODELS, 136)  # of 143: no profile and no policy is read (docs/adr/0100)
+READING = Budget(CLICK | MODELS, 144)  # with the client of the daemon, and what replaces processes of git
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
 WRITING = Budget(CLICK | MODELS | LOCKS, 170)
 
