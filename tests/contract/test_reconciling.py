@@ -616,7 +616,7 @@ def test_a_close_that_was_killed_between_its_renames_is_finished(desk: Desk, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("sandbox.workbench.tasks.worktrees.remove_tree", die)
+        patched.setattr("sandbox.workbench.tasks.worktrees.remove_with_mounts", die)
         with pytest.raises(KeyboardInterrupt):
             desk.workbench.close_task(desk.task.id, delete_worktree=True)
     assert desk.workbench.close_task(desk.task.id, delete_worktree=True).worktree_path is None
