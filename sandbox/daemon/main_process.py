@@ -160,8 +160,8 @@ class Daemon:
         except OSError:
             return  # tried again when it is due
         if not self._server:
-            end_with_parent(daemon)
             self._leave_parent()
+            end_with_parent(daemon)  # by SIGTERM, which no inherited handler may take
             self._serve_http()
 
     def _serve_http(self) -> NoReturn:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +38,10 @@ class DaemonRecord(Model):
     url: str = ""
 
 
+_FORK_ENDS_S = 2.0
+"""A fork of a daemon that was killed has its lock until it has left it or ended."""
+
+
 def folder_of(home: Path) -> Path:
     """The private folder of the daemon in a home."""
     return home / FOLDER
@@ -53,12 +58,17 @@ def take_lock(home: Path, inherited: int | None) -> int:
     fd = inherited
     if fd is None:
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        raise _already_served_error(home) from error
-    return fd
+    until = time.monotonic() + _FORK_ENDS_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() < until:
+                time.sleep(0.02)
+                continue
+            os.close(fd)
+            raise _already_served_error(home) from error
+        return fd
 
 
 def require_unserved(home: Path) -> None:
