@@ -26,7 +26,7 @@ HEADERS = {
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with `no-referrer` a browser says that our forms have no origin
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }

@@ -43,7 +43,7 @@ def add_piece(line: list[tuple[str, str]], name: str, piece: str) -> None:
 
 def find_class(kind: _TokenType) -> str:
     """The class of a token; '' for plain text."""
-    return next((name for parent, name in _CLASSES if kind in parent), "")
+    return next((name for parent, name in _CLASSES if kind[: len(parent)] == parent), "")
 
 
 def main() -> None:

@@ -91,22 +91,28 @@ def open_site(desk: Desk) -> Iterator[Site]:
 
 
 class FilledPages:
-    """A new task with a text in every field that a guest, an agent, a remote or a forge controls.
-
-    What needs an engine or a forge is answered by `desk.workbench` with that text, too.
+    """A new task with a text in every field that a guest, an agent, a remote or a forge controls: `FIELD` in the text
+    becomes the field's name. Afterwards `desk.workbench` answers for the engine and the forge.
     """
 
-    def __init__(self, desk: Desk, text: str, language: str = "") -> None:
+    fields = frozenset(
+        {
+            "prompt", "path", "content", "label", "argument", "client", "test", "message", "stdout", "stderr", "probe",
+            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt",
+        }
+    )  # fmt: skip
+
+    def __init__(self, desk: Desk, text: str) -> None:
         self.desk, self.text = desk, text
-        plain = text.replace("\0", "")  # with NUL it is binary, and the page shows no lines of it
-        self.task: Task = desk.workbench.create_task(desk.repo_id, plain)
-        root = desk.worktree(self.task)
-        name = f"z{plain.replace('/', '_')[:80]}"
-        (root / f"{name}{language}").write_text(f"{plain}\n")
-        (root / "f").write_text(f"{plain}\n")
-        self.snapshot = desk.workbench.snapshot(self.task.id, plain[:100])
-        call = desk.workbench.approval_call("space_repo_snapshot", {"task_id": self.task.id, "label": text})
-        self.question = desk.workbench.request_approval(call)
+        self.task: Task = desk.workbench.create_task(desk.repo_id, self._fill("prompt"))
+        name = f"z{self._fill('path').replace('/', '_')[:80]}"
+        agent = desk.workbench.caller.model_copy(update={"client": self._fill("client")})
+        desk.workbench.acting(agent).write_file(self.task.id, name, f"{self._fill('content')}\n".encode(), None)
+        (desk.worktree(self.task) / "f").write_text(f"{self._fill('content')}\n")
+        self.snapshot = desk.workbench.snapshot(self.task.id, self._fill("label")[:100])
+        arguments = {"task_id": self.task.id, "label": self._fill("argument")}
+        call = desk.workbench.approval_call("space_repo_snapshot", arguments)
+        self.question = desk.workbench.acting(agent).request_approval(call)
         self.run_id = self._add_run()
         self._answer_for_others()
 
@@ -122,13 +128,18 @@ class FilledPages:
         self.desk.workbench.deny_approvals(by="test")
         self.desk.workbench.close_task(self.task.id, delete_worktree=True, discard=True)
 
+    def _fill(self, field: str) -> str:
+        """Without NUL: with it a file is binary, and the page shows no lines of it."""
+        assert field in self.fields
+        return self.text.replace("FIELD", field).replace("\0", "")
+
     def _add_run(self) -> str:
         home, run_id = Home(self.desk.home), f"run-{self.task.id[5:].replace('-', '')}"
         folder = home.logs(self.task.id)
         folder.mkdir(exist_ok=True)
         for stream in ("stdout", "stderr"):
-            (folder / f"{run_id}.{stream}").write_text(self.text)
-        failure = FailedTest(test=self.text, message=self.text)
+            (folder / f"{run_id}.{stream}").write_text(self._fill(stream))
+        failure = FailedTest(test=self._fill("test"), message=self._fill("message"))
         run = run_made(Verdict.FAILED, 1, run_id=run_id, task_id=self.task.id, failures=(failure,))
         save_run(home, self.task.id, run)
         run_check = Check(id="test", label="test", argv=("true",), limits=Limits(memory_bytes=3 << 30))
@@ -140,16 +151,21 @@ class FilledPages:
         return run_id
 
     def _answer_for_others(self) -> None:
-        text, now = self.text, datetime.now(UTC)
-        guest = Guest(container=text, kind=GuestKind.SERVICE, busy=True, owner=text, service=text, memory_bytes=1 << 20)
-        check = CiCheck(name=text, state=CiState.FAIL, url=text, said=text, excerpt=text)
+        fill, now = self._fill, datetime.now(UTC)
+        guest = Guest(
+            container="a", kind=GuestKind.SERVICE, busy=True, owner=fill("owner"), service=fill("service"),
+            memory_bytes=1 << 20,
+        )  # fmt: skip
+        check = CiCheck(
+            name=fill("check"), state=CiState.FAIL, url=fill("url"), said=fill("said"), excerpt=fill("excerpt")
+        )
         answers: dict[str, Any] = {
-            "doctor": (Probe(name="engine", level=ProbeLevel.WARN, value=text, hint=text),),
+            "doctor": (Probe(name="engine", level=ProbeLevel.WARN, value=fill("probe"), hint=fill("hint")),),
             "guests": GuestTable(at=now, guests=(guest,), waiting=1, memory_bytes=1 << 20, memory_limit_bytes=1 << 30),
             "layers": (LayerSummary(key="a" * 64, ecosystem="python", packages=3, bytes=1 << 24, used_at=now),),
             "pull_request_status": PullRequestStatus(
-                url=text, number=1, state=PullState.OPEN, draft=True, head_commit="a" * 40, current=False,
-                verdict=CiVerdict.FAIL, checks=(check,), unseen=text,
+                url=fill("pull"), number=1, state=PullState.OPEN, draft=True, head_commit="a" * 40, current=False,
+                verdict=CiVerdict.FAIL, checks=(check,), unseen=fill("unseen"),
             ),
         }  # fmt: skip
         for name, answer in answers.items():
