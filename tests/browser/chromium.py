@@ -26,6 +26,8 @@ _OPTIONS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
 _BUTTONS = {"Tab": 9, "Enter": 13}
+FOCUS = "((e) => e.getAttribute('aria-label') || e.textContent)(document.activeElement)"
+"""The name of the element that has the focus."""
 
 
 class Page:
@@ -123,6 +125,16 @@ class Page:
             case "Runtime.exceptionThrown":
                 self.complaints.append(str(parameters["exceptionDetails"]))
         self._events.append(found)
+
+
+def press_until(page: Page, name: str) -> None:
+    """Go on with Tab to the element of this name."""
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(200):
+        page.press("Tab")
+        if page.evaluate(FOCUS) == name:
+            return
+    pytest.fail(f"Tab does not reach {name}")
 
 
 @contextmanager

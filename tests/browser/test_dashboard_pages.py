@@ -13,7 +13,7 @@ import pytest
 from devtools.accessibility import read_axe
 from sandbox.daemon import page_templates
 from sandbox.models import ApprovalState
-from tests.browser.chromium import Page, open_chromium
+from tests.browser.chromium import FOCUS, Page, open_chromium, press_until
 from tests.unit.conftest import initialised
 from tests.unit.daemon.dashboard_site import FilledPages, Site, open_site
 from tests.unit.desk import Desk
@@ -23,7 +23,6 @@ WIDTHS = {"desk": 1280, "phone": 390}
 PAYLOAD = "\"'></title></pre><img src=x onerror=ran('FIELD')>"
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _AXE = f"axe.run({{runOnly: {_RULES}}}).then((r) => r.violations.map((v) => v.id + ' ' + v.nodes.map((n) => n.html)))"
-_FOCUS = "((e) => e.getAttribute('aria-label') || e.textContent)(document.activeElement)"
 
 
 @pytest.fixture(scope="module")
@@ -132,21 +131,11 @@ def test_s117_the_policy_alone_stops_every_script(site: Site, page: Page, hostil
     assert any("Content Security Policy" in text for text in page.complaints)
 
 
-def press_until(page: Page, name: str) -> None:
-    """Go on with Tab to the element of this name."""
-    page.evaluate("document.activeElement.blur()")
-    for _ in range(200):
-        page.press("Tab")
-        if page.evaluate(_FOCUS) == name:
-            return
-    pytest.fail(f"Tab does not reach {name}")
-
-
 def test_a_question_is_answered_and_a_task_forked_with_keys_alone(site: Site, page: Page, plain: FilledPages) -> None:
     page.look_like(1280, "light")
     page.open(site.url + plain.paths["approvals"])
     page.press("Tab")
-    assert page.evaluate(_FOCUS) == "Skip to the content"
+    assert page.evaluate(FOCUS) == "Skip to the content"
     call = site.person.approval_call("space_repo_snapshot", {"task_id": site.desk.task.id, "label": "by keys"})
     question = site.person.request_approval(call)
     for other in site.person.approvals():

@@ -107,7 +107,9 @@ class FilledPages:
         self.task: Task = desk.workbench.create_task(desk.repo_id, self._fill("prompt"))
         name = f"z{self._fill('path').replace('/', '_')[:80]}"
         agent = desk.workbench.caller.model_copy(update={"client": self._fill("client")})
-        desk.workbench.acting(agent).write_file(self.task.id, name, f"{self._fill('content')}\n".encode(), None)
+        (desk.worktree(self.task) / name).write_text(f"{self._fill('content')}\n")
+        printable = f"y{''.join(filter(str.isprintable, name))}"  # an agent writes no other names
+        desk.workbench.acting(agent).write_file(self.task.id, printable, b"words\n", None)
         (desk.worktree(self.task) / "f").write_text(f"{self._fill('content')}\n")
         self.snapshot = desk.workbench.snapshot(self.task.id, self._fill("label")[:100])
         arguments = {"task_id": self.task.id, "label": self._fill("argument")}
