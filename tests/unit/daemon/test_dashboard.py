@@ -13,6 +13,7 @@ import pytest
 
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApprovalScope, ApprovalState
 from tests.unit.conftest import Upstream
 from tests.unit.daemon.dashboard_site import FilledPages, Site, open_site
@@ -177,12 +178,12 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     pages = FilledPages(site.desk, "words")
     with httpx2.Client(timeout=60) as client:
         site.log_in(client)
-        run, host = (client.get(site.url + pages.paths[name]).text for name in ("run", "host"))
+        run, host, task = (client.get(site.url + pages.paths[name]).text for name in ("run", "host", "task"))
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
     assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
     assert "unknown of 4 GiB" in run, "what was not measured"
-    assert run.count('class="limit"') == 2
+    assert run.count('class="limit"') == task.count('class="limit"') == 2
     assert f"1 of {2 * (os.cpu_count() or 1)} checks run, 1 wait" in host
     assert "1 MiB of 1 GiB" in host
     assert "16 MiB of 20 GiB" in host
@@ -199,3 +200,28 @@ def test_the_page_of_a_closed_task_has_no_files_and_forks_its_snapshots(site: Si
         html = client.get(f"{site.url}/tasks/{desk.task.id}").text
     assert f'aria-label="Fork {saved.id}"' in html
     assert [word in html for word in ("Restore", "data-events", "Changes <a")] == [False] * 3
+
+
+def test_the_host_page_is_there_without_an_engine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "no engine")
+
+    FilledPages(site.desk, "words")
+    monkeypatch.setattr(site.person, "guests", fail)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        answer = client.get(f"{site.url}/host")
+    assert answer.status_code == 200
+    assert "The engine does not answer." in answer.text
+
+
+def test_a_task_without_a_pull_request_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SandboxError(ErrorCode.NOT_FOUND, "no pull request", hint="sandbox pr open")
+
+    monkeypatch.setattr(site.person, "pull_request_status", fail)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        answer = client.get(f"{site.url}/tasks/{site.desk.task.id}/pull-request")
+    assert answer.status_code == 404
+    assert "sandbox pr open" in answer.text
