@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         StopResult,
+        Storage,
         Suggestion,
         SyncResult,
         Task,
@@ -1538,6 +1539,18 @@ class Workbench:
         Raises: `conflict` when another reconciliation takes longer than a minute.
         """
         return home_operations.collect(self._services, dry_run=dry_run)
+
+    def storage(self) -> Storage:
+        """Who holds what in this home, what limits it, and what `collect` would free. Walks the home: seconds if it is
+        large. Raises: no specific code.
+        """
+        return use.storage.show_storage(self._services)
+
+    def keep_to_limits(self) -> Reconciliation:
+        """Measure the home if `storage.*` limits it, and remove what is too much, as `collect` does; never what exists
+        only here. Raises: `conflict` when another reconciliation takes longer than a minute.
+        """
+        return home_operations.keep_to_limits(self._services)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as
