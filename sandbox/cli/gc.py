@@ -50,5 +50,5 @@ def show_leftovers(found: Reconciliation) -> None:
 def format_leftover(left: Leftover, *, dry_run: bool) -> str:
     """One leftover, and what is done with it."""
     word = f"would be {left.action.value}" if dry_run and left.action not in _NOT_REMOVED else left.action.value
-    note = f"  ({add_home(oneformat_leftover(left.note))})" if left.note else ""
-    return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {oneformat_leftover(left.name)}{note}"
+    note = f"  ({add_home(one_line(left.note))})" if left.note else ""
+    return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {one_line(left.name)}{note}"

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sandbox.models.ids import TaskId
 from sandbox.models.leftovers import Leftover
 from sandbox.models.model import Model, SparseModel
-from sandbox.models.tasks import TaskStatus
+from sandbox.models.words import TaskStatus
 
 
 class StorageKind(StrEnum):

@@ -3,9 +3,9 @@
 First clones are packed again. Then goes what this host can make again without a network: checkouts without a worktree,
 caches of compilers, candidates. Then what it can fetch or build again: layers, objects of Git LFS. Then results of old
 runs: verdicts, artifacts, logs. What was used within the last hour stays, as do results of the last day and those of
-the newest runs of each task and repository: a limit that is too small must not make the work at hand impossible.
+the newest runs of each open task and repository: a limit that is too small must not make the work at hand impossible.
 
-Nothing else is ever evicted: no commit, snapshot, worktree, task, record, journal, approval, release or key.
+Other state is never evicted: no commit, snapshot, worktree, task, record, journal, approval, release or key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_usage import DiskUse, TooDeepError, disk_use_of, measure_disk_use
 from sandbox.git.maintenance import DAY_S, is_repack_due
 from sandbox.lazy_dataclass import dataclass
+from sandbox.models import TaskStatus
 from sandbox.store import artifact_store
+from sandbox.store.candidates import forget_candidate
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import list_tasks
 from sandbox.store.runs import LAUNCH_FILE, newest_files
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import repack_clone
-from sandbox.workbench.reconciling.reconciler import Finding, find_matching, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, find_matching, is_task_id, list_folder
 from sandbox.workbench.reconciling.retention import list_logs
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.tasks.worktrees import list_checkouts_in_use
@@ -40,15 +42,15 @@ GRACE_S = 3600.0
 RESULTS_S = DAY_S
 """Nor are results of this time."""
 
-KEPT_RUNS = 10
-"""Nor logs and artifacts of so many runs of each task and repository, the newest."""
+KEPT_RUNS = 3
+"""Nor logs and artifacts of so many runs of each open task and each repository, the newest."""
 
 _VERDICTS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class Evictable:
-    """Something that may go; the note of its finding says why. `repo_id`: whose it is; '' for the home's."""
+    """Something that may go; the note of its finding says why. `repo_id`: of its repository; '' for the home."""
 
     finding: Finding
     repo_id: str
@@ -94,12 +96,12 @@ def find_compiler_caches(services: Services) -> Iterator[Evictable]:
 
 
 def find_candidates(services: Services) -> Iterator[Evictable]:
-    """Candidates of applications."""
+    """Candidates of applications, and what killed launches left of theirs."""
     for folder in list_folder(services.home.candidates("any").parent):
         for path in list_folder(folder):
-            if not path.name.startswith(".") and time.time() - _mtime(path) > GRACE_S:
+            if time.time() - _mtime(path) > (RESULTS_S if path.name.startswith(".") else GRACE_S):
                 lock, note = f"candidates-{folder.name}", "a new launch makes it again"
-                yield _of_folder("candidate", path, partial(_remove, path), lock, note)
+                yield _of_folder("candidate", path, partial(forget_candidate, path), lock, note)
 
 
 def find_layers(services: Services) -> Iterator[Evictable]:
@@ -145,8 +147,10 @@ def find_artifacts(services: Services) -> Iterator[Evictable]:
     for folder in services.home.all_logs():
         for path in folder.glob(f"run-*{artifact_store.SUFFIX}"):
             names.update(artifact_store.list_names(path).keys())
-    for folder, repo_id in _list_owners(services):
-        lists = [path for run in list_old_runs(folder) if (path := run.with_suffix(artifact_store.SUFFIX)).exists()]
+    for folder, repo_id, kept in _list_owners(services):
+        lists = [
+            path for run in list_old_runs(folder, kept) if (path := run.with_suffix(artifact_store.SUFFIX)).exists()
+        ]
         size = 0
         for path in lists:
             for sha256, content_bytes in artifact_store.list_names(path).items():
@@ -154,9 +158,7 @@ def find_artifacts(services: Services) -> Iterator[Evictable]:
                 size += 0 if names[sha256] else content_bytes
         if lists:
             note, remedy = f"of {len(lists)} runs older than a day", partial(_remove_artifacts, services, lists)
-            yield Evictable(
-                Finding("artifacts", folder.name, remedy, note=note, bytes=size), repo_id, _mtime(lists[0])
-            )
+            yield Evictable(Finding("artifacts", folder.name, remedy, note=note, bytes=size), repo_id, _mtime(lists[0]))
 
 
 def _remove_artifacts(services: Services, lists: Sequence[Path]) -> str:
@@ -166,8 +168,8 @@ def _remove_artifacts(services: Services, lists: Sequence[Path]) -> str:
 
 def find_logs(services: Services) -> Iterator[Evictable]:
     """Output of old runs. The records of the runs are kept, and what receipts need."""
-    for folder, repo_id in _list_owners(services):
-        runs = list_old_runs(folder)
+    for folder, repo_id, kept in _list_owners(services):
+        runs = list_old_runs(folder, kept)
         logs = [path for path in list_logs(runs) if is_output(path)]
         if logs:
             note = f"output of {len(runs)} runs older than a day; their records are kept"
@@ -191,17 +193,23 @@ def is_output(path: Path) -> bool:
     return is_stream or path.name.startswith(LAUNCH_FILE)
 
 
-def list_old_runs(folder: Path) -> list[Path]:
-    """Records of runs of a folder, but not those of the last day and not the newest; the oldest first."""
-    old = [path for path in newest_files(folder)[KEPT_RUNS:] if _mtime(path) < time.time() - RESULTS_S]
+def list_old_runs(folder: Path, kept: int) -> list[Path]:
+    """Records of runs of a folder, but not those of the last day and not the newest `kept`; the oldest first."""
+    old = [path for path in newest_files(folder)[kept:] if _mtime(path) < time.time() - RESULTS_S]
     return old[::-1]
 
 
-def _list_owners(services: Services) -> Iterator[tuple[Path, str]]:
-    """The folders of logs, each with the repository that it belongs to."""
-    repository_of = {task.id: task.repo_id for task in list_tasks(services.home)}
+def _list_owners(services: Services) -> Iterator[tuple[Path, str, int]]:
+    """The folders of logs, each with the repository that it belongs to, and how many runs it keeps in any case."""
+    tasks = {task.id: task for task in list_tasks(services.home)}
     for folder in sorted(services.home.all_logs()):
-        yield folder, repository_of.get(folder.name, "" if folder.name.startswith("task-") else folder.name)
+        task = tasks.get(folder.name)
+        if task is not None:
+            yield folder, task.repo_id, 0 if task.status is TaskStatus.CLOSED else KEPT_RUNS
+        elif is_task_id(folder.name):
+            yield folder, "", 0
+        else:
+            yield folder, folder.name, KEPT_RUNS
 
 
 def _of_folder(kind: str, path: Path, remedy: Callable[[], str | None], lock: str, note: str) -> Evictable:

@@ -32,7 +32,7 @@ def limit_of(services: Services, repo_id: str) -> int:
 
 
 def find_over_budget(reconciler: Reconciler) -> Iterator[Finding]:
-    """What has to go so that the home and its repositories keep to their limits. Without a limit nothing is measured."""
+    """What has to go so that the home and its repositories keep to their limits. Without any it does not look."""
     services = reconciler.services
     if not has_limit(services):
         return

@@ -1,7 +1,7 @@
 """Measure what each kind of state of a home takes on disk: one walk over all of it, each name counted once.
 
-Mounts are left out: a worktree shows files of the checkout below it, and what its task changed is beside it. A disk of a
-task counts with the blocks that its image has.
+Mounts are left out: a worktree shows files of the checkout below it, and what its task changed is beside it. The disk
+of a task counts with the blocks that its image has.
 """
 
 from __future__ import annotations

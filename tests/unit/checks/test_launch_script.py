@@ -187,7 +187,7 @@ def test_a_line_says_that_it_is_ready() -> None:
     ],
     ids=["bytes", "time"],
 )
-def test_the_search_for_a_line_has_a_limit_in_all(
+def test_s121_the_search_for_a_line_has_a_limit_in_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, limit: dict[str, float], chunk: bytes
 ) -> None:
     for name, value in limit.items():

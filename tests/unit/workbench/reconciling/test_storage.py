@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cli.storage import format_bytes
+from sandbox.cli.storage_tables import format_bytes
 from sandbox.errors import ErrorCode
 from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Reconciliation, StorageKind
@@ -76,7 +76,7 @@ def fill(home: Home, repo_id: str) -> dict[str, Path]:
     verdict = home.verdict("f" * 64)
     verdict.parent.mkdir(exist_ok=True)
     verdict.write_bytes(os.urandom(LARGE))
-    runs = save_runs(home.logs(repo_id), 12, LARGE)
+    runs = save_runs(home.logs(repo_id), 4, LARGE)
     age(large_file, verdict)
     return {
         "compiler cache": cache, "candidate": candidate, "checkout": checkout, "lfs objects": large_file,
@@ -91,7 +91,7 @@ def test_what_can_be_made_again_goes_before_results_of_old_runs(opened: Callable
     paths = fill(home, repo_id)
     assert bench.keep_to_limits().leftovers == (), "without a limit nothing goes"
     held = bench.storage().bytes
-    assert held - before >= 17 * LARGE
+    assert held - before >= 9 * LARGE
     gone = []
     for goal in range(1, 8):
         for left in opened(storage={"max_bytes": held - goal * LARGE}).keep_to_limits().leftovers:
@@ -100,8 +100,8 @@ def test_what_can_be_made_again_goes_before_results_of_old_runs(opened: Callable
     assert gone[3:6] == ["lfs objects", "verdicts", "logs"]
     assert not any(path.exists() for path in paths.values())
     newest = sorted(home.logs(repo_id).glob("*.stdout"))
-    assert len(newest) == 10, "the newest runs keep their logs"
-    assert len(list(home.logs(repo_id).glob("*.json"))) == 12, "and all runs their records"
+    assert len(newest) == 3, "the newest runs keep their logs"
+    assert len(list(home.logs(repo_id).glob("*.json"))) == 4, "and all runs their records"
 
 
 def test_what_was_used_just_now_stays(opened: Callable[..., Workbench], repo_id: str) -> None:
@@ -127,7 +127,7 @@ def test_a_checkout_below_a_worktree_stays(opened: Callable[..., Workbench], rep
     assert bench.read_file(task.id, "f").content == "one\n"
 
 
-def test_work_that_exists_only_here_stays(opened: Callable[..., Workbench], repo_id: str) -> None:
+def test_s120_work_that_exists_only_here_stays(opened: Callable[..., Workbench], repo_id: str) -> None:
     bench = opened()
     open_task, closed = bench.create_task(repo_id), bench.create_task(repo_id)
     bench.write_file(open_task.id, "new", "unsaved\n", None)
@@ -180,13 +180,13 @@ def test_a_repository_has_a_limit_of_its_own(opened: Callable[..., Workbench], r
 def test_an_artifact_goes_with_the_last_run_that_names_it(opened: Callable[..., Workbench], repo_id: str) -> None:
     bench = opened(storage={"max_bytes": TINY})
     home = Home(bench.home)
-    runs = save_runs(home.logs(repo_id), 13)
+    runs = save_runs(home.logs(repo_id), 5)
     home.artifacts.mkdir()
     contents = {name: home.artifacts / (name * 64) for name in "ab"}
     for path in contents.values():
         path.write_bytes(os.urandom(LARGE))
         age(path)
-    for run, named in ((runs[0], "a"), (runs[1], "ab"), (runs[12], "b")):
+    for run, named in ((runs[0], "a"), (runs[1], "ab"), (runs[4], "b")):
         listed = [{"path": name, "sha256": f"sha256:{name * 64}", "size": LARGE} for name in named]
         write_json(home.logs(repo_id) / f"{run}.artifacts", {"run_id": run, "artifacts": listed, "refused": []})
     done = bench.keep_to_limits()
@@ -198,7 +198,7 @@ def test_an_artifact_goes_with_the_last_run_that_names_it(opened: Callable[..., 
 def test_a_dry_run_says_why_and_how_much_and_removes_nothing(opened: Callable[..., Workbench], repo_id: str) -> None:
     home = Home(opened().home)
     paths = fill(home, repo_id)
-    bench = opened(storage={"max_bytes": TINY}, keep={"runs": 11})
+    bench = opened(storage={"max_bytes": TINY}, keep={"runs": 3})
     found = bench.storage()
     assert all(path.exists() for path in paths.values())
     by_kind = {left.kind: left for left in found.reclaimable}
@@ -224,10 +224,10 @@ def test_each_kind_is_counted_once(opened: Callable[..., Workbench], repo_id: st
         StorageKind.WORKTREES,
     ):  # fmt: skip
         assert sizes[kind, repo_id] >= LARGE, kind
-    assert sizes[StorageKind.LOGS, repo_id] >= 12 * LARGE
+    assert sizes[StorageKind.LOGS, repo_id] >= 4 * LARGE
     assert sizes[StorageKind.SNAPSHOTS, repo_id] > 0
     assert sizes[StorageKind.VERDICTS, None] >= LARGE
-    assert found.bytes - before.bytes < 25 * LARGE, "the mount of a worktree is not counted again"
+    assert found.bytes - before.bytes < 14 * LARGE, "the mount of a worktree is not counted again"
     assert [row.task_id for row in found.tasks] == [task.id]
     assert found.tasks[0].worktree_bytes >= LARGE
     json.loads(found.model_dump_json())

@@ -22,7 +22,7 @@ _KIBIBYTE = 1024
 def storage(invocation: Invocation) -> None:
     """Show who holds how much disk space in this home, what limits it, and what `gc` would free now.
 
-    Bytes are allocated blocks. Nothing is changed.
+    Bytes are allocated blocks. It only looks.
     """
     with invocation.workbench() as workbench:
         found = workbench.storage()
