@@ -30,7 +30,7 @@ _REMOVAL = {
     StorageKind.COMPILER_CACHES: "replaced by the next base commit, or beyond a limit",
     StorageKind.LAYERS: "after layers.keep_days without use, or beyond a limit",
     StorageKind.CANDIDATES: "all but the newest three of a repository, or beyond a limit",
-    StorageKind.RELEASES: f"all but those in use and before it, by `sandbox promote`; {_ONLY_HERE}",
+    StorageKind.RELEASES: _ONLY_HERE,
     StorageKind.RUNS: "beyond keep.runs",
     StorageKind.LOGS: "beyond keep.runs and keep.logs_bytes, or beyond a limit",
     StorageKind.ARTIFACTS: "after keep.artifacts_days, or beyond a limit",
