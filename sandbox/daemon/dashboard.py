@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qs
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -15,23 +14,21 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from sandbox.agent.results import neutralise_values
-from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, is_form_token, make_form_token
+from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
+from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
+from sandbox.daemon.home_pages import read_approvals, read_home, read_host
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
-from sandbox.daemon.tool_calls import read_body
+from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApprovalScope, ApprovalState, TaskEvent, TaskStatus
+from sandbox.models import TaskEvent
 from sandbox.workbench import Workbench
 
 LINK_PATH, LOGIN_PATH, STATIC_PATH = "/dashboard/link", "/login", "/static/{name}"
-_ENTRIES, _RUNS = 100, 50
 _STATUS = {ErrorCode.NOT_FOUND: 404, ErrorCode.INVALID_INPUT: 400, ErrorCode.CONFLICT: 409}
-_CHOICES = {
-    "once": (True, ApprovalScope.ONCE),
-    "task": (True, ApprovalScope.TASK),
-    "deny": (False, ApprovalScope.ONCE),
-}
 _TAKEN = "Another program has the port of this daemon on another loopback address, and would get the link"
+
+_FOREIGN_FORM = "This form is not of a page of this session."
 
 Values = Mapping[str, Any]
 
@@ -53,13 +50,15 @@ class Dashboard:
             Route(LINK_PATH, self.make_link, methods=["POST"]),
             Route(LOGIN_PATH, self.log_in),
             Route(STATIC_PATH, lambda request: serve_static(request.path_params["name"])),
-            Route("/", partial(self._show, "home", self._read_home)),
-            Route("/tasks/{task_id}", partial(self._show, "task", self._read_task)),
+            Route("/", partial(self._show, "home", read_home)),
+            Route("/tasks/{task_id}", partial(self._show, "task", read_task)),
             Route("/tasks/{task_id}/events", self.follow_task),
-            Route("/runs/{run_id}", partial(self._show, "run", self._read_run)),
-            Route("/approvals", partial(self._show, "approvals", self._read_approvals)),
+            Route("/tasks/{task_id}/pull-request", partial(self._show, "pull_request", read_pull_request)),
+            Route("/tasks/{task_id}/{action}", self.act_on_task, methods=["POST"]),
+            Route("/runs/{run_id}", partial(self._show, "run", read_run)),
+            Route("/approvals", partial(self._show, "approvals", read_approvals)),
             Route("/approvals/{approval_id}", self.decide, methods=["POST"]),
-            Route("/host", partial(self._show, "host", self._read_host)),
+            Route("/host", partial(self._show, "host", read_host)),
         ]
 
     def make_link(self, request: Request) -> Response:
@@ -84,14 +83,14 @@ class Dashboard:
         answer.set_cookie(COOKIE, session, max_age=int(SESSION_S), httponly=True, samesite="strict")
         return answer
 
-    def _show(self, name: str, read: Callable[[Request], Values], request: Request) -> Response:
+    def _show(self, name: str, read: Callable[..., Values], request: Request) -> Response:
         session = self._find_person(request)
         if session is None:
             return _refuse("This is for persons. Run `sandbox dashboard`.")
         try:
-            values = read(request)
+            values = read(self.person, **request.path_params)
         except SandboxError as error:
-            return render("error", {"error": error, "page": name}, _STATUS.get(error.code, 503))
+            return _show_error(error, name)
         return render(name, {**values, "page": name, "form_token": make_form_token(session)})
 
     def _find_person(self, request: Request) -> str | None:
@@ -102,24 +101,31 @@ class Dashboard:
 
     async def decide(self, request: Request) -> Response:
         """Answer a question, with the rules of `sandbox approvals`."""
-        session = self._find_person(request)
-        body = await read_body(request) or b""
-        form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-        if session is None or "origin" not in request.headers or not is_form_token(session, form.get("form_token", "")):
-            return _refuse("This form is not of a page of this session.")
-        choice = _CHOICES.get(form.get("choice", ""))
-        if choice is None:
+        form = await read_form(request, self._find_person(request))
+        if form is None:
+            return _refuse(_FOREIGN_FORM)
+        choose = CHOICES.get(form.get("choice", ""))
+        if choose is None:
             return _refuse("There is no such choice.")
-        approval_id = request.path_params["approval_id"]
-        return await anyio.to_thread.run_sync(partial(self._decide, approval_id, *choice))
-
-    def _decide(self, approval_id: str, approved: bool, scope: ApprovalScope) -> Response:
         by = f"{self.person.caller.user} in the dashboard"
-        try:
-            self.person.answer_approval(approval_id, approved=approved, by=by, scope=scope)
-        except SandboxError as error:
-            return render("error", {"error": error, "page": "approvals"}, _STATUS.get(error.code, 503))
-        return RedirectResponse("/approvals", 303, HEADERS)
+
+        def act() -> str:
+            choose(self.person, request.path_params["approval_id"], by)
+            return "/approvals"
+
+        return await anyio.to_thread.run_sync(_act, act, "approvals")
+
+    async def act_on_task(self, request: Request) -> Response:
+        """Do what a button of a task's page says."""
+        form = await read_form(request, self._find_person(request))
+        if form is None:
+            return _refuse(_FOREIGN_FORM)
+        action = TASK_ACTIONS.get(request.path_params["action"])
+        if action is None:
+            return _refuse("There is no such action.", 404)
+        return await anyio.to_thread.run_sync(
+            _act, partial(action, self.person, request.path_params["task_id"], form), "home"
+        )
 
     def follow_task(self, request: Request) -> Response:
         """The events of a task, with the output of its checks (SSE)."""
@@ -133,49 +139,17 @@ class Dashboard:
             _stream_task(self.person, task.id), media_type="text/event-stream", headers={"cache-control": "no-store"}
         )
 
-    def _read_home(self, _request: Request) -> Values:
-        tasks = [task for task in self.person.tasks() if task.status is not TaskStatus.CLOSED]
-        return {
-            "repositories": self.person.repositories(),
-            "tasks": sorted(tasks, key=lambda task: task.created_at, reverse=True),
-            "questions": self._count_questions(),
-            "events": self.person.events(20)[::-1],
-        }
 
-    def _read_task(self, request: Request) -> Values:
-        task = self.person.task(request.path_params["task_id"])
-        is_open = task.status is not TaskStatus.CLOSED
-        return {
-            "task": task,
-            "diff": self.person.diff(task.id) if is_open else None,
-            "checks": self.person.checks(task.id) if is_open else (),
-            "runs": self.person.runs(task.id, _RUNS),
-            "snapshots": self.person.snapshots(task.id) if is_open else (),
-            "entries": self.person.log(task.id, limit=_ENTRIES)[::-1],
-        }
+def _act(act: Callable[[], str], page: str) -> Response:
+    """In a thread: do it and go on to the page that it names, or show the error."""
+    try:
+        return RedirectResponse(act(), 303, HEADERS)
+    except SandboxError as error:
+        return _show_error(error, page)
 
-    def _read_run(self, request: Request) -> Values:
-        run_id = request.path_params["run_id"]
-        run = self.person.past_run(run_id)
-        try:
-            usage = self.person.usage(run_id)
-        except SandboxError:
-            usage = None
-        logs = [self.person.run_log(run_id, None, stream) for stream in ("stdout", "stderr")]
-        return {"run": run, "usage": usage, "logs": logs}
 
-    def _read_approvals(self, _request: Request) -> Values:
-        found = self.person.approvals()
-        return {
-            "questions": [one for one in found if one.state is ApprovalState.PENDING],
-            "in_force": [one for one in found if one.state is ApprovalState.APPROVED],
-        }
-
-    def _read_host(self, _request: Request) -> Values:
-        return {"probes": self.person.doctor(), "home": self.person.home}
-
-    def _count_questions(self) -> int:
-        return sum(one.state is ApprovalState.PENDING for one in self.person.approvals())
+def _show_error(error: SandboxError, page: str) -> Response:
+    return render("error", {"error": error, "page": page}, _STATUS.get(error.code, 503))
 
 
 async def _stream_task(workbench: Workbench, task_id: str) -> AsyncIterator[str]:

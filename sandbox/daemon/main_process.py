@@ -2,7 +2,8 @@
 
 It has one thread and no other work, because a process with threads cannot be forked safely. What it imports is
 shared with all its forks. On SIGHUP it replaces itself by the program as it is installed now, and hands over its
-sockets and its lock: no client is refused meanwhile, and what runs goes on, as it runs in processes of its own.
+sockets and its lock: no client is refused meanwhile, and what runs goes on, as it runs in processes of its own. If
+there is no such program, it goes on as it is.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Daemon:
         self._children: set[int] = set()
         self._server = 0
         self._server_due, self._pause_s = 0.0, _RESTART_S
-        self._signals: list[int] = []
+        self._restart_due, self._restart_pause_s = 0.0, _RESTART_S
+        self._signals: set[int] = set()
         self._wakeup, self._wakes = socket.socketpair()
 
     def run(self) -> None:
@@ -107,7 +109,7 @@ class Daemon:
         self._wakes.setblocking(False)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, _frame: self._signals.append(number))
+            signal.signal(number, lambda number, _frame: self._signals.add(number))
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
 
     def _is_ending(self) -> bool:
@@ -182,14 +184,46 @@ class Daemon:
                 if pid == self._server:
                     self._server = 0
 
-    def _restart(self) -> NoReturn:
-        """Replace this program. The old HTTP server accepts no more requests and ends when its last check has ended."""
-        if self._server:
-            os.kill(self._server, signal.SIGUSR1)
+    def _restart(self) -> None:
+        """Replace this program. The old HTTP server accepts no more requests and ends when its last check has ended.
+
+        If the new program cannot be started, this one goes on, and tries again after a pause.
+        """
+        if time.monotonic() < self._restart_due:
+            return
+        self._restart_due = time.monotonic() + self._restart_pause_s
+        self._restart_pause_s = min(2 * self._restart_pause_s, _LONGEST_RESTART_S)
+        try:
+            if not os.access(sys.executable, os.X_OK):  # the usual fault, noticed before the HTTP server is drained
+                raise PermissionError(f"{sys.executable} is not an executable file")
+            self._execute()
+        except OSError as error:
+            _log.error(
+                "the newer program cannot be started, the daemon goes on with %s and tries again: %s",
+                __version__,
+                error,
+            )
+
+    def _execute(self) -> None:
+        """Raises: OSError: it was not possible; only the process that serves HTTP is a new one."""
+        self._drain_server()
+        signal.set_wakeup_fd(-1)  # its number may soon be that of the lock's file
+        previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program has its handlers
         descriptors = [self._lock, *(one.fileno() for one in (self._commands, self._api, self._http) if one)]
-        hand_over(descriptors, os.environ)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program has its handlers: another would end it
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+        try:
+            with hand_over(descriptors, os.environ):
+                os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+        finally:
+            signal.signal(signal.SIGHUP, previous)
+            signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+
+    def _drain_server(self) -> None:
+        """The process that serves HTTP ends when it has finished; another one may be started meanwhile."""
+        if self._server:
+            with suppress(ProcessLookupError):
+                os.kill(self._server, signal.SIGUSR1)
+            self._children.add(self._server)
+            self._server, self._server_due = 0, 0.0
 
     def _end(self) -> None:
         notify("STOPPING=1")

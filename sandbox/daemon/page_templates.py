@@ -6,6 +6,7 @@ file: the content security policy allows no other, so even markup that got throu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from sandbox.daemon.diff_view import show_line
 from sandbox.daemon.usage_chart import draw_charts
 from sandbox.text import neutralise
 
@@ -24,10 +26,11 @@ HEADERS = {
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with `no-referrer` a browser says that our forms have no origin
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
+_WEB = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(/[!-~]{0,2000})?")
 STATIC = {"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
 
 
@@ -54,13 +57,27 @@ def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(PAGES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters.update(inert=_make_inert, when=_format_time, size=_format_size, charts=draw_charts)
+    found.filters.update(
+        inert=_make_inert, name=_show_name, when=_format_time, size=_format_size, amount=_format_amount,
+        charts=draw_charts,
+    )  # fmt: skip
+    found.tests.update(web=_is_web)
     return found
 
 
 def _make_inert(text: object) -> str:
     """Neutralise the control and invisible characters of guest text; the template escapes the rest."""
     return neutralise(str(text))
+
+
+def _show_name(text: object) -> str:
+    """A name within a line: each character that a reader would not see, and each end of a line, is a symbol."""
+    return show_line(str(text)).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+
+
+def _is_web(url: object) -> bool:
+    """Whether a URL of others may be a link: one that a browser opens as a page of another site, and no script."""
+    return isinstance(url, str) and _WEB.fullmatch(url) is not None
 
 
 def _format_time(at: datetime) -> str:
@@ -74,3 +91,8 @@ def _format_size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def _format_amount(value: float, unit: str) -> str:
+    """A figure of a chart with its unit."""
+    return _format_size(value) if unit == "bytes" else f"{value:.4g} {unit}"

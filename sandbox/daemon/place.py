@@ -7,12 +7,14 @@ the next one, under the lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from stat import S_ISSOCK
@@ -165,10 +167,40 @@ class Inherited:
                 self.lock = fd
 
 
-def hand_over(descriptors: list[int], environ: os._Environ[str]) -> None:
-    """Arrange that the next program of this process inherits these descriptors. Call it right before `exec`."""
-    spare = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_INHERITED + len(descriptors)) for fd in descriptors]
-    for place, fd in enumerate(spare, _FIRST_INHERITED):
-        os.dup2(fd, place)
-        os.close(fd)
-    environ["LISTEN_FDS"], environ["LISTEN_PID"] = str(len(descriptors)), str(os.getpid())
+@contextmanager
+def hand_over(descriptors: list[int], environ: os._Environ[str]) -> Iterator[None]:
+    """Within it, the next program of this process inherits these descriptors where it looks for them; `exec` there.
+
+    They replace what has these numbers now. If there is no next program, each number means again what it did.
+    """
+    places = range(_FIRST_INHERITED, _FIRST_INHERITED + len(descriptors))
+    with ExitStack() as restore:
+        before = [_copy_above(place, places.stop, restore) for place in places]
+        copies = [_copy_above(fd, places.stop, restore) for fd in descriptors]
+        for place, fd, old in zip(places, copies, before, strict=True):
+            restore.callback(_put_back, old, place)
+            os.dup2(fd, place)
+        environ["LISTEN_FDS"], environ["LISTEN_PID"] = str(len(descriptors)), str(os.getpid())
+        try:
+            yield
+        finally:
+            del environ["LISTEN_FDS"], environ["LISTEN_PID"]
+
+
+def _copy_above(fd: int, first: int, closing: ExitStack) -> int:
+    """A copy that the next program does not inherit, numbered `first` or higher; -1 if this descriptor is not open."""
+    try:
+        copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        return -1
+    closing.callback(os.close, copy)
+    return copy
+
+
+def _put_back(fd: int, place: int) -> None:
+    if fd < 0:
+        os.close(place)
+    else:
+        os.dup2(fd, place, inheritable=False)

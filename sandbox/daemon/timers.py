@@ -1,4 +1,5 @@
-"""What the daemon does without being asked: reconcile at its start and from time to time, and follow pull requests.
+"""What the daemon does without being asked, at its start and from time to time: reconcile, keep to the limits of
+storage, mark approvals as expired, and follow pull requests.
 
 Each is what a command does (`gc`, `pr status`), with the same locks, so a person may do it at the same time. A failure
 is logged and tried again at the next turn.
@@ -42,10 +43,16 @@ class Timer:
             _log.exception("%s failed", self.name)
 
 
+EXPIRE_S = 20.0
+"""How long after its time a question may still be unmarked."""
+
+
 def make_timers(workbench: Workbench, settings: ServeSettings) -> list[Timer]:
     """The daemon's duties."""
     return [
+        Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals),
         Timer("reconciling", settings.reconcile_s, workbench.collect),
+        Timer("keeping to the limits of storage", settings.storage_s, workbench.keep_to_limits),
         Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench)),
     ]
 

@@ -9,17 +9,27 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import UsageSeries
 
 WIDTH, HEIGHT = 600, 80
+_LIMIT_SHARE = 0.25
+"""Of the limit: what stays below it is drawn larger, and without the limit."""
+
+_HEADROOM = 1.1
 
 
 @dataclass(frozen=True)
 class Chart:
-    """`points`: of an SVG polyline; the top of the picture is `limit`. `highest`: the largest value."""
+    """`points`: of an SVG polyline over `length_s`; the top of the picture is `top`. `highest`: the largest value.
+
+    `limit_y`: where the limit is; None if it is above the picture.
+    """
 
     name: str
     unit: str
     points: str
     highest: float
     limit: float
+    limit_y: float | None
+    top: float
+    length_s: float
 
 
 def draw_charts(found: UsageSeries) -> tuple[Chart, ...]:
@@ -34,19 +44,23 @@ def draw_charts(found: UsageSeries) -> tuple[Chart, ...]:
     pids = [(s.at_s, float(s.pids)) for s in samples if s.pids is not None]
     written = [(s.at_s, float(s.disk_written_bytes)) for s in samples if s.disk_written_bytes is not None]
     rows = (
-        ("CPUs", "", cpus, limits.cpus),
+        ("CPU", "CPUs", cpus, limits.cpus),
         ("Memory", "bytes", memory, limits.memory_bytes),
-        ("Processes", "", pids, limits.pids),
+        ("Processes", "processes", pids, limits.pids),
         ("Written to disk", "bytes", written, limits.disk_bytes),
     )
     return tuple(_draw(name, unit, values, float(limit)) for name, unit, values, limit in rows if values)
 
 
 def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float) -> Chart:
-    return Chart(name, unit, " ".join(_points(values, limit)), max(value for _, value in values), limit)
-
-
-def _points(values: list[tuple[float, float]], limit: float) -> Iterable[str]:
+    highest = max(value for _, value in values)
+    is_near = highest > limit * _LIMIT_SHARE
+    top = (max(highest, limit) if is_near else highest or limit) * _HEADROOM
+    limit_y = round(HEIGHT - limit / top * HEIGHT, 1) if limit <= top else None
     length = values[-1][0] or 1.0
+    return Chart(name, unit, " ".join(_points(values, top, length)), highest, limit, limit_y, top, length)
+
+
+def _points(values: list[tuple[float, float]], top: float, length: float) -> Iterable[str]:
     for at, value in values:
-        yield f"{at / length * WIDTH:.1f},{HEIGHT - min(1.0, value / limit) * HEIGHT:.1f}"
+        yield f"{at / length * WIDTH:.1f},{HEIGHT - value / top * HEIGHT:.1f}"

@@ -19,7 +19,7 @@ from sandbox.engine.container_types import (
     never_stop,
 )
 from sandbox.engine.docker_api import SLOW_HINT, UNIX, DockerApi, is_answer_timeout
-from sandbox.engine.endpoint import Endpoint, candidate_endpoints
+from sandbox.engine.endpoint import Endpoint, candidate_endpoints, describe_address_fault
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.engine.products import UNSUPPORTED_HINT, Product, find_product, find_unsupported_product
 from sandbox.engine.quarantine_store import QuarantineStore
@@ -61,6 +61,11 @@ else:  # loaded for an error, and for what `socket_api` has not; the modules at 
 CONNECT_TIMEOUT_S = 1.5
 """How long an address may take to accept a connection. After that the answer may take up to `engine.timeout_s`."""
 _NETWORK = ("tcp://", "http://", "https://")
+_KNOWN_REASONS = (
+    "No such file or directory", "Permission denied", "Connection refused", "Failed to resolve", "timed out",
+    "No route to host", "Network is unreachable", "certificate verify failed", "Connection reset by peer",
+)  # fmt: skip
+_UNKNOWN_REASON = "it did not answer as an engine does"
 _PERMISSION_HINT = (
     "You have no permission for the engine's socket: join the group that owns it (often `docker`) and log in again, or "
     "run this command as root."
@@ -161,7 +166,7 @@ def connect(
     """Connect to the first engine that listens, and wait up to `timeout_s` for its answer.
 
     Raises: `engine_unavailable`, with the endpoints that were tried, also when only products answer that are not
-    supported; they are named. Without a listener this takes two seconds at most.
+    supported; they are named; and for an address that is not valid. Without a listener this takes two seconds at most.
     An engine that listens and does not answer takes `timeout_s`, and no other endpoint is tried: the next command would
     find the same engine again.
     """
@@ -169,6 +174,8 @@ def connect(
     unsupported = ""
     endpoints = candidate_endpoints(configured, environ)
     for endpoint in endpoints:
+        if fault := describe_address_fault(endpoint.url):
+            raise _malformed_address_error(endpoint, fault)
         try:
             engine = _connect(endpoint, timeout_s, CONNECT_TIMEOUT_S / len(endpoints))
             return replace(engine, quarantine=quarantine_store)
@@ -193,6 +200,15 @@ def how_to_start_engine() -> str:
     """Explain how to start an engine when none listens."""
     make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
     return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
+
+
+def _malformed_address_error(endpoint: Endpoint, fault: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        "The address of the container engine is not valid",
+        details=f"{endpoint.url} ({endpoint.source}): {fault}",
+        hint="An address is unix:///path/of/the/socket or tcp://host:port; without any, the default socket is used.",
+    )
 
 
 def _slow_engine_error(endpoint: Endpoint, timeout_s: float, error: Exception) -> SandboxError:
@@ -245,7 +261,7 @@ def _connect(endpoint: Endpoint, timeout_s: float, connect_s: float) -> DockerEn
 
 def _short_reason(error: Exception) -> str:
     text = str(error)
-    for known in ("No such file or directory", "Permission denied", "Connection refused", "timed out"):
+    for known in _KNOWN_REASONS:
         if known.lower() in text.lower():
             return known
-    return type(error).__name__
+    return _UNKNOWN_REASON

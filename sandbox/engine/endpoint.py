@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -35,6 +36,22 @@ def candidate_endpoints(configured: str, environ: Mapping[str, str]) -> list[End
     if context and context != "default":
         return [_from_context(folder, context)]
     return _default_sockets(environ)
+
+
+def describe_address_fault(url: str) -> str:
+    """Why this cannot be the address of an engine; '' if it can."""
+    scheme, has_scheme, rest = url.rpartition("://")
+    if scheme in ("unix", "http+unix"):
+        return "" if rest.strip("/") else "the path of the socket is missing"
+    if has_scheme and scheme not in ("tcp", "http", "https"):
+        return f"{scheme}:// is not supported"
+    try:
+        parsed = urlsplit(f"tcp://{rest}")
+        if not parsed.hostname:
+            return "the host is missing"
+        return "" if parsed.port or scheme in ("http", "https") else "the port is missing"
+    except ValueError:
+        return "the host or the port is malformed"
 
 
 def _current_context(folder: Path) -> str:

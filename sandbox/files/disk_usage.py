@@ -64,13 +64,13 @@ def is_full(room: FreeSpace) -> bool:
     return room.free_bytes < _FULL_BYTES or (room.free_files is not None and room.free_files < _FULL_FILES)
 
 
-def measure_disk_use(root: Path, since_ns: int = 0) -> Generator[DiskUse]:
+def measure_disk_use(root: Path, since_ns: int = 0, *, one_device: bool = False) -> Generator[DiskUse]:
     """Disk use of each name below `root`, one by one. Close the iterator if you do not read it to the end.
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
-    cannot be examined count as zero. Raises: `TooDeepError`.
+    cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. Raises: `TooDeepError`.
     """
-    for info in _walk_names(root):
+    for info in _walk_names(root, root.lstat().st_dev if one_device else None):
         yield disk_use_of(info) if info.st_ctime_ns >= since_ns else DiskUse()
 
 
@@ -80,9 +80,9 @@ def disk_use_of(info: os.stat_result) -> DiskUse:
     return DiskUse(info.st_blocks * _BLOCK // names, 1)
 
 
-def _walk_names(root: Path) -> Iterator[os.stat_result]:
+def _walk_names(root: Path, device: int | None) -> Iterator[os.stat_result]:
     """The stat of every name, depth first, through handles of the parent directories. A directory that is moved during
-    the walk, and so found twice, is walked once.
+    the walk, and so found twice, is walked once. `device`: names on others are left out.
     """
     entered: set[tuple[int, int]] = set()
     with _OpenDirectories() as levels:
@@ -94,6 +94,8 @@ def _walk_names(root: Path) -> Iterator[os.stat_result]:
                 continue
             with suppress(OSError):  # removed meanwhile, or not readable for us
                 info = entry.stat(follow_symlinks=False)
+                if device is not None and info.st_dev != device:
+                    continue
                 if not stat.S_ISDIR(info.st_mode):
                     yield info
                 elif (info.st_dev, info.st_ino) not in entered:

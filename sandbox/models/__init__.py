@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.storage import RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, TaskOptions
@@ -315,6 +316,7 @@ __all__ = [
     "Report",
     "Repository",
     "RepositoryHistory",
+    "RepositoryStorage",
     "RepositoryUpdate",
     "Requirement",
     "RequirementRole",
@@ -340,6 +342,9 @@ __all__ = [
     "Status",
     "StopResult",
     "StoppedCheck",
+    "Storage",
+    "StorageKind",
+    "StorageUse",
     "StreamName",
     "SuggestedPart",
     "Suggestion",
@@ -353,6 +358,7 @@ __all__ = [
     "TaskId",
     "TaskOptions",
     "TaskStatus",
+    "TaskStorage",
     "TestChange",
     "TestChangeKind",
     "TestFailure",
@@ -421,6 +427,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
+    "storage": "RepositoryStorage Storage StorageKind StorageUse TaskStorage",
     "usage_samples": "UsageSample UsageSeries",
     "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",

@@ -19,12 +19,15 @@ class LeftoverAction(StrEnum):
 
 
 class Leftover(Model):
-    """One thing that a killed controller left behind. `note`: where its work was saved, or why it was kept."""
+    """One thing that a killed controller left behind, or that is no longer kept. `note`: where its work was saved, why
+    it was kept, or why it may go. `bytes`: what its removal frees; 0 if that is little or was not measured.
+    """
 
     kind: str
     name: str
     action: LeftoverAction
     note: str = ""
+    bytes: int = 0
 
 
 class Reconciliation(Model):

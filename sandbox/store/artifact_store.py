@@ -84,10 +84,17 @@ def find_unused(home: Home) -> list[Path]:
     """Contents that no list names, and that are not new."""
     used = set[str]()
     for path in (list_path for folder in home.all_logs() for list_path in folder.glob(f"run-*{SUFFIX}")):
-        with suppress(SandboxError, ValidationError, OSError):
-            used |= {each.sha256.removeprefix("sha256:") for each in _parse(path)}
+        used |= set(list_names(path))
     stored = home.artifacts.glob("[0-9a-f]*") if home.artifacts.is_dir() else ()
     return [path for path in stored if path.name not in used and _age_s(path) > _UNUSED_S]
+
+
+def list_names(path: Path) -> dict[str, int]:
+    """The hashes that a list names, with the sizes of the contents; none if it is damaged."""
+    try:
+        return {each.sha256.removeprefix("sha256:"): each.size for each in _parse(path)}
+    except (SandboxError, ValidationError, OSError):
+        return {}
 
 
 def find_old_lists(folder: Path, days: float) -> list[Path]:

@@ -50,6 +50,14 @@ def save_candidate(home: Home, staged: Path, manifest: ReleaseManifest) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
+def forget_candidate(folder: Path) -> str:
+    """Delete one, or what was staged; a kill leaves all of it, or what is no candidate. The caller holds the lock."""
+    aside = folder.with_name(f"{_STAGING}{secrets.token_hex(8)}")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+    return ""
+
+
 def find_candidate(home: Home, repo_id: str, key: str) -> tuple[Path, ReleaseManifest] | None:
     """The files of a candidate and their manifest; None when they are not kept."""
     folder = home.candidates(repo_id) / key

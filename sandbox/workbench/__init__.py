@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         Snapshot,
         Status,
         StopResult,
+        Storage,
         Suggestion,
         SyncResult,
         Task,
@@ -1330,6 +1332,22 @@ class Workbench:
         ) as done:
             return done(use.requests.revoke(self._services, approval_id, by))
 
+    def expire_approvals(self) -> tuple[Approval, ...]:
+        """Mark questions that were not answered in time, and approvals that ran out unused, as expired. They have no
+        effect since then anyway; each becomes an event. Raises: no specific code.
+        """
+        expired = []
+        for approval in use.requests.find_expired(self._services.home):
+            arguments, names = {"id": approval.id}, [approval.tool, f"was {approval.state.value}"]
+            with (
+                suppress(SandboxError),
+                use.journaling.record_operation(
+                    self._services, approval.task_id, "expire", arguments, names=names
+                ) as done,
+            ):
+                expired.append(done(use.requests.expire(self._services.home, approval.id)))
+        return tuple(expired)
+
     def close_task(
         self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
     ) -> Task:
@@ -1546,6 +1564,18 @@ class Workbench:
         Raises: `conflict` when another reconciliation takes longer than a minute.
         """
         return home_operations.collect(self._services, dry_run=dry_run)
+
+    def storage(self) -> Storage:
+        """Who holds what in this home, what limits it, and what `collect` would free. Walks the home: seconds if it is
+        large. Raises: no specific code.
+        """
+        return use.storage_report.show_storage(self._services)
+
+    def keep_to_limits(self) -> Reconciliation:
+        """Measure the home if `storage.*` limits it, and remove what is too much, as `collect` does; never what exists
+        only here. Raises: `conflict` when another reconciliation takes longer than a minute.
+        """
+        return home_operations.keep_to_limits(self._services)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as

@@ -324,6 +324,17 @@ def collect(services: Services, *, dry_run: bool) -> Reconciliation:
     return result
 
 
+def keep_to_limits(services: Services) -> Reconciliation:
+    """As `reconciling.keep_to_limits`. Journaled, as `gc`, only if there is something to remove: it is done often."""
+    forecast = use.reconciling.keep_to_limits(services, dry_run=True)
+    if not any(left.action == "removed" for left in forecast.leftovers):
+        return forecast.model_copy(update={"dry_run": False})
+    with record_home_operation(services, "gc", {"storage": True}) as operation:
+        result = use.reconciling.keep_to_limits(services)
+        operation.note(**_describe_leftovers(result))
+    return result
+
+
 def collect_layers(services: Services, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect_layers`. A dry run has no effect and is not journaled."""
     if dry_run:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.delivery import push as push
     from sandbox.workbench.delivery import receipt_notes as receipt_notes
     from sandbox.workbench.reconciling import remove_repository as remove_repository
+    from sandbox.workbench.reconciling import storage_report as storage_report
     from sandbox.workbench.repositories import change_settings as change_settings
     from sandbox.workbench.repositories import clone as clone
     from sandbox.workbench.repositories import detection as detection
@@ -99,7 +100,7 @@ else:
             "signing",
         ),
         "delivery": ("follow", "hub", "promote", "pull_requests", "push", "receipt_notes"),
-        "reconciling": ("remove_repository",),
+        "reconciling": ("remove_repository", "storage_report"),
         "repositories": (
             "change_settings",
             "clone",

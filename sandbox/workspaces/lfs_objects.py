@@ -92,9 +92,13 @@ class LfsObjects:
 
     def remove_unused(self, unused_s: float) -> None:
         """Remove objects that were not asked for since so many seconds. They can be fetched again."""
-        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
-            if time.time() - path.stat().st_mtime > unused_s:
-                path.unlink(missing_ok=True)
+        for path in self.find_unused(unused_s):
+            path.unlink(missing_ok=True)
+
+    def find_unused(self, unused_s: float) -> list[Path]:
+        """The objects that `remove_unused` would remove."""
+        objects = self.folder.glob("[0-9a-f][0-9a-f]/*")
+        return [path for path in objects if time.time() - path.stat().st_mtime > unused_s]
 
     def _locate(self, pointer: Pointer) -> Path:
         return self.folder / pointer.oid[:2] / pointer.oid

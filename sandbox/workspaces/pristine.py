@@ -50,11 +50,21 @@ def remove_unused(folder: Path, in_use: Collection[str], unused_s: float) -> lis
 
     The caller holds the lock under which `in_use` was read.
     """
-    gone = []
-    for path in sorted(folder.glob("[!.]*/")):
-        if path.name not in in_use and time.time() - path.stat().st_mtime > unused_s:
-            aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            path.rename(aside)
-            remove_tree(aside)
-            gone.append(path.name)
-    return gone
+    unused = find_unused(folder, in_use, unused_s)
+    for path in unused:
+        remove_checkout(path)
+    return [path.name for path in unused]
+
+
+def find_unused(folder: Path, in_use: Collection[str], unused_s: float) -> list[Path]:
+    """The checkouts that `remove_unused` would remove, those used last at the end."""
+    last_use = {path: path.stat().st_mtime for path in sorted(folder.glob("[!.]*/")) if path.name not in in_use}
+    old = [path for path, at in last_use.items() if time.time() - at > unused_s]
+    return sorted(old, key=last_use.__getitem__)
+
+
+def remove_checkout(path: Path) -> None:
+    """Remove one checkout. The caller holds the lock, and knows that it is not in use."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path.rename(aside)
+    remove_tree(aside)

@@ -3,15 +3,20 @@
 const live = document.getElementById("live");
 if (live) {
   const most = 200000;
+  const stale = document.getElementById("stale");
   const add = (text) => {
     live.textContent = (live.textContent + text).slice(-most);
     live.scrollTop = live.scrollHeight;
+  };
+  const change = (text) => {
+    add("--- " + text + "\n");
+    stale.hidden = false;
   };
   const events = new EventSource(live.dataset.events);
   const read = (event) => JSON.parse(event.data);
   events.addEventListener("output", (event) => add(read(event).text || ""));
   events.addEventListener("started", (event) => add("--- " + (read(event).check_id || "a check") + " started\n"));
-  events.addEventListener("finished", (event) => add("--- " + read(event).run.verdict + "\n"));
-  events.addEventListener("operation", (event) => add("--- " + read(event).operation.operation + "\n"));
+  events.addEventListener("finished", (event) => change(read(event).run.verdict));
+  events.addEventListener("operation", (event) => change(read(event).operation.operation));
   events.addEventListener("closed", () => events.close());
 }

@@ -3,7 +3,7 @@
 A look at a task asks again and again which tree its files are. git answers with two processes: `fast-import` builds the
 tree, `diff-tree` proves that it is the requested one. Here the directories along the changed paths are read once by
 `cat-file`, kept, and hashed with their new entries. What is not plain is left to git: many changes, large directories,
-names that git may refuse, files in the place of directories. Nothing that is built here is kept: a commit and a
+names that git may refuse, files in the place of directories. What is built here is not kept: a commit and a
 snapshot are git's.
 """
 
@@ -28,7 +28,7 @@ MOST_TREE_BYTES = 32 * 1024
 
 
 def compute_tree_id(git: Git, base_commit: str, changes: Sequence[TreeChange]) -> str | None:
-    """The id of the tree of `base_commit` with `changes`; None if git has to build it. Stores nothing."""
+    """The id of the tree of `base_commit` with `changes`; None if git has to build it. No object is stored."""
     root = _apply(git, base_commit, changes)
     return None if root is None else oid_of(root, _oid_bytes(base_commit)).hex()
 

@@ -169,6 +169,26 @@ def revoke(services: Services, approval_id: str, by: str) -> Approval:
         return store.save_approval(services.home, approval.model_copy(update=update))
 
 
+def find_expired(home: Home) -> tuple[Approval, ...]:
+    """Questions that were not answered in time, and approvals that ran out unused. Their records do not say so yet."""
+    now = datetime.now(UTC)
+    return tuple(a for a in store.list_unfiled(home) if a.state is not _state_at(a, now))
+
+
+def expire(home: Home, approval_id: str) -> Approval:
+    """Write into the record that its time is over. Raises: `not_found`; `conflict` if that is not, or no longer, so."""
+    with home.locked(LOCK):
+        approval = _find_stored(home, approval_id)
+        state = _state_at(approval, datetime.now(UTC))
+        if approval.state is state:
+            raise SandboxError(ErrorCode.CONFLICT, f"{approval_id} is {approval.state.value} already")
+        return store.save_approval(home, approval.model_copy(update={"state": state}))
+
+
+def _state_at(approval: Approval, now: datetime) -> ApprovalState:
+    return approvals.with_current_state(approval, now).state
+
+
 def _decision(caller: Caller, actor: Actor, now: datetime, by: str) -> dict[str, object]:
     surface = "elicitation" if actor is Actor.AGENT else actor.value
     return {"decided_at": now, "decided_by": by, "decider": caller, "surface": surface}

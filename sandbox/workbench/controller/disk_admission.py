@@ -26,10 +26,14 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git.unfinished_packs import FETCH_LIMIT
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.store.home import Home
 
 if TYPE_CHECKING:
     from sandbox.config import DiskSettings
+    from sandbox.store import storage_record
+else:  # loaded where a limit is set
+    storage_record = LazyModule("sandbox.store.storage_record")
 
 SPARE_BYTES, SPARE_FILES = 1024**2, 32
 """What the spare directory holds: a file of this size, and empty files, for a disk that has no more inodes."""
@@ -83,11 +87,17 @@ class DiskAdmission:
     """Admits the writers of one controller to the file system of its home. Safe for threads."""
 
     def __init__(
-        self, home: Home, settings: Callable[[], DiskSettings], room_of: Callable[[Path], FreeSpace] = FreeSpace.of
+        self,
+        home: Home,
+        settings: Callable[[], DiskSettings],
+        room_of: Callable[[Path], FreeSpace] = FreeSpace.of,
+        max_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`max_bytes`: what the home may hold, by its last measurement; 0: no limit."""
         self._home = home
         self._settings = settings
         self._room_of = room_of
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._in_flight = Demand()
         self._thread = threading.local()
@@ -117,6 +127,7 @@ class DiskAdmission:
         `quota_exceeded` when no space may be used, or the body filled its share.
         """
         self._ensure_spare()
+        self._require_within_limit(Writer.FETCH)
         with self._lock:
             room = self._room_of(self._home.root)
             usable = self._usable(Writer.FETCH, room)
@@ -154,12 +165,30 @@ class DiskAdmission:
 
     def _take(self, writer: Writer, demand: Demand) -> None:
         self._ensure_spare()
+        self._require_within_limit(writer)
         with self._lock:
             room = self._room_of(self._home.root)
             left = self._usable(writer, room) - demand
             if left.bytes < 0 or left.files < 0:
                 raise self._refusal(writer, demand, room)
             self._in_flight += demand
+
+    def _require_within_limit(self, writer: Writer) -> None:
+        """Raises: `quota_exceeded` for a large writer while the home holds more than it may."""
+        if writer not in _LARGE or self._may_use_reserve or not (limit := self._max_bytes()):
+            return
+        measured = storage_record.read_measured(self._home)
+        if measured is not None and measured.bytes > limit:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"The home holds too much for {writer.value}",
+                details=f"{self._home.root}: it held {_show(measured.bytes, None)} when it was measured; "
+                f"storage.max_bytes allows {_show(limit, None)}.",
+                hint="Close tasks with --delete, then run `sandbox gc`, which measures again; `sandbox storage` shows "
+                "who holds what. Or raise storage.max_bytes in the configuration.",
+                reason="storage",
+                data={"writer": writer.name.lower(), "used_bytes": measured.bytes, "max_bytes": limit},
+            )
 
     def _give_back(self, demand: Demand) -> None:
         with self._lock:

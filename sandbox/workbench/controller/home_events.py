@@ -24,9 +24,9 @@ _MOST_BYTES = 1024**2
 _ANCHOR = "anchor"
 _KINDS = {
     HomeEventKind.CHECK: {"check", "verify", "stop", "run"},
-    HomeEventKind.APPROVAL: {"ask", "approve", "deny", "revoke"},
+    HomeEventKind.APPROVAL: {"ask", "approve", "deny", "revoke", "expire"},
     HomeEventKind.PUSH: {"push"},
-    HomeEventKind.PULL_REQUEST: {"pr-open"},
+    HomeEventKind.PULL_REQUEST: {"pr-open", "pr-merged"},
     HomeEventKind.DISK: {"gc", "gc-forget", "clean", "layers-gc", "layers-remove", "layers-build", "images-remove"},
 }
 

@@ -55,7 +55,7 @@ UNSYNCED_OPERATIONS = frozenset({"patch", "edit", "write", "check", "fetch", "do
 """Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
 
 FREEING_OPERATIONS = frozenset(
-    {"close", "clean", "remove", "gc", "gc-forget", "stop", "deny", "revoke", "credential-remove", "distrust"}
+    {"close", "clean", "remove", "gc", "gc-forget", "stop", "deny", "revoke", "expire", "credential-remove", "distrust"}
 )
 """Operations that a full disk does not stop: they free space, end work, or take a permission back."""
 

@@ -114,7 +114,7 @@ class Services:
     @Once
     def disk(self) -> DiskAdmission:
         """The admission of every writer to the disk of this home."""
-        return DiskAdmission(self.home, lambda: self.settings.disk)
+        return DiskAdmission(self.home, lambda: self.settings.disk, max_bytes=lambda: self.settings.storage.max_bytes)
 
     @Once
     def repositories(self) -> RegisteredRepositories:

@@ -225,7 +225,11 @@ def _update_task(services: Services, task: Task, pull: PullRequest) -> None:
                 done(lifecycle.close_task(services, task.id, delete=False, discard=False))
         elif task.status is not TaskStatus.CLOSED:
             with lifecycle.lock_task(services, task.id, wait_s=0.0) as now:
+                is_new = pull.state is PullState.MERGED and now.status is not TaskStatus.MERGED
                 _save_state(services.home, now, pull)
+            if is_new:
+                with record_operation(services, task.id, "pr-merged", {"url": pull.url}, names=[pull.url]):
+                    pass  # the journal says when this host learned of it
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise

@@ -13,13 +13,14 @@ import logging
 from collections.abc import Sequence
 
 from sandbox.errors import SandboxError
-from sandbox.models import Reconciliation
+from sandbox.models import Leftover, LeftoverAction, Reconciliation
 from sandbox.store.liveness import list_dead_controllers
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import find_clones_set_aside, find_unpacked_clones
 from sandbox.workbench.reconciling.dead_containers import find_dead_guests, find_guest_marks, find_reports
 from sandbox.workbench.reconciling.dead_requests import find_dead_requests
 from sandbox.workbench.reconciling.edit_leftovers import find_cut_off_edits
+from sandbox.workbench.reconciling.evictions import find_over_budget
 from sandbox.workbench.reconciling.lost_worktrees import find_lost_worktrees, find_worktrees
 from sandbox.workbench.reconciling.old_images import find_old_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
@@ -109,10 +110,29 @@ ALL: tuple[Finder, ...] = (
     find_old_artifacts,
     find_large_journals,
     find_unpacked_clones,
+    find_over_budget,
     find_unconfirmed_releases,
     find_locks,
     find_controllers,
 )
+
+FINISHED: tuple[Finder, ...] = (
+    find_old_images,
+    find_unused_layers,
+    find_half_checkouts,
+    find_half_clones,
+    find_clones_set_aside,
+    find_half_removals,
+    find_old_tasks,
+    find_old_runs,
+    find_large_logs,
+    find_old_verdicts,
+    find_old_artifacts,
+    find_large_journals,
+    find_unpacked_clones,
+    find_over_budget,
+)
+"""Those of `ALL` that free space of finished work, in their order."""
 
 
 def collect(services: Services, *, dry_run: bool = False) -> Reconciliation:
@@ -123,6 +143,22 @@ def collect(services: Services, *, dry_run: bool = False) -> Reconciliation:
     with services.home.locked(_LOCK, WAIT_S):
         reconciler = _run_finders(Reconciler(services, dry_run), ALL)
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
+
+
+def keep_to_limits(services: Services, *, dry_run: bool = False) -> Reconciliation:
+    """As `collect`, but only what `storage.*` asks for. Without a limit it does not look."""
+    with services.home.locked(_LOCK, WAIT_S):
+        reconciler = _run_finders(Reconciler(services, dry_run), [find_over_budget])
+    return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
+
+
+def forecast_storage(services: Services, engine_fault: str = "") -> tuple[Leftover, ...]:
+    """What `collect` would do now to finished work and to what can be made again. It does not change them.
+
+    `engine_fault`: why the engine cannot be asked about images.
+    """
+    reconciler = _run_finders(Reconciler(services, dry_run=True, guests_unknown=engine_fault), FINISHED)
+    return tuple(left for left in reconciler.done if left.action is not LeftoverAction.FAILED)
 
 
 def collect_layers(services: Services, *, dry_run: bool = False) -> Reconciliation:

@@ -30,11 +30,13 @@ def find_unpacked_clones(reconciler: Reconciler) -> Iterator[Finding]:
         complete = not clone.name.startswith(".") and (clone / "HEAD").is_file()
         if complete and is_repack_due(clone, time.time(), repack_s):
             lock = (f"repository-{clone.name}",)
-            yield Finding("clone objects", clone.name, partial(_repack, services, clone), locks=lock)
+            yield Finding("clone objects", clone.name, partial(repack_clone, services, clone), locks=lock)
 
 
-def _repack(services: Services, clone: Path) -> str | None:
-    """Needs room for a second copy of all objects, which is not taken from the reserve.
+def repack_clone(services: Services, clone: Path) -> str | None:
+    """Pack a clone; the caller holds the repository's lock.
+
+    Needs room for a second copy of all objects, which is not taken from the reserve.
 
     Commits of pull requests are fetched again whenever they are asked for, so their refs go first. Who uses one now has
     the day that the packing leaves to objects without a ref, and a task has a branch of its own.

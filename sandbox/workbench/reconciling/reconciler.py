@@ -28,7 +28,8 @@ Remedy = Callable[[], str | None]
 class Finding:
     """One leftover. `locks` are held while `remedy` runs; a leftover without a remedy is reported and kept.
 
-    `forecast`: called by a dry run instead of the remedy, with the same return values; None: not called.
+    `forecast`: called by a dry run instead of the remedy, with the same return values; None: not called. `bytes`: about
+    what the remedy frees.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Finding:
     locks: tuple[str, ...] = ()
     note: str = ""
     forecast: Remedy | None = None
+    bytes: int = 0
 
 
 @dataclass
@@ -71,7 +73,8 @@ class Reconciler:
 
     def _handle_finding(self, finding: Finding) -> Leftover | None:
         def leftover(action: LeftoverAction, note: str) -> Leftover:
-            return Leftover(kind=finding.kind, name=finding.name, action=action, note=note)
+            freed = finding.bytes if action is finding.action and finding.remedy else 0
+            return Leftover(kind=finding.kind, name=finding.name, action=action, note=note, bytes=freed)
 
         if finding.remedy is None:
             return leftover(LeftoverAction.KEPT, finding.note)

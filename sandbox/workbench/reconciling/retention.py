@@ -33,7 +33,7 @@ _BESIDE_RUNS = {
 }  # fmt: skip
 
 
-def _list_logs(records: Sequence[Path]) -> list[Path]:
+def list_logs(records: Sequence[Path]) -> list[Path]:
     """The logs of these runs of one folder, in their order: of both streams, of services, test results, and files of
     launches.
     """
@@ -55,12 +55,13 @@ def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
         old = newest_files(folder)[limit:]
         if old:
             note = f"{len(old)} runs older than the newest {limit}"
-            yield Finding("runs", folder.name, partial(_remove_runs, old), note=note)
+            size = sum(map(_size_of, [*list_logs(old), *old]))
+            yield Finding("runs", folder.name, partial(_remove_runs, old), note=note, bytes=size)
 
 
 def _remove_runs(records: Sequence[Path]) -> str:
     """The record last: a log without a record is never removed."""
-    _unlink_all([*_list_logs(records), *records])
+    _unlink_all([*list_logs(records), *records])
     return ""
 
 
@@ -69,16 +70,17 @@ def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
     services = reconciler.services
     limit = services.settings.keep.logs_bytes
     for folder in sorted(services.home.all_logs()) if limit else ():
-        logs = _list_logs(newest_files(folder))
-        total, old = 0, []
+        logs = list_logs(newest_files(folder))
+        total, old, freed = 0, [], 0
         for log in logs:
             size = _size_of(log)
             total += size
             if size and total > limit:
                 old.append(log)
+                freed += size
         if old:
             note = f"{len(old)} logs beyond the newest {limit / 2**20:.0f} MiB; the records of their runs are kept"
-            yield Finding("logs", folder.name, partial(_unlink_all, old), note=note)
+            yield Finding("logs", folder.name, partial(_unlink_all, old), note=note, bytes=freed)
 
 
 def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
@@ -89,7 +91,8 @@ def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
     if limit and len(stored) > limit:
         old = sorted(stored, key=_age_s)[limit:]
         note = f"older than the newest {limit}; their checks run again when they are asked for"
-        yield Finding("verdicts", f"{len(old)} of {len(stored)}", partial(_unlink_all, old), note=note)
+        size, name = sum(map(_size_of, old)), f"{len(old)} of {len(stored)}"
+        yield Finding("verdicts", name, partial(_unlink_all, old), note=note, bytes=size)
 
 
 def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
@@ -102,8 +105,9 @@ def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
             yield Finding("artifacts", folder.name, partial(_unlink_all, old), note=note)
     unused = artifact_store.find_unused(home)
     if unused:
-        note = f"{sum(map(_size_of, unused)) / 2**20:.0f} MiB; no run names them"
-        yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note)
+        size = sum(map(_size_of, unused))
+        note = f"{size / 2**20:.0f} MiB; no run names them"
+        yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note, bytes=size)
 
 
 def _unlink_all(paths: Sequence[Path]) -> str:

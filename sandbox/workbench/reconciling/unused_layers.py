@@ -19,7 +19,7 @@ def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
     """Layers past `layers.keep_days` or `layers.max_bytes`; what builds and removals left. None that checks use."""
     store = LayerStore(reconciler.services.home)
     for layer, note in choose_unused(store, reconciler.services.settings.layers):
-        yield Finding("layer", layer.key[:12], partial(_remove, store, layer), note=note)
+        yield Finding("layer", layer.key[:12], partial(_remove, store, layer), note=note, bytes=layer.bytes)
     for tree in store.list_leftovers():
         yield Finding("layer", tree.name, partial(_remove_leftover, store, tree), note="without a record")
 

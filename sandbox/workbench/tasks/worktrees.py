@@ -257,12 +257,19 @@ def collect_unused_checkouts(home: Home, settings: Settings, repo_id: str) -> li
     unused_s = settings.workspaces.keep_unused_days * 86_400
     try:
         with home.locked(f"pristine-{repo_id}", timeout_s=0.0):
-            in_use = {checkout_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
             LfsObjects(home.lfs_objects(repo_id)).remove_unused(unused_s)
-            return remove_unused(home.pristines(repo_id), in_use | _list_trees_below_rooms(home), unused_s)
+            return remove_unused(home.pristines(repo_id), list_checkouts_in_use(home, repo_id), unused_s)
     except SandboxError as error:
         _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
         return []
+
+
+def list_checkouts_in_use(home: Home, repo_id: str) -> set[str]:
+    """Names of the pristine checkouts of a repository with a worktree or a room above them. The caller holds the lock
+    of its checkouts. Raises: `internal` if that cannot be determined.
+    """
+    in_use = {checkout_of(layers) for layers in home.layers(repo_id, "any").parent.glob("[!.]*/")}
+    return in_use | _list_trees_below_rooms(home)
 
 
 def find_pristine(home: Home, policies: Policies, task: Task) -> Path | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from sandbox.checks import launch_script
 from sandbox.checks.launch_script import LaunchArtifacts, LaunchScript, LineWatch, judge_probe
 from sandbox.engine.beside import BesideCommand, GuestControl
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container_types import ContainerExit
+from sandbox.engine.container_types import ContainerExit, Streams
 from sandbox.engine.pid1_messages import Command, ExitReport, OutputChunk, PlaceAnswer
 from sandbox.models import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
 from sandbox.store.runs import newest_files
@@ -176,6 +178,32 @@ def test_a_line_says_that_it_is_ready() -> None:
     sink(b"\n")
     assert watch.matched
     assert b"".join(seen) == b"up and more\nup\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limit", "chunk"),
+    [
+        ("^up$", {"WATCHED_BYTES": 64 * 1024}, b"no\n" * 3_000),
+        ("^(a|aa)+$", {"WATCHED_S": 0.2, "_SEARCH_S": 0.05}, (b"a" * 4000 + b"!\n") * 10),
+    ],
+    ids=["bytes", "time"],
+)
+def test_s121_the_search_for_a_line_has_a_limit_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, limit: dict[str, float], chunk: bytes
+) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(launch_script, name, value)
+    script = build(tmp_path, ready=LaunchReady(line=pattern, deadline_s=60), soak_s=60)
+    sink = script.wrap(Streams(bytearray().extend, bytearray().extend)).stdout
+    began_at = time.monotonic()
+    for _ in range(50):
+        sink(chunk)
+    assert time.monotonic() - began_at < 10
+    Guest(script).run()
+    assert summary(script) == ["ready failed"]
+    assert "matched" in script.phases[0].why
+    sink(b"up\naa\n")
+    assert not script.judge(ended(None)).timed_out
 
 
 @pytest.fixture

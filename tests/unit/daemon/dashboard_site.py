@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,9 +14,32 @@ from starlette.applications import Starlette
 from sandbox.daemon.browser_sessions import COOKIE, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.guards import Network
+from sandbox.models import (
+    Check,
+    CiCheck,
+    CiState,
+    CiVerdict,
+    FailedTest,
+    Guest,
+    GuestKind,
+    GuestTable,
+    LayerSummary,
+    Limits,
+    Probe,
+    ProbeLevel,
+    PullRequestStatus,
+    PullState,
+    Task,
+    UsageSample,
+    Verdict,
+)
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
+from sandbox.store.usage_files import save_usage
 from sandbox.workbench import Workbench
 from tests.unit.agent.transports.test_http import listening
 from tests.unit.desk import Desk
+from tests.unit.store.test_verdicts import made as run_made
 
 
 class Structure(HTMLParser):
@@ -64,3 +88,87 @@ def open_site(desk: Desk) -> Iterator[Site]:
 
     with listening(make):
         yield places[0]
+
+
+class FilledPages:
+    """A new task with a text in every field that a guest, an agent, a remote or a forge controls: `FIELD` in the text
+    becomes the field's name. Afterwards `desk.workbench` answers for the engine and the forge.
+    """
+
+    fields = frozenset(
+        {
+            "prompt", "path", "content", "label", "argument", "client", "test", "message", "stdout", "stderr", "probe",
+            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt",
+        }
+    )  # fmt: skip
+
+    def __init__(self, desk: Desk, text: str) -> None:
+        self.desk, self.text = desk, text
+        self.task: Task = desk.workbench.create_task(desk.repo_id, self._fill("prompt"))
+        name = f"z{self._fill('path').replace('/', '_')[:80]}"
+        agent = desk.workbench.caller.model_copy(update={"client": self._fill("client")})
+        (desk.worktree(self.task) / name).write_text(f"{self._fill('content')}\n")
+        printable = f"y{''.join(filter(str.isprintable, name))}"  # an agent writes no other names
+        desk.workbench.acting(agent).write_file(self.task.id, printable, b"words\n", None)
+        (desk.worktree(self.task) / "f").write_text(f"{self._fill('content')}\n")
+        self.snapshot = desk.workbench.snapshot(self.task.id, self._fill("label")[:100])
+        arguments = {"task_id": self.task.id, "label": self._fill("argument")}
+        call = desk.workbench.approval_call("space_repo_snapshot", arguments)
+        self.question = desk.workbench.acting(agent).request_approval(call)
+        self.run_id = self._add_run()
+        self._answer_for_others()
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """All pages, by name."""
+        task = f"/tasks/{self.task.id}"
+        own = {"task": task, "pull_request": f"{task}/pull-request", "run": f"/runs/{self.run_id}"}
+        return {"home": "/", "approvals": "/approvals", "host": "/host", **own, "error": "/runs/run-none"}
+
+    def close(self) -> None:
+        """Answer the question and remove the task."""
+        self.desk.workbench.deny_approvals(by="test")
+        self.desk.workbench.close_task(self.task.id, delete_worktree=True, discard=True)
+
+    def _fill(self, field: str) -> str:
+        """Without NUL: with it a file is binary, and the page shows no lines of it."""
+        assert field in self.fields
+        return self.text.replace("FIELD", field).replace("\0", "")
+
+    def _add_run(self) -> str:
+        home, run_id = Home(self.desk.home), f"run-{self.task.id[5:].replace('-', '')}"
+        folder = home.logs(self.task.id)
+        folder.mkdir(exist_ok=True)
+        for stream in ("stdout", "stderr"):
+            (folder / f"{run_id}.{stream}").write_text(self._fill(stream))
+        failure = FailedTest(test=self._fill("test"), message=self._fill("message"))
+        run = run_made(Verdict.FAILED, 1, run_id=run_id, task_id=self.task.id, failures=(failure,))
+        save_run(home, self.task.id, run)
+        run_check = Check(id="test", label="test", argv=("true",), limits=Limits(memory_bytes=3 << 30))
+        samples = [
+            UsageSample(at_s=at / 4, cpu_time_s=at / 5, memory_bytes=at << 26, pids=at, disk_written_bytes=at << 20)
+            for at in range(40)
+        ]
+        save_usage(folder, run_id, run_check, samples)
+        return run_id
+
+    def _answer_for_others(self) -> None:
+        fill, now = self._fill, datetime.now(UTC)
+        guest = Guest(
+            container="a", kind=GuestKind.SERVICE, busy=True, owner=fill("owner"), service=fill("service"),
+            memory_bytes=1 << 20,
+        )  # fmt: skip
+        check = CiCheck(
+            name=fill("check"), state=CiState.FAIL, url=fill("url"), said=fill("said"), excerpt=fill("excerpt")
+        )
+        answers: dict[str, Any] = {
+            "doctor": (Probe(name="engine", level=ProbeLevel.WARN, value=fill("probe"), hint=fill("hint")),),
+            "guests": GuestTable(at=now, guests=(guest,), waiting=1, memory_bytes=1 << 20, memory_limit_bytes=1 << 30),
+            "layers": (LayerSummary(key="a" * 64, ecosystem="python", packages=3, bytes=1 << 24, used_at=now),),
+            "pull_request_status": PullRequestStatus(
+                url=fill("pull"), number=1, state=PullState.OPEN, draft=True, head_commit="a" * 40, current=False,
+                verdict=CiVerdict.FAIL, checks=(check,), unseen=fill("unseen"),
+            ),
+        }  # fmt: skip
+        for name, answer in answers.items():
+            setattr(self.desk.workbench, name, lambda *_, answer=answer: answer)

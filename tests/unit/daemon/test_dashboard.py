@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import httpx2
@@ -10,9 +13,10 @@ import pytest
 
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
-from sandbox.models import ApprovalState
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import ApprovalScope, ApprovalState
 from tests.unit.conftest import Upstream
-from tests.unit.daemon.dashboard_site import Site, open_site
+from tests.unit.daemon.dashboard_site import FilledPages, Site, open_site
 from tests.unit.desk import Desk
 
 
@@ -84,3 +88,140 @@ def test_an_answer_needs_the_form_of_the_session_and_our_origin(site: Site) -> N
         found = site.person.approval(question)
         assert (found.state, found.decided_by.endswith("in the dashboard")) == (ApprovalState.APPROVED, True)
         assert client.post(url, data=good, headers=ours).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "scope"),
+    [
+        ("once", ApprovalState.APPROVED, ApprovalScope.ONCE),
+        ("task", ApprovalState.APPROVED, ApprovalScope.TASK),
+        ("repository", ApprovalState.APPROVED, ApprovalScope.REPOSITORY),
+        ("deny", ApprovalState.DENIED, ApprovalScope.ONCE),
+        ("revoke", ApprovalState.REVOKED, ApprovalScope.ONCE),
+    ],
+)
+def test_a_question_has_the_answers_of_the_command_line(
+    site: Site, choice: str, state: ApprovalState, scope: ApprovalScope
+) -> None:
+    question = ask_question(site.desk, "one")
+    with httpx2.Client(timeout=60) as client:
+        form = {"choice": choice, "form_token": make_form_token(site.log_in(client))}
+        answer = client.post(f"{site.url}/approvals/{question}", data=form, headers={"origin": site.url})
+        assert answer.status_code == 303, answer.text
+        found = site.person.approval(question)
+        assert (found.state, found.scope) == (state, scope)
+
+
+def test_the_question_is_shown_whole_with_who_asked(site: Site) -> None:
+    question = site.person.approval(ask_question(site.desk, "a label"))
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = unescape(client.get(f"{site.url}/approvals").text)
+    assert "\n".join(question.question) in html
+    assert question.arguments in html
+    assert question.asked_by is not None
+    assert f"{question.asked_by.user} (uid {question.asked_by.uid})" in html
+    assert [f'value="{choice}"' in html for choice in ("once", "task", "repository", "deny")] == [True] * 4
+
+
+def test_a_task_is_restored_and_forked_from_its_page(site: Site) -> None:
+    desk, task = site.desk, site.desk.task
+    desk.write("f", b"first\n")
+    with httpx2.Client(timeout=60, headers={"origin": site.url}) as client:
+        form = {"form_token": make_form_token(site.log_in(client))}
+        path = f"{site.url}/tasks/{task.id}"
+
+        def press(action: str, **fields: str) -> str:
+            answer = client.post(f"{path}/{action}", data={**form, **fields})
+            assert answer.status_code == 303, answer.text
+            return str(answer.headers["location"])
+
+        assert press("snapshot", label="before") == f"/tasks/{task.id}"
+        (saved,) = desk.workbench.snapshots(task.id)
+        assert saved.label == "before"
+        desk.write("f", b"second\n")
+        assert press("restore", state=saved.id) == f"/tasks/{task.id}"
+        assert (desk.root / "f").read_bytes() == b"first\n"
+        _, before_restore = desk.workbench.snapshots(task.id)
+        forked = desk.workbench.task(press("fork", state=before_restore.id).removeprefix("/tasks/"))
+        assert (forked.forked_from, (desk.worktree(forked) / "f").read_bytes()) == (task.id, b"second\n")
+        assert press("fork", prompt="another").startswith("/tasks/task-")
+        assert press("stop") == f"/tasks/{task.id}"
+        html = client.get(path).text
+        assert client.post(f"{path}/restore", data={**form, "state": "snap-none"}).status_code == 404
+        assert client.post(f"{path}/push", data=form).status_code == 404, "there is no such button"
+    states = re.findall(r'<tr id="state-(.*?)">.*?<td><code>(.*?)</code></td><td class="actions">', html, re.DOTALL)
+    assert states[:4] == [
+        ("base", ""), (saved.id, "base"), (before_restore.id, saved.id), (forked.id, before_restore.id)
+    ]  # fmt: skip
+    operations = re.findall(r"<strong>(.*?)</strong> ", html[html.index('id="timeline"') :])
+    assert operations == ["stop", "fork", "fork", "restore", "snapshot", "create"]
+
+
+def test_the_task_page_says_what_was_edited_with_hashes(site: Site) -> None:
+    desk = site.desk
+    before = desk.workbench.base_hash(desk.task.id, "f")
+    assert before is not None
+    edited = desk.workbench.write_file(desk.task.id, "f", b"new\n", before)
+    desk.workbench.write_file(desk.task.id, "d/new.py", b"def f():\n", None)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = client.get(f"{site.url}/tasks/{desk.task.id}").text
+    assert f"{before} to {edited.files[0].sha256_after}" in html
+    assert html.count('<span class="kind">edit</span>') == 2
+    assert f"<small>{edited.files[0].sha256_after}</small>" in html
+    assert '<span class="t-k">def</span> <span class="t-f">f</span>():' in html
+    assert "style=" not in html
+
+
+def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
+    pages = FilledPages(site.desk, "words")
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        run, host, task = (client.get(site.url + pages.paths[name]).text for name in ("run", "host", "task"))
+    assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
+    assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
+    assert "Processes: at most 39 processes of 512 processes (8 %)" in run
+    assert "unknown of 4 GiB" in run, "what was not measured"
+    assert run.count('class="limit"') == task.count('class="limit"') == 2
+    assert f"1 of {2 * (os.cpu_count() or 1)} checks run, 1 wait" in host
+    assert "1 MiB of 1 GiB" in host
+    assert "16 MiB of 20 GiB" in host
+    assert "and below 2 GiB nothing is started" in host
+
+
+def test_the_page_of_a_closed_task_has_no_files_and_forks_its_snapshots(site: Site) -> None:
+    desk = site.desk
+    desk.write("f", b"first\n")
+    saved = desk.workbench.snapshot(desk.task.id)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = client.get(f"{site.url}/tasks/{desk.task.id}").text
+    assert f'aria-label="Fork {saved.id}"' in html
+    assert [word in html for word in ("Restore", "data-events", "Changes <a")] == [False] * 3
+
+
+def test_the_host_page_is_there_without_an_engine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "no engine")
+
+    FilledPages(site.desk, "words")
+    monkeypatch.setattr(site.person, "guests", fail)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        answer = client.get(f"{site.url}/host")
+    assert answer.status_code == 200
+    assert "The engine does not answer." in answer.text
+
+
+def test_a_task_without_a_pull_request_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SandboxError(ErrorCode.NOT_FOUND, "no pull request", hint="sandbox pr open")
+
+    monkeypatch.setattr(site.person, "pull_request_status", fail)
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        answer = client.get(f"{site.url}/tasks/{site.desk.task.id}/pull-request")
+    assert answer.status_code == 404
+    assert "sandbox pr open" in answer.text

@@ -121,24 +121,28 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 DEAD = {
-    "no-socket": "unix://{tmp}/none.sock",
-    "no-socket-file": "unix://{tmp}/plain",
-    "directory": "unix://{tmp}",
-    "closed-port": "tcp://127.0.0.1:9",
-    "no-port": "tcp://127.0.0.1",
-    "unknown-scheme": "ftp://127.0.0.1:9",
-    "ssh": "ssh://127.0.0.1:9",
-    "pipe": "npipe:////./pipe/docker_engine",
-    "words": "not a url",
-    "bad-port": "tcp://127.0.0.1:x",
+    "no-socket": ("unix://{tmp}/none.sock", "No such file or directory"),
+    "no-socket-file": ("unix://{tmp}/plain", "Connection refused"),
+    "directory": ("unix://{tmp}", "Connection refused"),
+    "closed-port": ("tcp://127.0.0.1:9", "Connection refused"),
+    "no-such-name": ("tcp://name.invalid:2375", "Failed to resolve"),
+    "no-port": ("tcp://127.0.0.1", "the port is missing"),
+    "no-host": ("tcp://", "the host is missing"),
+    "no-path": ("unix://", "the path of the socket is missing"),
+    "unknown-scheme": ("ftp://127.0.0.1:9", "ftp:// is not supported"),
+    "ssh": ("ssh://127.0.0.1:9", "ssh:// is not supported"),
+    "pipe": ("npipe:////./pipe/docker_engine", "npipe:// is not supported"),
+    "words": ("not a url", "the port is missing"),
+    "bad-port": ("tcp://127.0.0.1:x", "the host or the port is malformed"),
+    "bad-address": ("tcp://[::1", "the host or the port is malformed"),
 }
 
 
 @pytest.mark.usefixtures("engine_client_allowed")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("url", DEAD.values(), ids=DEAD)
+@pytest.mark.parametrize(("url", "reason"), DEAD.values(), ids=DEAD)
 def test_an_engine_that_is_not_there_is_engine_unavailable_in_words(
-    url: str, environ: dict[str, str], tmp_path: Path
+    url: str, reason: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "plain").write_bytes(b"")
     url = url.format(tmp=tmp_path)
@@ -146,8 +150,9 @@ def test_an_engine_that_is_not_there_is_engine_unavailable_in_words(
     with refused(ErrorCode.ENGINE_UNAVAILABLE) as caught:
         connect(url, environ, 60.0)
     assert time.monotonic() - started < 2
-    assert f"{url} (engine.host): " in caught.value.details
-    assert "systemctl start docker" in caught.value.hint
+    assert caught.value.details == f"{url} (engine.host): {reason}"
+    is_malformed = "not valid" in caught.value.brief
+    assert ("tcp://host:port" if is_malformed else "systemctl start docker") in caught.value.hint
 
 
 @pytest.mark.usefixtures("engine_client_allowed")

@@ -617,3 +617,43 @@ def test_an_approval_is_found_while_it_is_filed_away(desk: Desk) -> None:
     home.approval(done.id).unlink()
     assert desk.workbench.approval(done.id) == done
     assert not desk.workbench.use_approval(call_of(desk, message="m")), "what is filed away is over, whatever it says"
+
+
+# --- time
+
+
+READ = "space_repo_read_file"
+
+
+def test_an_expired_question_is_marked_and_becomes_an_event_once(desk: Desk) -> None:
+    asked, held = desk.workbench.request_approval(call_of(desk)), approved(desk, call_of(desk, READ))
+    assert desk.workbench.expire_approvals() == ()
+    home, ago = Home(desk.home), datetime.now(UTC) - timedelta(seconds=1)
+    for one in (asked, held):
+        store.save_approval(home, desk.workbench.approval(one.id).model_copy(update={"expires_at": ago}))
+    assert [one.id for one in desk.workbench.expire_approvals()] == [asked.id, held.id]
+    assert desk.workbench.expire_approvals() == ()
+    stored = [store.find_approval(home, one.id) for one in (asked, held)]
+    assert [one.state for one in stored if one] == [ApprovalState.EXPIRED] * 2
+    expired = [event for event in desk.workbench.events() if event.operation.operation == "expire"]
+    assert [(event.kind.value, event.operation.names[:2]) for event in expired] == [
+        ("approval", (COMMIT, "was pending")),
+        ("approval", (READ, "was approved")),
+    ]
+    assert desk.workbench.approvals() == ()
+
+
+def test_a_denial_holds_until_its_end_and_is_not_announced(desk: Desk) -> None:
+    asked = desk.workbench.request_approval(call_of(desk))
+    desk.workbench.answer_approval(asked.id, approved=False, by="a person")
+    ago = datetime.now(UTC) - timedelta(seconds=1)
+    found = desk.workbench.approval(asked.id)
+    store.save_approval(Home(desk.home), found.model_copy(update={"expires_at": ago}))
+    assert desk.workbench.expire_approvals() == ()
+
+
+def test_an_approval_that_was_used_in_between_does_not_expire(desk: Desk) -> None:
+    held = approved(desk, call_of(desk))
+    assert desk.workbench.use_approval(call_of(desk))
+    with refused(ErrorCode.CONFLICT):
+        requests.expire(Home(desk.home), held.id)

@@ -1,0 +1,80 @@
+"""What the pages of a home show: its tasks, the questions to a person, and the host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from shutil import disk_usage
+from typing import Any
+
+from sandbox.errors import SandboxError
+from sandbox.models import Approval, ApprovalState, CheckRun, GuestTable, TaskStatus
+from sandbox.workbench import Workbench
+
+MAX_TASKS, MAX_EVENTS = 100, 20
+"""Shown on the first page."""
+
+_LOOK_S = 0.25
+"""Between the two looks at the guests: CPU time is a rate."""
+
+
+def read_home(person: Workbench) -> Mapping[str, Any]:
+    """Open tasks, the newest first, each with its newest run."""
+    tasks = [task for task in person.tasks() if task.status is not TaskStatus.CLOSED]
+    shown = sorted(tasks, key=lambda task: task.created_at, reverse=True)[:MAX_TASKS]
+    return {
+        "repositories": person.repositories(),
+        "rows": [(task, find_last_run(person, task.id)) for task in shown],
+        "left_out": len(tasks) - len(shown),
+        "questions": len(_list_questions(person.approvals())),
+        "events": person.events(MAX_EVENTS)[::-1],
+    }
+
+
+def find_last_run(person: Workbench, task_id: str) -> CheckRun | None:
+    """The newest run of a task; None if it has none, or was removed meanwhile."""
+    try:
+        return next(iter(person.runs(task_id, 1)), None)
+    except SandboxError:
+        return None
+
+
+def _list_questions(found: tuple[Approval, ...]) -> list[Approval]:
+    return [one for one in found if one.state is ApprovalState.PENDING]
+
+
+def read_approvals(person: Workbench) -> Mapping[str, Any]:
+    """Open questions, and approvals in force."""
+    found = person.approvals()
+    return {
+        "questions": _list_questions(found),
+        "in_force": [one for one in found if one.state is ApprovalState.APPROVED],
+    }
+
+
+def read_host(person: Workbench) -> Mapping[str, Any]:
+    """What `doctor`, `top` and `layers list` say, and the file system of the home."""
+    settings = person.settings
+    layers = person.layers()
+    return {
+        "home": person.home,
+        "probes": person.doctor(),
+        "guests": _read_guests(person),
+        "parallel": settings.container.parallel or 2 * (os.cpu_count() or 1),
+        "space": disk_usage(person.home),
+        "floor": settings.disk.min_free_bytes,
+        "layers": layers,
+        "layers_bytes": sum(layer.bytes for layer in layers),
+        "layers_limit": settings.layers.max_bytes,
+    }
+
+
+def _read_guests(person: Workbench) -> GuestTable | None:
+    """None without an engine; `doctor` says why."""
+    try:
+        before = person.guests()
+        time.sleep(_LOOK_S)
+        return person.guests(before)
+    except SandboxError:
+        return None

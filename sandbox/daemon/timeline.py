@@ -1,0 +1,41 @@
+"""What happened to a task, from its journal, in the words of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox.models import HomeEventKind, JournalEntry
+from sandbox.workbench.controller.home_events import make_event
+
+_EDITS = frozenset({"patch", "edit", "write", "delete", "rename", "apply", "clean", "restore", "sync", "checkout"})
+_WORDS = {HomeEventKind.PULL_REQUEST: "pull request"}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One entry. `kind`: `edit`, or a kind of `sandbox events`. `who`: the user, and the client that acted for them."""
+
+    kind: str
+    who: str
+    entry: JournalEntry
+
+
+def build_timeline(task_id: str, entries: Iterable[JournalEntry]) -> tuple[Moment, ...]:
+    """Newest first. Pure."""
+    moments = [Moment(_find_kind(task_id, entry), _find_caller(entry), entry) for entry in entries]
+    return tuple(moments[::-1])
+
+
+def _find_kind(task_id: str, entry: JournalEntry) -> str:
+    if entry.operation in _EDITS:
+        return "edit"
+    kind = make_event(task_id, entry).kind
+    return _WORDS.get(kind, kind.value)
+
+
+def _find_caller(entry: JournalEntry) -> str:
+    if entry.by is None:
+        return entry.actor.value
+    client = f" {entry.by.client} {entry.by.client_version}".rstrip() if entry.by.client else ""
+    return f"{entry.by.user} ({entry.actor.value}{client})"
