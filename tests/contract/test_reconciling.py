@@ -477,7 +477,7 @@ def test_what_gc_says_is_json(desk: Desk) -> None:
     desk.workbench.__exit__(None, None, None)
     document = json.loads(again(desk).collect(dry_run=True).model_dump_json())
     assert document["dry_run"] is True
-    assert {"kind", "name", "action", "note"} == set(document["leftovers"][0])
+    assert {"kind", "name", "action", "note", "bytes"} == set(document["leftovers"][0])
     assert desk.root.is_dir()
 
 
