@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
     container_escapes,
+    host_disk,
     hostile_arguments,
     hostile_images,
     hostile_paths,
+    kept_verdicts,
     metadata,
     misleading_text,
     nested,
@@ -20,6 +22,7 @@ from sandbox.attack.suites import (
     races,
     remote,
     resource_limits,
+    shared_resources,
     sinks,
     start,
 )
@@ -42,6 +45,9 @@ _FOUND: tuple[AttackEntry, ...] = (
     *misleading_text.ENTRIES,
     *package_fetches.ENTRIES,
     *package_contents.ENTRIES,
+    *shared_resources.ENTRIES,
+    *kept_verdicts.ENTRIES,
+    *host_disk.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 
