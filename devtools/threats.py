@@ -80,7 +80,8 @@ _BESIDE = (
     ("what ships, walls taken down",
      "`test_shipped_suite_sees_a_careless_host`, `test_shipped_suite_sees_a_soft_guest`,"
      " `test_shipped_suite_sees_the_operators_own_rules`,"
-     " `test_shipped_suite_sees_a_careless_proxy`", "each entry then says that it got through"),
+     " `test_shipped_suite_sees_a_careless_proxy`,"
+     " `test_shipped_suite_sees_a_server_that_sends_what_nobody_sees`", "each entry then says that it got through"),
     ("controls", "`test_git_used_by_the_controls_is_the_products`", ""),
 )  # fmt: skip
 

@@ -8,10 +8,12 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
     container_escapes,
     forged_receipts,
+    host_disk,
     hostile_arguments,
     hostile_artifacts,
     hostile_images,
     hostile_paths,
+    kept_verdicts,
     metadata,
     misleading_reports,
     misleading_text,
@@ -23,6 +25,7 @@ from sandbox.attack.suites import (
     races,
     remote,
     resource_limits,
+    shared_resources,
     sinks,
     start,
 )
@@ -48,6 +51,9 @@ _FOUND: tuple[AttackEntry, ...] = (
     *hostile_artifacts.ENTRIES,
     *package_fetches.ENTRIES,
     *package_contents.ENTRIES,
+    *shared_resources.ENTRIES,
+    *kept_verdicts.ENTRIES,
+    *host_disk.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -23,6 +23,7 @@ _US_PER_S = 1e6
 UNLIMITED = 1 << 60
 """Version 1 shows the largest number of whole pages where there is no limit."""
 
+_KERNEL_PARTS = ("slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "vmalloc")
 _JOINT = ("cpu,cpuacct", "cpuacct,cpu")
 _Number = TypeVar("_Number", int, float)
 
@@ -126,6 +127,18 @@ def read_held_memory(paths: CgroupPaths) -> int | None:
     names = ("anon", "shmem") if paths.version > 1 else ("total_rss", "total_shmem")
     found = [_read_keyed_number(paths.memory, "memory.stat", name) for name in names]
     return None if None in found else sum(number or 0 for number in found)
+
+
+def read_kernel_memory(paths: CgroupPaths) -> int:
+    """Bytes of the kernel's own that are charged to a group: message queues, semaphores and empty files of a tmpfs keep
+    them without a process. Version 1 counts caches too that the kernel takes back, version 2 does not. 0: unknown.
+    """
+    if paths.version == 1:
+        return _read_number(paths.memory, "memory.kmem.usage_in_bytes") or 0
+    found = dict(re.findall(r"^(\w+) (\d+)$", _read_text(paths.memory, "memory.stat") or "", re.MULTILINE))
+    if "kernel" in found:  # Linux 5.18
+        return max(int(found["kernel"]) - int(found.get("slab_reclaimable", 0)), 0)
+    return sum(int(found.get(name, 0)) for name in _KERNEL_PARTS)
 
 
 def list_processes(paths: CgroupPaths) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ import errno
 import mmap
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -32,6 +33,7 @@ from sandbox.lazy_dataclass import dataclass
 
 SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0
+_SETTLING_S = 1.0
 _JOINT = {name: (name, "cpu,cpuacct", "cpuacct,cpu") for name in ("cpu", "cpuacct")}
 _MAX_SHARES = 262_144
 _DEFAULT_PARENTS = {"cgroupfs": "docker", "systemd": "system.slice"}
@@ -259,14 +261,21 @@ def _apply_limits(host: GroupHost, name: str, folders: Mapping[str, Path], limit
 
 
 def _apply_to_slice(host: GroupHost, unit: str, limits: GroupLimits) -> None:
-    """Until the next reboot; a controller sets it again. Raises: OSError."""
+    """Until the next reboot; a controller sets it again. Raises: OSError.
+
+    What is set on an inactive slice is in force when it starts (systemctl(1)), so it is never without a limit. systemd
+    answers before it has written the files of a slice that is active, so the limit may appear a moment later.
+    """
     memory = (
         (f"MemoryMax={limits.memory_bytes}", "MemorySwapMax=0", f"CPUWeight={_weight(limits.cpu_shares)}")
         if host.version > 1
         else (f"MemoryLimit={limits.memory_bytes}", f"CPUShares={limits.cpu_shares}")
     )
-    host.systemctl(("start", unit))
     host.systemctl(("set-property", "--runtime", unit, *memory, f"TasksMax={limits.pids}"))
+    host.systemctl(("start", unit))
+    folder, ends_at = host.find_directory(unit.removesuffix(".slice"), "memory"), time.monotonic() + _SETTLING_S
+    while read_memory_limit(folder, host.version) is None and time.monotonic() < ends_at:
+        time.sleep(_SETTLING_S / 100)
 
 
 def _read(path: Path) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox.engine.attached_stream import attach
 from sandbox.engine.beside import decode_exit
-from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory
+from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory, read_kernel_memory
 from sandbox.engine.confinement import require_confinement
 from sandbox.engine.container import create_container, kill_container, remove_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
@@ -170,7 +170,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
         ending = replace(ending, pressure=meter.pressure, samples=meter.samples)
         ending = replace(ending, host_out_of_memory=ending.oom_killed and is_host_short)
         return ending, False
-    left_bytes = read_held_memory(guest.groups) if guest.groups else None
+    left_bytes = _read_left_memory(guest.groups)
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
     ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure, samples=meter.samples)
     _explain_failed_start(outcome.report, command, check.streams)
@@ -185,6 +185,12 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     clean = outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
     is_small = check.max_left_bytes is None or (left_bytes or 0) <= check.max_left_bytes
     return ending, clean and is_small
+
+
+def _read_left_memory(groups: CgroupPaths | None) -> int | None:
+    """What a guest without processes holds: files in memory, and the kernel's own objects (THREATS S04, S138)."""
+    held = read_held_memory(groups) if groups else None
+    return held if groups is None or held is None else held + read_kernel_memory(groups)
 
 
 def _exit_from_report(

@@ -63,7 +63,13 @@ class UnhardenedContainers:
     labels: Mapping[str, str]
 
     def run(
-        self, image: str, argv: Sequence[str] | None, *, binds: Sequence[Bind] = (), deadline_s: float = 120.0
+        self,
+        image: str,
+        argv: Sequence[str] | None,
+        *,
+        binds: Sequence[Bind] = (),
+        user: str = "0:0",
+        deadline_s: float = 120.0,
     ) -> UnhardenedExit:
         """Run one to its end, at most `deadline_s` seconds, and remove it. `argv` None: the image's own command.
 
@@ -72,7 +78,7 @@ class UnhardenedContainers:
         name, api = f"sandbox-soft-{uuid.uuid4().hex}", self.engine.api
         body = {**_unhardened_options(image, self.runtime, binds), "Labels": dict(self.labels)}
         if argv is not None:
-            body |= {"Entrypoint": list(argv), "Cmd": [], "User": "0:0", "WorkingDir": "/"}
+            body |= {"Entrypoint": list(argv), "Cmd": [], "User": user, "WorkingDir": "/"}
         try:
             with translate_errors("run an unhardened container"):
                 api.create_container_from_config(body, name=name)  # type: ignore[no-untyped-call]  # stub

@@ -48,7 +48,8 @@ class Usage(Model):
 
     `cpu_throttled_s`: how long its limit on CPUs held it back, summed over CPUs. `disk_used_*`: the amounts that the
     disk limits apply to, at the last count; None if counting took too long. `memory_left_bytes`: what the guest held in
-    memory after the check: files in /tmp, the home and /dev/shm, shared memory, and its supervisor.
+    memory after the check: files in /tmp, the home and /dev/shm, shared memory, memory of the kernel for it, and its
+    supervisor.
     `host_out_of_memory`: the kernel killed a process, and not because of `limits.memory_bytes`: all guests together had
     reached their bound, or the host its end.
     """

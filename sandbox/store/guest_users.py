@@ -5,7 +5,9 @@ share a uid use up each other's share (THREATS S02); guests with a uid of their 
 
 Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each.
 A file is removed when no file of its user is left. Ids are given out in turn, so one that was just returned comes back
-last; one that a process still has is passed over.
+last; one that a process still has is passed over. A home that was copied, or whose disk comes back after its ids were
+given out again, has files of an id that another home has too: then both have a lease, and the id is free when both have
+returned it.
 """
 
 from __future__ import annotations
@@ -56,20 +58,23 @@ class GuestUsers:
         """
         with self._locked():
             uid = self._find_free()
-            self._write(uid, owner, synced=synced)
-            (self.folder / _LAST).write_text(f"{uid}\n", encoding="ascii")
+            self._write(uid, [UserLease(uid, str(self.home), owner)], synced=synced)
+            write_atomically(self.folder / _LAST, f"{uid}\n".encode(), synced=False)
         return uid
 
     def adopt(self, uid: int, owner: str) -> None:
-        """Record a uid whose files are in this home, which was moved or copied here, as leased by it."""
+        """Record a uid whose files are in this home, which was moved or copied here, as leased by it.
+
+        Another home that exists keeps its lease of it.
+        """
         if uid in self.ids:
             with self._locked():
-                self._write(uid, owner, synced=True)
+                others = [one for one in self._read(uid) if one.home != str(self.home) and Path(one.home).exists()]
+                self._write(uid, [UserLease(uid, str(self.home), owner), *others], synced=True)
 
     def release(self, uid: int) -> None:
         """Return a uid of this home, once no file of it is left. One of another home, or of none, is left alone."""
-        if (lease := self._read(uid)) is not None and lease.home == str(self.home):
-            self._path(uid).unlink(missing_ok=True)
+        self._release(uid, str(self.home))
 
     def list_leases(self) -> list[UserLease]:
         """The uids that this home uses."""
@@ -78,15 +83,14 @@ class GuestUsers:
     def list_all(self) -> list[UserLease]:
         """The uids that any home of this host uses."""
         names = sorted(path.name for path in self._entries())
-        found = (self._read(int(name)) for name in names if name.isdigit())
-        return [lease for lease in found if lease is not None]
+        return [lease for name in names if name.isdigit() for lease in self._read(int(name))]
 
     def release_of_missing_homes(self) -> list[int]:
         """Return the uids of homes that no longer exist; they are free again."""
-        missing = [lease.uid for lease in self.list_all() if not Path(lease.home).exists()]
-        for uid in missing:
-            self._path(uid).unlink(missing_ok=True)
-        return missing
+        missing = [lease for lease in self.list_all() if not Path(lease.home).exists()]
+        for lease in missing:
+            self._release(lease.uid, lease.home)
+        return [lease.uid for lease in missing]
 
     def find_free_ids(self) -> list[range]:
         """The parts of the range that no account, group or subordinate range of this host has, in order."""
@@ -108,16 +112,27 @@ class GuestUsers:
             hint="Close tasks that are no longer needed, run `sandbox gc`, or set [users] in policies/container.toml.",
         )
 
-    def _write(self, uid: int, owner: str, *, synced: bool) -> None:
-        text = json.dumps({"home": str(self.home), "owner": owner})
-        write_atomically(self._path(uid), text.encode(), synced=synced)
+    def _release(self, uid: int, home: str) -> None:
+        if any(lease.home == home for lease in self._read(uid)):
+            with self._locked():
+                left = [lease for lease in self._read(uid) if lease.home != home]
+                if left:
+                    self._write(uid, left, synced=True)
+                else:
+                    self._path(uid).unlink(missing_ok=True)
 
-    def _read(self, uid: int) -> UserLease | None:
+    def _write(self, uid: int, leases: Sequence[UserLease], *, synced: bool) -> None:
+        first, *others = [{"home": lease.home, "owner": lease.owner} for lease in leases]
+        document = {**first, "others": others} if others else first
+        write_atomically(self._path(uid), json.dumps(document).encode(), synced=synced)
+
+    def _read(self, uid: int) -> list[UserLease]:
         try:
             document = json.loads(self._path(uid).read_bytes())
-            return UserLease(uid, str(document["home"]), str(document["owner"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+            found = [document, *document.get("others", ())]
+            return [UserLease(uid, str(one["home"]), str(one["owner"])) for one in found]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return []
 
     def _read_last(self) -> int:
         try:

@@ -138,6 +138,24 @@ def test_s04_a_container_that_holds_much_memory_is_not_kept(guests: Callable[...
     assert again < 20_000_000
 
 
+SETS = """
+wc -l </proc/sysvipc/sem
+if [ $(wc -l </proc/sysvipc/sem) = 1 ]; then n=1; else n=40; fi
+perl -e 'for (1..$ARGV[0]) { semget(0, 32000, 01600) // die $! }' $n
+"""
+
+
+def test_s138_a_container_whose_semaphores_hold_much_memory_is_not_kept(guests: Callable[..., Arena]) -> None:
+    """No process and no file has it. Control: the second run finds the few semaphores of the first."""
+    arena = guests("sh", "-c", SETS, extra=ROOM, settings={"container": {"keep_bytes": 20_000_000}})
+    arena.new_task()
+    runs = [arena.workbench.run_checks(arena.task.id, ["go"])[0] for _ in range(3)]
+    assert [run.stdout_tail.split() for run in runs] == [["1"], ["2"], ["1"]], runs[1].stderr_tail
+    few, many = (run.usage.memory_left_bytes or 0 for run in runs[:2])
+    assert few < 20_000_000
+    assert many > 60_000_000
+
+
 def run_careless(engine: DockerEngine, body: Mapping[str, object]) -> str:
     made = engine.api.create_container_from_config({**body, "HostConfig": {"NetworkMode": "none"}})["Id"]
     try:

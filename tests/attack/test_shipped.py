@@ -23,7 +23,13 @@ from sandbox.attack.harness.scratch import ScratchDirectory
 from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.harness.verdict_samples import make_run, read_carelessly
 from sandbox.attack.selection import needs_engine
-from sandbox.attack.suites import forged_receipts, hostile_artifacts, misleading_reports, package_fetches
+from sandbox.attack.suites import (
+    forged_receipts,
+    hostile_artifacts,
+    misleading_reports,
+    misleading_text,
+    package_fetches,
+)
 from sandbox.checks import executors
 from sandbox.checks.collected import CollectedResults
 from sandbox.checks.comparison import CheckSide, compare_check
@@ -126,6 +132,11 @@ def careless_patch(self: Workbench, task_id: str, patch: bytes, _hashes: object)
 
 
 def careless_diff(self: Workbench, task_id: str, against: str = "base") -> Diff:
+    task = self.task(task_id)
+    assert task.worktree_path is not None
+    (clone,) = task.worktree_path.parents[2].glob("clones/*")
+    files = [path for path in task.worktree_path.rglob("*") if path.is_file() and path.name != ".git"]
+    subprocess.run(["git", f"--git-dir={clone}", "hash-object", "-w", "--no-filters", *files], check=True)
     return _DIFF(self, task_id, against).model_copy(update={"text": "Binary files differ"})
 
 
@@ -155,9 +166,9 @@ CARELESS: dict[str, tuple[Callable[..., object], Sequence[str]]] = {
     "status": (careless_status, ["A01", "B05"]),
     "read_file": (careless_read, ["H01", "H02", "H03"]),
     "apply_patch": (careless_patch, ["J07", "J08", "J15", "J36"]),
-    "diff": (careless_diff, ["I01"]),
+    "diff": (careless_diff, ["I01", "S07"]),
     "commit": (careless_commit, ["I03"]),
-    "write_file": (careless_write, ["S13"]),
+    "write_file": (careless_write, ["S08", "S13"]),
     "push": (careless_push, ["S11"]),
 }
 
@@ -170,6 +181,15 @@ def test_shipped_suite_sees_a_careless_host(tmp_path: Path, monkeypatch: pytest.
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(names)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(names, AttackOutcome.GOT_THROUGH), results
+
+
+def test_shipped_suite_sees_a_server_that_sends_what_nobody_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(misleading_text, "BEFORE_SERVER", "import sandbox.text; sandbox.text.neutralise = str; ")
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        (entry,) = select(["S12"])
+        assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
 
 
 def test_shipped_suite_sees_a_careless_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

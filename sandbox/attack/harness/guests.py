@@ -23,11 +23,11 @@ from sandbox.engine.unhardened import Bind, UnhardenedExit
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.models import CheckRun
+    from sandbox.models import CheckRun, Task
 
 WORKSPACE = "/workspace"
 _LIMITS = "cpus = 1.0, tmp_bytes = 8388608, home_bytes = 8388608, disk_bytes = 67108864, disk_files = 4000"
-"""Limits that a probe reaches at once. `CHECK` adds `file_bytes` and `output_bytes`."""
+"""Limits that a probe reaches at once. `CHECK` adds those of files and output."""
 
 PROFILE = 'label = "attack"\nimage = "base"\npriority = 9999\n[[detect.any]]\nfile = "f.txt"\n'
 CHECK = """
@@ -36,7 +36,7 @@ id = "{id}"
 label = "{id}"
 argv = {argv}
 timeout_s = {timeout_s}
-limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = 256 }}
+limits = {{ {limits}, file_bytes = 16777216, output_bytes = 65536, open_files = {open_files} }}
 """
 
 
@@ -85,11 +85,13 @@ class ProbeCheck:
     id: str
     argv: tuple[str, ...]
     timeout_s: float = 60.0
+    open_files: int = 256
 
     def toml(self, mebibytes: int, pids: int) -> str:
         """Its entry in the profile; a JSON string is a valid TOML basic string."""
         limits = f"memory_bytes = {mebibytes << 20}, pids = {pids}, {_LIMITS}"
-        return CHECK.format(id=self.id, argv=json.dumps([*self.argv]), timeout_s=self.timeout_s, limits=limits)
+        values = {"argv": json.dumps([*self.argv]), "timeout_s": self.timeout_s, "open_files": self.open_files}
+        return CHECK.format(id=self.id, limits=limits, **values)
 
 
 class Guests:
@@ -107,7 +109,7 @@ class Guests:
         (profiles / "attack.toml").write_text(
             PROFILE + "".join(p.toml(*small_limits(host.runtime)) for p in everything)
         )
-        self._probed = scene.new_task().id  # a separate task: a guest that gets through damages its worktree
+        self.other = scene.new_task()  # a separate task: a guest that gets through damages its worktree
         self._plant()
         scene.new_task()
 
@@ -129,11 +131,14 @@ class Guests:
         ports = (str(self.listeners.tcp_port), str(self.listeners.udp_port), self.listeners.abstract)
         return (program, *ports, workspace)
 
-    def run(self, check_id: str) -> CheckRun:
-        """The one run of a probe in the product's guest. Raises: the same error as the first time."""
+    def run(self, check_id: str, task: Task | None = None) -> CheckRun:
+        """The one run of a probe in the product's guest, of the scene's task or another one.
+
+        Raises: the same error as the first time.
+        """
         if check_id not in self._runs:
+            task_id = (task or self.scene.task).id
             try:
-                task_id = self._probed if check_id == "probe" else self.scene.task.id
                 (self._runs[check_id],) = self.scene.workbench.run_checks(task_id, [check_id])
             except SandboxError as error:
                 self._runs[check_id] = error
@@ -146,9 +151,9 @@ class Guests:
     def hardened_output(self) -> ProbeOutput:
         """The probe in a guest of the product; sets `knocked` to the listeners it reached."""
         self.listeners.pop_reached()
-        self.run("probe")
+        self.run("probe", self.other)
         self.reached = self.listeners.pop_reached()
-        content = self.scene.workbench.read_file(self._probed, "probed").content
+        content = self.scene.workbench.read_file(self.other.id, "probed").content
         return parse_probe(content)
 
     @cached_property
@@ -156,10 +161,12 @@ class Guests:
         """The same probe in a soft container."""
         return parse_probe(self.run_soft("perl", "-e", *self.argv("/scratch")).stdout.decode(errors="replace"))
 
-    def run_soft(self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "") -> UnhardenedExit:
+    def run_soft(
+        self, *argv: str, binds: Sequence[Bind] | None = None, image: str = "", user: str = "0:0"
+    ) -> UnhardenedExit:
         """Run a command in a soft container; without `binds` it sees the scene's `outside` as /scratch."""
         seen = (Bind(self.scene.outside, "/scratch"),) if binds is None else binds
-        return self.host.soft_containers.run(image or self.host.image("base"), argv or None, binds=seen)
+        return self.host.soft_containers.run(image or self.host.image("base"), argv or None, binds=seen, user=user)
 
     def close(self) -> None:
         """Close the listeners."""

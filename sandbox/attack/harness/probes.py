@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from sandbox.attack.harness.guests import ProbeCheck, small_limits
 
 TMP = "/tmp"  # noqa: S108 - the guest's own tmpfs
@@ -27,6 +29,33 @@ LIES = (
     'for t in /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 /proc/1/mem; do printf "$f" >$t; done 2>/dev/null;'
     'echo \'{"verdict": "passed", "exit_code": 0}\'; echo \'exit code 0\'; echo PASSED; exit 3'
 )
+OPENS_INOTIFY = {
+    machine: f'my $n = 0; while (syscall({number}, 0) >= 0) {{ $n++ }} $| = 1; print "$n opened\\n"; exit unless @ARGV;'
+    'open(my $f, ">", "$ARGV[0]/full"); for (1..500) { last if -e "$ARGV[0]/stop"; select undef, undef, undef, 0.05 }'
+    for machine, number in (("x86_64", 294), ("aarch64", 26))
+}
+"""Opens as many inotify instances as the kernel allows; with a directory, it holds them until the host says stop."""
+MOST_INSTANCES = 1000  # a probe opens them within the usual limit of open files
+STORES = (
+    "count() { sed 1d /proc/sysvipc/shm | wc -l; }; count;"
+    "perl -e 'my $id = shmget(77, 8 << 20, 01666) // die $!; shmwrite($id, q(x), 0, 1) or die $!; print qq(stored\n)';"
+    "count"
+)
+HIDES = (
+    'my ($n, $left, @f) = (0, 0); for (1..12) {{ open(my $f, ">", "{0}/h") or last; unlink "{0}/h"; push @f, $f;'
+    "binmode $f; last if (syswrite($f, qq(x) x (8 << 20)) // 0) < 8 << 20; $n++ }}"
+    '$left++ for glob "{0}/h*"; $| = 1; print "$n $left\n"; '
+)
+"""Writes 96 MiB to files that it deletes and keeps open, and prints how many of 12 were written, and still named."""
+_LEVELS = 300_000
+NESTS = f"my $n = {_LEVELS}; print qq(<testsuite>), qq(<a>) x $n, qq(</a>) x $n, qq(</testsuite>)"
+
+
+def nested_report() -> bytes:
+    """What the probe `reports` writes."""
+    return b"<testsuite>" + b"<a>" * _LEVELS + b"</a>" * _LEVELS + b"</testsuite>"
+
+
 MAX_MIB = 768  # the most memory that is requested of a soft container
 
 
@@ -49,4 +78,11 @@ def probes(runtime: str) -> tuple[ProbeCheck, ...]:
         ProbeCheck("stubborn", ("sh", "-c", STUBBORN), timeout_s=2.0),
         ProbeCheck("stays", ("sh", "-c", STAYS.format("/workspace"))),
         ProbeCheck("lies", ("sh", "-c", LIES)),
+        ProbeCheck("stores", ("sh", "-c", STORES)),
+        ProbeCheck("hides", ("perl", "-e", HIDES.format("/workspace") + "sleep 170"), timeout_s=170.0),
+        ProbeCheck("reports", ("sh", "-c", f"perl -e '{NESTS}' >/report/a.xml")),
+        *(
+            ProbeCheck(name, ("perl", "-e", OPENS_INOTIFY.get(platform.machine(), "exit 1"), *folder), open_files=4096)
+            for name, folder in (("holds-instances", ("/workspace",)), ("opens-instances", ()))
+        ),
     )

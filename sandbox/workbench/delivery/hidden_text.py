@@ -7,7 +7,7 @@ the text as written. It compares ASCII letters and digits only. So invisible cha
 count, and characters that are compatible with letters (fullwidth, mathematical) are read as those.
 
 Every step is linear in the text, and a step that changes no character ends its branch: ordinary text has few readings,
-hostile text at most forty.
+hostile text at most eighty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"<[a-z/!?][^>]*>", re.IGNORECASE)
 _QUOTED_VALUE = re.compile(r"=\s?(?:\"[^\"]*\"|'[^']*')")
-_LINK_TARGET = re.compile(r"\]\([^()]*\)| \(`[^`()]*`\)")  # in Markdown, and as `forges.sanitize` writes it
+_ESCAPED_BRACKET = re.compile(r"\\[()<>\[\]]")
+# In Markdown (CommonMark 6.3: in angle brackets, with balanced parentheses, by reference; footnotes), and as
+# `forges.sanitize` writes it.
+_LINK_TARGET = re.compile(
+    r"\]\(\s?<[^<>]*>[^()]*\)|\]\((?:[^()]|\([^()]*\))*\)|\]\[[^\[\]]*\]|\[\^[^\[\]]*\]| \(`[^`]*`\)"
+)
 # Python refuses to convert a long decimal number, and Unicode ends at seven digits.
 _LEADING_ZEROS = re.compile(r"&#0+(?=[0-9])")
 _LONG_NUMBER = re.compile(r"&#[0-9]{8,};?")
@@ -37,7 +42,7 @@ _SPELLED_OUT = re.compile("u([0-9a-f]{4,5})")
 
 def list_readings(text: str) -> frozenset[str]:
     """The text and what is left of it without markup and encodings. Pure."""
-    newest = {_unescape(text)}
+    newest = {_unescape(text), _unescape(_ESCAPED_BRACKET.sub("", text))}  # an escaped bracket ends no link
     found = {text} | newest
     for _ in range(_STEPS):
         newest = {step(reading) for reading in newest for step in (_decode, _remove_markup, _remove_values)} - found

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engine.cgroups import CgroupPaths, Counters, Sampler, find_cgroups, read_counters, read_held_memory
+from sandbox.engine.cgroups import (
+    CgroupPaths,
+    Counters,
+    Sampler,
+    find_cgroups,
+    read_counters,
+    read_held_memory,
+    read_kernel_memory,
+)
 
 DATA = Path(__file__).parents[2] / "data"
 PID = 4242
@@ -159,6 +167,18 @@ def test_memory_that_no_file_holds(tmp_path: Path) -> None:
     (tmp_path / "memory.stat").write_text("anon 1000\n")
     assert read_held_memory(CgroupPaths(2, memory=tmp_path)) is None
     assert read_held_memory(CgroupPaths(2)) is None
+
+
+def test_s138_memory_of_the_kernel_without_what_it_takes_back(tmp_path: Path) -> None:
+    """Semaphores and message queues are neither `anon` nor `shmem`."""
+    group, stat = CgroupPaths(2, memory=tmp_path), tmp_path / "memory.stat"
+    stat.write_text("anon 1\nkernel 5000\nslab_reclaimable 800\nslab_unreclaimable 300\nvmalloc 7\n")
+    assert read_kernel_memory(group) == 4200
+    stat.write_text("anon 1\nkernel_stack 10\npagetables 20\nslab_reclaimable 800\nslab_unreclaimable 300\nvmalloc 7\n")
+    assert read_kernel_memory(group) == 337, "Linux before 5.18"
+    (tmp_path / "memory.kmem.usage_in_bytes").write_text("9000\n")
+    assert read_kernel_memory(CgroupPaths(1, memory=tmp_path)) == 9000
+    assert read_kernel_memory(CgroupPaths(1)) == read_kernel_memory(CgroupPaths(2)) == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -137,9 +138,27 @@ def test_systemd_makes_a_slice(version: int, tmp_path: Path) -> None:
         else "MemoryLimit=21474836480 CPUShares=1024"
     )
     assert said == [
-        "start space-sandbox.slice",
         f"set-property --runtime space-sandbox.slice {memory} TasksMax=4000",
-    ]
+        "start space-sandbox.slice",
+    ], "set first: a slice that was started is without a limit until then"
+
+
+def test_a_limit_that_systemd_writes_after_its_answer_is_waited_for(tmp_path: Path) -> None:
+    """Control: a guest would have no group, because none has a limit yet."""
+    written = threading.Timer(0.05, lambda: hold_limit(tmp_path / "space.slice" / "space-sandbox.slice"))
+
+    def answer_early(arguments: Sequence[str]) -> None:
+        if arguments[0] == "start":
+            written.start()
+
+    group = ensure_guest_group(GroupHost("systemd", 2, tmp_path, answer_early), NAME, LIMITS)
+    written.join()
+    assert (group.parent, group.memory_bytes, group.obstacle) == ("space-sandbox.slice", 20 * GIB, "")
+
+
+def hold_limit(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "memory.max").write_text(str(20 * GIB))
 
 
 def test_a_refusal_of_systemd_is_an_obstacle(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ LOOK_ALIKES = [
     ".\u200b./x",
     "a\u2215b", "a\u2044b", "a\uff0fb", "a\u29f8b", "a\uff3cb", "a\u2216b", "a\u29f5b", "\ufe68", "\u2105.txt",
     "\u3002git/config", "\u00b7git", "\u200b", "d/\u3164/x", "\u2800", "\u3000", "\u00a0.", "\u1680",
+    "\u0701\u0702", "\ua60e", "\U00010a50.", "a\u2041b", "a\u1735b", "a\u31d3b", "a\U0001d23ab", "a\u31d4b",
+    "a\U0001d20fb",
 ]  # fmt: skip
 
 

@@ -77,6 +77,22 @@ def test_only_the_home_that_leased_it_returns_it(make: Make) -> None:
     assert make("one").list_leases() == []
 
 
+def test_one_that_two_homes_have_is_free_when_both_have_returned_it(make: Make) -> None:
+    """A home was copied with its tasks. Control: of one home alone it is free at once."""
+    one, two = make("one"), make("two")
+    uid = one.lease("task", synced=False)
+    two.adopt(uid, "task")
+    two.adopt(uid, "task")
+    assert [lease.home for lease in one.list_all()] == [str(two.home), str(one.home)]
+    two.release(uid)
+    for number in range(7):
+        assert two.lease(f"new-{number}", synced=False) != uid
+    with pytest.raises(SandboxError):
+        two.lease("void: there is another one", synced=False)
+    one.release(uid)
+    assert two.lease("new", synced=False) == uid
+
+
 def test_ids_of_a_home_that_is_gone_are_free_again(make: Make, tmp_path: Path) -> None:
     make("one").lease("a", synced=False)
     kept = make("two").lease("b", synced=False)
