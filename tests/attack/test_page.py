@@ -25,6 +25,7 @@ def test_threats_page_and_suite_agree() -> None:
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert named == written
+    assert not [path for path in re.findall(r"`(tests/[\w/.]+)`", page) if not (ROOT / path).exists()]
 
 
 def test_threats_page_is_what_the_list_says(capsys: pytest.CaptureFixture[str]) -> None:
