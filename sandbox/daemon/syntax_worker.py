@@ -1,7 +1,7 @@
 """Colour source text: a program of its own, which is killed when it takes too long (see `syntax_colours`).
 
 It reads JSON, a list of [language, text], and writes for each text a list of lines, each a list of [class, piece].
-It imports Pygments and nothing of the sandbox.
+It imports Pygments, no module of the sandbox.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class EcosystemSteps:
     `manifests`: root-relative paths that are read together. `plan`: what a tree asks for, with the needs of a profile's
     own checks; None if that is no package. It never raises for what a repository holds.
 
-    The fetch has a network and runs no foreign code. It leaves archives, and nothing else, in `archives`; and in
+    The fetch has a network and runs no foreign code. It leaves only archives in `archives`; and in
     `selection.txt` one line on what it chose. The host copies, hashes and describes each: `describe` raises ValueError
     for what is no archive of this ecosystem. `find_mismatches`: names of archives, in a folder of ours, that differ
     from the lock file.

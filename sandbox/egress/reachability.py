@@ -1,6 +1,6 @@
 """Which registries answer: each host is asked through a proxy with the rules of a fetch. For `sandbox doctor`.
 
-Nothing but a TLS handshake, or one HEAD for a plain registry, is sent.
+Only a TLS handshake is sent, or one HEAD for a plain registry.
 """
 
 from __future__ import annotations

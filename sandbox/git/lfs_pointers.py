@@ -123,7 +123,7 @@ def _list_folders(path: bytes) -> Iterable[bytes]:
 
 
 def _select_by_attribute(git: Git, attributes: Sequence[TreeEntry], paths: Sequence[bytes]) -> frozenset[bytes]:
-    """The paths whose attribute `filter` is `lfs`."""
+    """The paths with the attribute `filter=lfs`."""
     usable = [entry for entry in attributes if (entry.size or 0) <= _ATTRIBUTES_BYTES]
     if not usable or not paths:
         return frozenset()

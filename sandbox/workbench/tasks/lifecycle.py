@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from sandbox.models import Repository, Task, TaskOptions, TaskStatus, WorkspaceK
 from sandbox.store.records import find_task, require_task_record, save_new_task, save_task
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
-from sandbox.workbench.controller.guest_accounts import Owner
+from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
@@ -33,7 +33,7 @@ from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_ref
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
-    delete_worktree,
+    delete_files,
     ensure_site_mounted,
     has_worktree,
     is_without_files,
@@ -322,17 +322,25 @@ def close_task(
             _require_no_changes(services, task)
         if delete and without_files:
             tree_tasks.forget_working_tree(services.repositories.open(task.repo_id)[1], task)
-        with _list_refs_beside(services, task if delete else None) as refs:
-            remove_guest(services, task_id)
-        with lock_mount(services.home, task.id):  # until the record says closed, or a reader would mount it again
-            if delete and has_worktree(site):
-                delete_worktree(services, site)
-            unmount_worktree(site)
+        deletes_files = delete and has_worktree(site)
+        with ThreadPoolExecutor(2, "close") as pool, lock_mount(services.home, task.id):
+            # The mount stays locked until the record says closed, or a reader would mount it again. No check runs, so
+            # the files may go while the engine removes the idle container.
+            guest = pool.submit(remove_guest, services, task_id)
+            refs = pool.submit(_list_refs_without_work, services, task) if delete else None
+            if deletes_files:
+                delete_files(site)
+            else:
+                unmount_worktree(site)
+            guest.result()
+            if deletes_files:
+                release_user(services, site.owner)
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
-        _delete_refs(services, saved, refs.result())
+        if refs is not None:
+            _delete_refs(services, saved, refs.result())
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
@@ -344,20 +352,6 @@ def find_local_branch(services: Services, task: Task) -> str | None:
         return find_branch(services.repositories.open(task.repo_id)[1], task)
     except SandboxError:
         return None
-
-
-@contextmanager
-def _list_refs_beside(services: Services, task: Task | None) -> Iterator[Future[tuple[WorkRef, ...]]]:
-    """Find the refs that may be deleted with a task, beside what the block does: git reads while the engine removes the
-    container. The caller holds the task's lock, so neither a commit nor a snapshot is added. None: no refs.
-    """
-    if task is None:
-        refs: Future[tuple[WorkRef, ...]] = Future()
-        refs.set_result(())
-        yield refs
-        return
-    with ThreadPoolExecutor(1, "refs") as pool:
-        yield pool.submit(_list_refs_without_work, services, task)
 
 
 def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ...]:

@@ -228,7 +228,13 @@ def remove_worktree(services: Services, site: WorktreePaths) -> None:
 
 
 def delete_worktree(services: Services, site: WorktreePaths) -> None:
-    """Delete a task's worktree. The caller holds the task's lock.
+    """Delete a task's worktree and return its user. The caller holds the task's lock, and no guest uses it."""
+    delete_files(site)
+    release_user(services, site.owner)
+
+
+def delete_files(site: WorktreePaths) -> None:
+    """Delete a task's worktree, whose user stays leased. The caller holds the task's lock, and no check runs in it.
 
     Each directory is renamed first, so a kill leaves a complete directory or one with a name that is not a worktree's;
     `gc` removes the latter.
@@ -241,7 +247,6 @@ def delete_worktree(services: Services, site: WorktreePaths) -> None:
             remove_with_mounts(aside)
     if site.stat_cache:
         site.stat_cache.forget()
-    release_user(services, site.owner)
 
 
 def unmount_worktree(site: WorktreePaths) -> None:

@@ -19,7 +19,7 @@ from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import stored_facts
 from sandbox.workbench.tasks import lifecycle
-from sandbox.workbench.tasks.worktrees import delete_worktree
+from sandbox.workbench.tasks.task_refs import delete_refs
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -103,7 +103,7 @@ def test_a_task_is_locked_by_its_id_or_by_its_record(desk: Desk) -> None:
         pass
 
 
-def test_a_ref_that_moves_while_the_container_is_removed_keeps_all_refs_of_the_task(
+def test_a_ref_that_moves_after_it_was_listed_keeps_all_refs_of_the_task(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refs are listed while the engine removes the container. Control: without the move they are deleted."""
@@ -113,9 +113,9 @@ def test_a_ref_that_moves_while_the_container_is_removed_keeps_all_refs_of_the_t
     def move_ref_then_delete(*arguments: Any) -> None:
         if moving:
             desk.git("update-ref", f"refs/heads/{task.branch}", moved)
-        delete_worktree(*arguments)
+        delete_refs(*arguments)
 
-    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.delete_worktree", move_ref_then_delete)
+    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.delete_refs", move_ref_then_delete)
     for moving in (False, True):
         task = desk.workbench.create_task(desk.repo_id)
         desk.git("update-ref", f"refs/sandbox/{task.id}/pushed", task.head_commit)
