@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -22,6 +26,9 @@ else:  # an extra, imported if the settings name a URL
 
 
 _ResultT = TypeVar("_ResultT")
+
+ANSWER_S, PAUSE_S = 10.0, 60.0
+"""How long a store behind a URL may take for one answer, and how long it is left alone when it took longer."""
 
 
 class SharedStore(Protocol):
@@ -59,27 +66,50 @@ class DirectoryStore:
 
 
 class UrlStore:
-    """A folder of a file system that fsspec knows. Credentials come from where its driver looks for them."""
+    """A folder, or a bucket, of a file system that fsspec knows; it must exist. Credentials come from where its driver
+    looks for them.
+
+    Drivers repeat what fails, for minutes. A store without an answer within `ANSWER_S` is not asked for `PAUSE_S`, so
+    that not every check of a run waits for it.
+    """
 
     def __init__(self, url: str) -> None:
         self._files, self._folder = _translated(lambda: fsspec.core.url_to_fs(url))
+        self._paused_until = 0.0
 
     def read(self, name: str, most: int) -> bytes | None:
-        try:
-            content: bytes = _translated(lambda: self._files.cat_file(self._path(name), 0, most + 1))
+        try:  # by keyword: drivers order these parameters in their own ways
+            content: bytes = self._ask(lambda: self._files.cat_file(self._path(name), start=0, end=most + 1))
         except FileNotFoundError:
             return None
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        def write() -> None:
-            self._files.makedirs(self._folder, exist_ok=True)
-            self._files.pipe_file(self._path(name), content)
-
-        _translated(write)
+        # Without makedirs: in an object store that would create a bucket, perhaps of a misspelled name.
+        self._ask(lambda: self._files.pipe_file(self._path(name), content))
 
     def _path(self, name: str) -> str:
         return f"{self._folder.rstrip('/')}/{name}"
+
+    def _ask(self, action: Callable[[], _ResultT]) -> _ResultT:
+        if time.monotonic() < self._paused_until:
+            raise TimeoutError("it did not answer a short time ago")
+        answer = Future[_ResultT]()
+        Thread(target=_settle, args=(answer, action), daemon=True).start()  # a pool's thread would delay our exit
+        try:
+            return answer.result(ANSWER_S)
+        except TimeoutError:
+            if answer.done():  # the driver's own
+                raise
+            self._paused_until = time.monotonic() + PAUSE_S
+            raise TimeoutError(f"no answer within {ANSWER_S:.0f} s; not asked again for {PAUSE_S:.0f} s") from None
+
+
+def _settle(answer: Future[_ResultT], action: Callable[[], _ResultT]) -> None:
+    try:
+        answer.set_result(_translated(action))
+    except BaseException as error:  # noqa: BLE001 - for the thread that waits
+        answer.set_exception(error)
 
 
 def _translated(action: Callable[[], _ResultT]) -> _ResultT:
@@ -92,12 +122,17 @@ def _translated(action: Callable[[], _ResultT]) -> _ResultT:
         raise OSError(f"{type(error).__name__}: {error}"[:500]) from error
 
 
+@cache  # the one store of a URL knows that it did not answer
+def _open_url(url: str) -> UrlStore:
+    return UrlStore(url)
+
+
 def open_store(url: str) -> SharedStore:
     """The store of a directory or URL. Raises: `invalid_input` if its driver cannot be loaded."""
     if "://" not in url:
         return DirectoryStore(Path(url).expanduser())
     try:
-        return UrlStore(url)
+        return _open_url(url)
     except (ImportError, OSError, ValueError) as error:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ from tests.unit.receipt_samples import (
     statement_of,
     with_statement,
 )
+from tests.unit.s3_server import serve_s3
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -63,12 +64,21 @@ class Shared:
         self.cache.store.write(f"{ASKED.key}.json", content)
 
 
-@pytest.fixture(params=["directory", "fsspec"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with serve_s3() as name:
+        yield name
+
+
+@pytest.fixture(params=["directory", "memory", "s3"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
-    memory = f"memory://{tmp_path.name}"
-    if request.param == "fsspec":
+    if request.param == "directory":
+        return Shared(tmp_path, str(tmp_path / "shared"))
+    if request.param == "memory":
         fsspec.filesystem("memory").store.clear()
-    return Shared(tmp_path, str(tmp_path / "shared") if request.param == "directory" else memory)
+        return Shared(tmp_path, f"memory://{tmp_path.name}")
+    bucket = request.getfixturevalue("bucket")
+    return Shared(tmp_path, f"s3://{bucket}/{tmp_path.name}")
 
 
 def test_s113_what_one_home_adds_another_home_uses(shared: Shared) -> None:
