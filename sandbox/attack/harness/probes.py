@@ -47,6 +47,12 @@ HIDES = (
     '$left++ for glob "{0}/h*"; $| = 1; print "$n $left\n"; '
 )
 """Writes 96 MiB to files that it deletes and keeps open, and prints how many of 12 were written, and still named."""
+PLANTS = (
+    "for i in 1 2; do sh -c 'while :; do echo x >{0}/planted; sleep 0.05; done' >/dev/null 2>&1 </dev/null & done;"
+    " until [ -s {0}/planted ]; do sleep 0.05; done; ls {0}"
+)
+"""Leaves a report and processes that go on writing it, and prints the names of the reports that it sees."""
+SEES = "sleep 1; ls {0}"
 _LEVELS = 300_000
 NESTS = f"my $n = {_LEVELS}; print qq(<testsuite>), qq(<a>) x $n, qq(</a>) x $n, qq(</testsuite>)"
 
@@ -80,6 +86,8 @@ def probes(runtime: str) -> tuple[ProbeCheck, ...]:
         ProbeCheck("lies", ("sh", "-c", LIES)),
         ProbeCheck("stores", ("sh", "-c", STORES)),
         ProbeCheck("hides", ("perl", "-e", HIDES.format("/workspace") + "sleep 170"), timeout_s=170.0),
+        ProbeCheck("plants", ("sh", "-c", PLANTS.format("/report"))),
+        ProbeCheck("sees", ("sh", "-c", SEES.format("/report"))),
         ProbeCheck("reports", ("sh", "-c", f"perl -e '{NESTS}' >/report/a.xml")),
         *(
             ProbeCheck(name, ("perl", "-e", OPENS_INOTIFY.get(platform.machine(), "exit 1"), *folder), open_files=4096)

@@ -1,5 +1,5 @@
-"""THREATS S02, S04, S05, S09: a guest takes what the kernel or the controller shares among all: counts of a user,
-memory without a process, disk without a name, memory of a parser.
+"""THREATS S02, S04, S05, S09, S109: a guest takes what is shared: counts of a user, memory without a process, disk
+without a name, memory of a parser, the report of the next check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.guests import guests_of
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
-from sandbox.attack.harness.probes import HIDES, MOST_INSTANCES, OPENS_INOTIFY, STORES, TMP, nested_report
+from sandbox.attack.harness.probes import (
+    HIDES,
+    MOST_INSTANCES,
+    OPENS_INOTIFY,
+    PLANTS,
+    SEES,
+    STORES,
+    TMP,
+    nested_report,
+)
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.attack.suites.container_escapes import needs_shared_kernel
 from sandbox.engine.unhardened import Bind
@@ -161,6 +170,29 @@ def _parser_is_limited(scene: Scene) -> str:
     return f"the report was left out; the controller grew by {grown / MIB:.1f} MiB"
 
 
+def _next_sees_it(scene: Scene) -> str:
+    """Both soft containers have one folder, as if a task had one report."""
+    folder = scene.root / "reports"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for script in (PLANTS, SEES):
+        ended = guests_of(scene).run_soft(
+            "sh", "-c", script.format("/report"), binds=[Bind(folder, "/report", read_only=False)]
+        )
+        require_hit(ended.stdout.split() == [b"planted"], f"it saw {ended.stdout!r}")
+    return "in a folder of both, the next container found what the first had left"
+
+
+def _next_sees_none(scene: Scene) -> str:
+    guests = guests_of(scene)
+    planted, seen = guests.run("plants"), guests.run("sees")
+    require_hit(planted.stdout_tail.split() == ["planted"], f"no report was planted: {planted.stderr_tail[-200:]}")
+    if seen.stdout_tail.strip() or seen.report is not None:
+        raise GotThrough(f"the next check of this task has the report {seen.stdout_tail.strip()}")
+    require_hit(_has_passed(seen), f"the next check did not end: {seen.verdict}")
+    return "the next check of the same task found its report empty, and kept so"
+
+
 def _has_passed(run: CheckRun) -> bool:
     return run.verdict is Verdict.PASSED
 
@@ -188,4 +220,5 @@ ENTRIES = (
                 scene="guests"),
     AttackEntry("S09", "a report of 300,000 levels", "check run", _parser_takes_memory, _parser_is_limited,
                 scene="guests"),
+    AttackEntry("S109", "the report of the next check", "check run", _next_sees_it, _next_sees_none, scene="guests"),
 )  # fmt: skip
