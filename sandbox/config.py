@@ -339,12 +339,15 @@ class AgentSettings(_SettingsSection):
     on_disconnect: Literal["keep", "stop"] = "keep"
 
 
+_RECEIVER_URL = r"^(https://[^\s@]+|http://(127\.0\.0\.1|localhost)[:/][^\s@]*)$"
+
+
 class WebhookSettings(_SettingsSection):
     """`[[serve.webhook]]`: where the daemon sends events. `url`: https, or http on this host. `secret_file`: holds the
     key of the signature, at least 32 characters, readable by its owner only. `kinds`: which events; empty: all.
     """
 
-    url: str = Field(pattern=r"^(https://[^\s@]+|http://(127\.0\.0\.1|localhost)[:/][^\s@]*)$")
+    url: str = Field(pattern=_RECEIVER_URL)
     secret_file: Path
     kinds: tuple[Literal["task", "check", "approval", "push", "pr", "disk", "repository"], ...] = ()
 
@@ -353,13 +356,16 @@ class ServeSettings(_SettingsSection):
     """`sandbox serve`. `reconcile_s`: how often it removes what killed controllers left and what `keep.*` gives up, as
     `gc` does; also when it starts. `storage_s`: how often it measures the home, if `storage` sets a limit, and removes
     what is too much. `follow_s`: how often it asks forges about open pull requests. 0: never.
-    `webhook`: where it sends events.
+    `desktop`: whether it shows questions on this desktop, where notify-send and a session bus are. `webhook`: where it
+    sends events. `otlp_url`: of an OpenTelemetry collector (extra `otel`), https, or http on this host; empty: none.
     """
 
     reconcile_s: NonNegativeFloat = 3600.0
     storage_s: NonNegativeFloat = 600.0
     follow_s: NonNegativeFloat = 300.0
+    desktop: bool = True
     webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
+    otlp_url: str = Field(default="", pattern=f"^$|{_RECEIVER_URL}")
 
 
 class ClusterSettings(_SettingsSection):

@@ -7,9 +7,11 @@ newer program, it accepts no more requests and ends when the last check that it 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -21,10 +23,13 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.transports.http import LifelongServer, make_uvicorn
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
-from sandbox.daemon.event_stream import EventHub
+from sandbox.config import ServeSettings
+from sandbox.daemon.desktop_notifications import find_notifier
+from sandbox.daemon.event_stream import EventHub, Listener
 from sandbox.daemon.parent_death import outlive_parent
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import HttpOptions, make_applications
+from sandbox.daemon.telemetry import Telemetry
 from sandbox.daemon.timers import make_timers, run_timers
 from sandbox.daemon.webhooks import Webhook
 from sandbox.workbench import Workbench
@@ -45,8 +50,8 @@ def serve_http_process(
     agent = controllers.agent
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve
-    for receiver in settings.webhook:
-        hub.add(Webhook(receiver))
+    for listener in _make_listeners(settings):
+        hub.add(listener)
     apps = make_applications(agent, controllers.person, hub, options)
     protocol = _make_protocol(apps.for_our_user, apps.for_network)
     ending = _Ending(agent, hub)
@@ -59,6 +64,15 @@ def serve_http_process(
     if ending.is_draining:
         agent.workbench.wait_for_runs()
     return 0
+
+
+def _make_listeners(settings: ServeSettings) -> Iterator[Listener]:
+    """Who gets each event, beside those who listen over HTTP."""
+    yield from map(Webhook, settings.webhook)
+    if settings.desktop and (notifier := find_notifier(os.environ)):
+        yield notifier
+    if settings.otlp_url:
+        yield Telemetry(settings.otlp_url)
 
 
 class _Ending:

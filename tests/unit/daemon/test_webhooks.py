@@ -5,55 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from queue import Queue
 
 import pytest
 
 from sandbox.config import WebhookSettings
 from sandbox.daemon.webhooks import Webhook
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
+from sandbox.models import HomeEventKind
+from tests.unit.daemon.event_receiver import Receiver, make_event
 
 KEY = "k" * 40
-Received = tuple[str, dict[str, str], bytes]
-
-
-class Receiver:
-    """Answers with these statuses, then with 200; a redirect leads to `/elsewhere`."""
-
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        self.received: Queue[Received] = Queue()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                outer.received.put((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(outer.statuses.pop(0) if outer.statuses else 200)
-                self.send_header("location", "/elsewhere")
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_arguments: object) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    thread = threading.Thread(target=found.server.serve_forever)
-    thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join()
 
 
 def make_hook(receiver: Receiver, folder: Path, *kinds: str, mode: int = 0o600) -> Webhook:
@@ -63,21 +25,6 @@ def make_hook(receiver: Receiver, folder: Path, *kinds: str, mode: int = 0o600) 
     url = f"http://127.0.0.1:{receiver.server.server_port}/hook"
     settings = WebhookSettings.model_validate({"url": url, "secret_file": secret, "kinds": kinds})
     return Webhook(settings, pause_s=0.01)
-
-
-def make_event(kind: HomeEventKind, number: int) -> HomeEvent:
-    entry = JournalEntry.model_validate(
-        {
-            "at": "2026-01-01T00:00:00Z",
-            "actor": "agent",
-            "operation": "push",
-            "arguments": f"sha256:{'0' * 64}",
-            "names": ["a\u202eb\n"],
-            "result": "ok",
-            "duration_s": 0,
-        }
-    )
-    return HomeEvent(id=f"home/{number}", at=entry.at, kind=kind, operation=entry)
 
 
 def test_an_event_is_signed_and_sent_again_until_it_is_accepted(receiver: Receiver, tmp_path: Path) -> None:

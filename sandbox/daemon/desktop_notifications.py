@@ -1,0 +1,63 @@
+"""Tell a person at this desktop that an agent waits for an answer, through notify-send(1) of libnotify.
+
+A notification has our words and ids alone: what an agent or a guest wrote is shown where it is asked about. The command
+comes from a fixed path, with a deadline, and gets only the session bus of the daemon's environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from sandbox.daemon.queued_listener import QueuedListener
+from sandbox.models import HomeEvent, HomeEventKind
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_BUS = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+_DEADLINE_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+def find_notifier(environ: Mapping[str, str]) -> DesktopNotifier | None:
+    """A notifier, where there are the command and a session bus; else None."""
+    program, bus = shutil.which("notify-send", path=_PATH), {n: environ[n] for n in _BUS if environ.get(n)}
+    return DesktopNotifier(program, bus) if program and bus else None
+
+
+class DesktopNotifier(QueuedListener):
+    """Shows each question to a person. `bus`: the variables that lead to the session bus."""
+
+    def __init__(self, program: str, bus: Mapping[str, str]) -> None:
+        super().__init__("desktop notifier")
+        self._program, self._bus = program, bus
+
+    def wants(self, event: HomeEvent) -> bool:
+        """See `QueuedListener`. Only a question that was asked: a refused one waits for no answer."""
+        operation = event.operation
+        return event.kind is HomeEventKind.APPROVAL and (operation.operation, operation.result) == ("ask", "ok")
+
+    def hand_on(self, event: HomeEvent) -> None:
+        """See `QueuedListener`."""
+        try:
+            done = subprocess.run(  # noqa: S603 - our words
+                [self._program, "--app-name=Space Sandbox", "--urgency=normal", "--", *describe_question(event)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **self._bus},
+                cwd="/",
+                timeout=_DEADLINE_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _log.warning("the desktop was not told of a question: %s", error)
+            return
+        if done.returncode != 0:
+            _log.warning("the desktop was not told of a question: %a", done.stderr[-200:])
+
+
+def describe_question(event: HomeEvent) -> tuple[str, str]:
+    """Title and text of a notification. Pure."""
+    about = f"in {event.task_id}" if event.task_id else "in this home"
+    return "An agent waits for your answer", f"{about}: sandbox approvals list"

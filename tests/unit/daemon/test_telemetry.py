@@ -1,0 +1,71 @@
+"""OpenTelemetry: what a collector gets over OTLP."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from sandbox.config import ServeSettings
+from sandbox.daemon import telemetry
+from sandbox.daemon.telemetry import Telemetry
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import HomeEventKind
+from tests.unit.daemon.event_receiver import Receiver, make_event
+
+NANOSECONDS = 1_000_000_000
+
+
+def test_a_collector_gets_a_span_and_a_record_of_each_operation(receiver: Receiver) -> None:
+    exporter = Telemetry(f"http://127.0.0.1:{receiver.server.server_port}/")
+    exporter(make_event(HomeEventKind.PUSH, 1))
+    exporter(make_event(HomeEventKind.PUSH, 2, result="push_rejected"))
+    exporter(None)
+    bodies = {path: body for path, _, body in (receiver.received.get(timeout=60) for _ in range(2))}
+    (resource,) = ExportTraceServiceRequest.FromString(bodies["/v1/traces"]).resource_spans
+    passed, failed = resource.scope_spans[0].spans
+    assert {a.key: a.value.string_value for a in resource.resource.attributes}["service.name"] == "space-sandbox"
+    assert passed.name == "sandbox push"
+    assert passed.end_time_unix_nano - passed.start_time_unix_nano == 1.5 * NANOSECONDS
+    assert (passed.status.code, failed.status.code, failed.status.message) == (0, 2, "push_rejected")
+    attributes = {a.key: a.value.string_value for a in passed.attributes}
+    assert attributes["sandbox.event"] == "home/1"
+    assert "\u202e" not in attributes["sandbox.names"], "guest text is neutralised"
+    (logged,) = ExportLogsServiceRequest.FromString(bodies["/v1/logs"]).resource_logs
+    records = logged.scope_logs[0].log_records
+    assert [(r.event_name, r.severity_text, r.span_id) for r in records] == [
+        ("sandbox.push", "INFO", passed.span_id),
+        ("sandbox.push", "WARN", failed.span_id),
+    ]
+    assert records[0].body.string_value.isascii()
+
+
+def test_a_collector_that_does_not_answer_does_not_hold_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without the limit the end waits for the exporter, whose limit is 10 s for each request."""
+    monkeypatch.setattr(telemetry, "_END_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        exporter = Telemetry(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        exporter(make_event(HomeEventKind.PUSH, 1))
+        exporter(None)
+        assert any(thread.name == "telemetry" for thread in threading.enumerate()), "void: it has ended already"
+
+
+def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Absent:
+        def __getattr__(self, _name: str) -> object:
+            raise ImportError("No module named 'opentelemetry.sdk'")
+
+    monkeypatch.setattr(telemetry, "resources", Absent())
+    with pytest.raises(SandboxError) as caught:
+        Telemetry("http://127.0.0.1:1")
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert "space-sandbox[otel]" in caught.value.hint
+
+
+@pytest.mark.parametrize("url", ["http://collector.example/", "ftp://localhost/", "https://user@example.org/"])
+def test_only_https_and_this_host_are_collectors(url: str) -> None:
+    with pytest.raises(ValueError, match="otlp_url"):
+        ServeSettings.model_validate({"otlp_url": url})
