@@ -371,12 +371,20 @@ class ServeSettings(_SettingsSection):
 class ClusterSettings(_SettingsSection):
     """Several hosts (docs/cluster.md). `address`: host and port of the Temporal server; empty: there is no cluster.
 
+    `tls`: how it is spoken to; `auto`: encrypted, except on this host. `ca_file`: certificates of its authority, PEM;
+    empty: those of the system. `certificate_file`, `key_file`: what this host shows it. `api_key_file`: a key of at
+    least 32 characters, readable by its owner only; never sent without TLS.
     `namespace`: of that server. `name`: of the cluster; workers and callers of one cluster have the same.
     `hub`: URL of a git repository that all workers can push to, which carries tasks between them; empty: a task is lost
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
     """
 
     address: str = ""
+    tls: Literal["auto", "on", "off"] = "auto"
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    api_key_file: Path | None = None
     namespace: str = "default"
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "space-sandbox"
     hub: str = ""

@@ -139,13 +139,14 @@ def _make_parts(
     from sandbox.daemon.main_process import Parts  # noqa: PLC0415 - as above
     from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import read_token  # noqa: PLC0415 - as above
 
     home = Home(_home(invocation))
     home.prepare()
     host, port = tcp.parse_address(address or "127.0.0.1:0")
     tcp.require_loopback(host, token_file)
     token_path = token_file or home.root / tcp.TOKEN_FILE
-    token = tcp.read_token(token_path, create=token_file is None) if address else ""
+    token = read_token(token_path, create=token_file is None) if address else ""
 
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:
         from sandbox.daemon.http_process import Controllers, serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP

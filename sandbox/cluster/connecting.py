@@ -18,27 +18,24 @@ from sandbox.errors import ErrorCode, SandboxError
 def connect_dispatcher(workbench: Workbench) -> Dispatcher:
     """That of `cluster.address`, or without one the local dispatcher of this home.
 
-    Raises: `invalid_input` without the extra; `network_error` if the server does not answer.
+    Raises: `invalid_input` without the extra; `network_error` if the server does not answer; as `find_address`.
     """
     settings = workbench.settings.cluster
     if not settings.address:
         return LocalDispatcher(ClusterWorker(workbench))
     _require_extra()
-    from sandbox.cluster.temporal_dispatcher import (  # noqa: PLC0415 - an extra
-        ClusterAddress,
-        TemporalDispatcher,
-    )
+    from sandbox.cluster.temporal_client import find_address  # noqa: PLC0415 - an extra
+    from sandbox.cluster.temporal_dispatcher import TemporalDispatcher  # noqa: PLC0415 - an extra
 
-    return TemporalDispatcher(
-        ClusterAddress(settings.address, settings.namespace, settings.name, settings.lost_after_s)
-    )
+    return TemporalDispatcher(find_address(settings))
 
 
 def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
     """Take tasks of the cluster until SIGTERM or SIGINT, and then until operations in progress have ended. A second
     signal ends them. `announce`: called with the worker's id when it is connected. For the main thread.
 
-    Raises: `invalid_input` without an address or the extra; `network_error` if the server does not answer.
+    Raises: `invalid_input` without an address or the extra; `network_error` if the server does not answer; as
+    `find_address`.
     """
     settings = workbench.settings.cluster
     if not settings.address:
@@ -52,10 +49,10 @@ def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
 
 
 async def _work(workbench: Workbench, settings: ClusterSettings, announce: Callable[[str], None]) -> None:
-    from sandbox.cluster.temporal_dispatcher import ClusterAddress, connect_client  # noqa: PLC0415 - an extra
+    from sandbox.cluster.temporal_client import connect_client, find_address  # noqa: PLC0415 - an extra
     from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
 
-    client = await connect_client(ClusterAddress(settings.address, settings.namespace))
+    client = await connect_client(find_address(settings))
     worker = ClusterWorker(workbench, settings.hub)
     with _first_signal() as stopping:
         await run_worker(client, worker, settings.name, stopping, announce)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
-    Client,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -25,37 +23,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow
+from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
 
-CONNECT_S = 10.0
 _ResultT = TypeVar("_ResultT")
-
-
-@dataclass(frozen=True)
-class ClusterAddress:
-    """`address`: host and port of the Temporal server. `name`: of the cluster; those that share a namespace have
-    different ones. `lost_after_s`: how long a worker may be silent before its tasks go elsewhere.
-    """
-
-    address: str
-    namespace: str = "default"
-    name: str = "space-sandbox"
-    lost_after_s: float = 10.0
-
-
-async def connect_client(place: ClusterAddress) -> Client:
-    """Raises: `network_error`."""
-    try:
-        connecting = Client.connect(place.address, namespace=place.namespace)
-        return await asyncio.wait_for(connecting, CONNECT_S)
-    except (RuntimeError, TimeoutError) as error:
-        raise SandboxError(
-            ErrorCode.NETWORK_ERROR,
-            f"No Temporal server answers at {place.address}",
-            details=str(error)[:500],
-            hint="Start it, or correct cluster.address in config.toml.",
-        ) from error
 
 
 class TemporalDispatcher:

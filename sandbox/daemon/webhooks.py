@@ -18,10 +18,10 @@ import requests
 import tenacity
 
 from sandbox.agent.results import neutralise_values
-from sandbox.agent.transports.address import read_token
 from sandbox.config import WebhookSettings
 from sandbox.daemon.queued_listener import QueuedListener
 from sandbox.models import HomeEvent
+from sandbox.store.token_file import read_token
 
 TIMEOUT_S = 10.0
 ATTEMPTS = 6

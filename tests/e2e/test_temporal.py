@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
-from sandbox.cluster.temporal_dispatcher import ClusterAddress, TemporalDispatcher
-from sandbox.errors import SandboxError
+from sandbox.cluster.temporal_client import ClusterAddress, find_address
+from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
+from sandbox.config import ClusterSettings
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
 MAKEFILE = (
@@ -143,6 +151,101 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             server.terminate()
+
+
+class TlsProxy:
+    """TLS in front of a server that has none, as a load balancer would be. It asks clients for a certificate."""
+
+    def __init__(self, target: str, folder: Path) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        authority = trustme.CA()
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._context.set_alpn_protocols(["h2"])  # gRPC is spoken over HTTP/2 only
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(self._context)
+        authority.issue_cert("127.0.0.1").configure_cert(self._context)
+        ours = authority.issue_cert("worker.example.org")
+        self.files = {name: folder / f"{name}.pem" for name in ("ca_file", "certificate_file", "key_file")}
+        authority.cert_pem.write_to_path(str(self.files["ca_file"]))
+        ours.cert_chain_pems[0].write_to_path(str(self.files["certificate_file"]))
+        ours.private_key_pem.write_to_path(str(self.files["key_file"]))
+
+        self.address = ""
+        self._ready, self._stop = threading.Event(), asyncio.Event()
+        self._joined: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(asyncio.run, self._run())
+            self._ready.wait(30)
+            yield
+            self._loop.call_soon_threadsafe(self._stop.set)
+            done.result(30)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(self._join, "127.0.0.1", 0, ssl=self._context)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in self._joined:
+            task.cancel()
+        await asyncio.gather(*self._joined, return_exceptions=True)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._joined.add(task)
+        there, back = await asyncio.open_connection(self._host, self._port)
+        try:
+            await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        finally:
+            for one in (back, writer):
+                one.close()
+                with suppress(OSError, ssl.SSLError):
+                    await one.wait_closed()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, ssl.SSLError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@pytest.fixture
+def proxy(temporal: str, tmp_path: Path) -> Iterator[TlsProxy]:
+    made = TlsProxy(temporal, tmp_path)
+    with made.running():
+        yield made
+
+
+def list_workers(address: str, **settings: Any) -> tuple[object, ...]:
+    found = ClusterSettings.model_validate({"address": address, "name": f"tls-{uuid.uuid4().hex[:8]}", **settings})
+    dispatcher = TemporalDispatcher(find_address(found))
+    try:
+        return dispatcher.workers()
+    finally:
+        dispatcher.close()
+
+
+def test_a_server_behind_tls_gets_our_certificate_and_has_to_show_its_own(
+    temporal: str, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same server answers without TLS at its own port."""
+    monkeypatch.setattr("sandbox.cluster.temporal_client.CONNECT_S", 3.0)
+    with connected(temporal, "plain"):
+        pass
+    files = proxy.files
+    assert list_workers(proxy.address, tls="on", **files) == ()
+    ca_alone = {"ca_file": files["ca_file"]}
+    for settings in ({"tls": "off"}, {"tls": "on", **ca_alone}, {"tls": "on", **files, "ca_file": None}):
+        with refused(ErrorCode.NETWORK_ERROR):
+            list_workers(proxy.address, **settings)
 
 
 @contextmanager

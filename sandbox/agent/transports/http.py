@@ -27,12 +27,12 @@ from sandbox.agent.transports.address import (
     make_url,
     open_listener,
     parse_address,
-    read_token,
     require_loopback,
 )
 from sandbox.agent.transports.sessions import SPARE, LimitSessions
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
+from sandbox.store.token_file import read_token
 
 MAX_BODY_BYTES = 16 * 1024**2
 _GRACE_S = 5
