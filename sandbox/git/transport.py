@@ -225,7 +225,9 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
         raise _too_many_refs_error(len(refs))
     if not commit:
         raise SandboxError(
-            ErrorCode.NOT_FOUND, "The remote repository has no commits yet", hint="Push a first commit to it."
+            ErrorCode.NOT_FOUND,
+            "The remote repository has no commits yet",
+            hint="Push a first commit to it, or commit in it if it is a directory of this host.",
         )
     return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
 

@@ -49,14 +49,14 @@ def require_local_repository(remote: Remote) -> None:
     path = local_path_of(remote)
     if path is None:
         return
+    hint = "Name the directory that contains .git, or a bare clone."
     try:
         found = path.is_dir()
         brief = "" if found else f"There is no directory {path}"
         if found and not _is_repository(path):
             brief = f"{path} is not a git repository"
+            hint += " A directory of files becomes one: git init, git add --all, git commit."
     except OSError as error:
         brief = f"{path} cannot be read: {error.strerror}"
     if brief:
-        raise SandboxError(
-            ErrorCode.REMOTE_NOT_FOUND, brief, hint="Name the directory that contains .git, or a bare clone."
-        )
+        raise SandboxError(ErrorCode.REMOTE_NOT_FOUND, brief, hint=hint)
