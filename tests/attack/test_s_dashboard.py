@@ -120,8 +120,8 @@ def test_s124_nothing_that_a_file_contains_is_missing_in_its_diff(site: Site) ->
 
 
 def test_s123_a_file_that_keeps_the_colouring_busy_is_shown_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax_colours, "WAIT_S", 4.0)
-    monkeypatch.setattr(syntax_colours, "CPU_S", 1)
+    monkeypatch.setattr(syntax_colours, "WAIT_S", 20.0)  # a busy host gives a child little of a second
+    monkeypatch.setattr(syntax_colours, "CPU_S", 2)
     slow = "s{"
     (few,) = syntax_colours.run_worker([("perl", slow * 200)])
     assert few, "the control: the same text is coloured when there is less of it"

@@ -14,6 +14,13 @@ from sandbox.models import ChangeKind, Diff, DiffFile
 HASH = f"sha256:{'a' * 64}"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is coloured is looked at here. Its limits are attacked in tests/attack/test_s_dashboard.py."""
+    monkeypatch.setattr(syntax_colours, "WAIT_S", 60.0)
+    monkeypatch.setattr(syntax_colours, "CPU_S", 60)
+
+
 def make_diff(text: str, *paths: str, truncated: bool = False) -> Diff:
     files = [
         DiffFile(path=path, kind=ChangeKind.MODIFIED, additions=1, deletions=1, sha256=HASH) for path in paths or ("f",)
