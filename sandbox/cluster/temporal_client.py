@@ -12,7 +12,7 @@ from temporalio.service import TLSConfig
 
 from sandbox.config import ClusterSettings
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.store.token_file import read_token
+from sandbox.store.token_file import read_token, require_private
 
 CONNECT_S = 10.0
 
@@ -45,7 +45,7 @@ def find_address(settings: ClusterSettings) -> ClusterAddress:
     """What the settings say, with the files that they name.
 
     Raises: `invalid_input` for a file that cannot be read, for a certificate without its key, and for one of these
-    without TLS; `policy_violation` for an API key that others can read, or that would be sent without TLS.
+    without TLS; `policy_violation` for a key that others can read, or an API key that would be sent without TLS.
     """
     tls = settings.tls == "on" or (settings.tls == "auto" and not _is_on_this_host(settings.address))
     files = (settings.ca_file, settings.certificate_file, settings.key_file)
@@ -66,6 +66,8 @@ def find_address(settings: ClusterSettings) -> ClusterAddress:
             "The API key of the cluster would be sent without TLS",
             hint="Set cluster.tls = 'on', or remove cluster.api_key_file.",
         )
+    if settings.key_file:
+        require_private(settings.key_file)
     api_key = read_token(settings.api_key_file, create=False) if settings.api_key_file else None
     ca, certificate, key = map(_read, files)
     access = ServerAccess(tls, ca, certificate, key, api_key)

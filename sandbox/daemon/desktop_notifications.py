@@ -30,8 +30,8 @@ class DesktopNotifier(QueuedListener):
     """Shows each question to a person. `bus`: the variables that lead to the session bus."""
 
     def __init__(self, program: str, bus: Mapping[str, str]) -> None:
-        super().__init__("desktop notifier")
         self._program, self._bus = program, bus
+        super().__init__("desktop notifier")
 
     def wants(self, event: HomeEvent) -> bool:
         """See `QueuedListener`. Only a question that was asked: a refused one waits for no answer."""

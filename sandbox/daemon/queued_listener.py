@@ -16,13 +16,15 @@ _log = logging.getLogger(__name__)
 class QueuedListener(ABC):
     """Hands on the events that it wants, one after another. More than `WAITING_EVENTS` are dropped, which our log says.
 
-    `name`: of its thread, and in the log.
+    `name`: of its thread, and in the log. `end_s`: how long the end of the daemon waits for what is still queued. A
+    subclass is complete before it calls this constructor: its thread begins here.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, end_s: float = 0.0) -> None:
+        self._name, self._end_s = name, end_s
         self._queue: queue.Queue[HomeEvent | None] = queue.Queue(WAITING_EVENTS)
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     @abstractmethod
     def wants(self, event: HomeEvent) -> bool:
@@ -30,7 +32,10 @@ class QueuedListener(ABC):
 
     @abstractmethod
     def hand_on(self, event: HomeEvent) -> None:
-        """Hand on one event; failures are logged by the listener itself."""
+        """Hand on one event."""
+
+    def end(self) -> None:  # noqa: B027 - most have no more to do
+        """No more events come."""
 
     def __call__(self, event: HomeEvent | None) -> None:
         """Hand this event on soon; None: end."""
@@ -40,7 +45,13 @@ class QueuedListener(ABC):
             self._queue.put_nowait(event)
         except queue.Full:
             _log.warning("the %s does not keep up: an event was dropped", self._name)
+        if event is None:
+            self._thread.join(self._end_s)
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not None:
-            self.hand_on(event)
+            try:
+                self.hand_on(event)
+            except Exception:  # noqa: BLE001 - the edge of a thread: the next event may succeed
+                _log.exception("the %s failed for the event %s", self._name, event.id)
+        self.end()

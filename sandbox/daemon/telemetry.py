@@ -7,11 +7,11 @@ collector, come from its own variables (`OTEL_EXPORTER_OTLP_HEADERS`).
 from __future__ import annotations
 
 import json
-import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sandbox.agent.results import neutralise_values
+from sandbox.daemon.queued_listener import QueuedListener
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import HomeEvent
@@ -42,7 +42,7 @@ _SCOPE = "sandbox"
 _END_S = 5.0
 
 
-class Telemetry:
+class Telemetry(QueuedListener):
     """A listener of `EventHub`. `url`: of the collector, without `/v1/...`."""
 
     def __init__(self, url: str) -> None:
@@ -66,17 +66,18 @@ class Telemetry:
                 hint="Install `space-sandbox[otel]`, or remove serve.otlp_url.",
             ) from error
 
-    def __call__(self, event: HomeEvent | None) -> None:
-        """Export this event soon; None: export what waits, for `_END_S` at most, and end."""
-        if event is None:
-            ending = threading.Thread(target=self._shut_down, name="telemetry", daemon=True)
-            ending.start()
-            ending.join(_END_S)
-            return
-        context = self._export_span(event)
-        self._export_record(event, context)
+        super().__init__("telemetry", _END_S)
 
-    def _shut_down(self) -> None:
+    def wants(self, event: HomeEvent) -> bool:
+        """See `QueuedListener`."""
+        return True
+
+    def hand_on(self, event: HomeEvent) -> None:
+        """See `QueuedListener`. The SDK sends it with others, a few seconds later."""
+        self._export_record(event, self._export_span(event))
+
+    def end(self) -> None:
+        """See `QueuedListener`. Sends what waits."""
         self._traces.shutdown()
         self._logs.shutdown()
 

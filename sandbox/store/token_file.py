@@ -19,15 +19,30 @@ def read_token(path: Path, *, create: bool) -> str:
             if not path.exists():
                 write_atomically(path, secrets.token_urlsafe(32).encode())
     try:
-        open_to_others = stat.S_IMODE(path.stat().st_mode) & 0o077
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The token file {path} cannot be read", details=str(error)
-        ) from error
-    if open_to_others or len(token) < MIN_TOKEN_CHARS:
-        why = "others can read it" if open_to_others else f"its token has fewer than {MIN_TOKEN_CHARS} characters"
-        raise SandboxError(
-            ErrorCode.POLICY_VIOLATION, f"The token file {path} is not safe: {why}", hint=f"chmod 600 {path}"
-        )
+        raise _unreadable_error(path, error) from error
+    require_private(path)
+    if len(token) < MIN_TOKEN_CHARS:
+        raise _unsafe_error(path, f"its token has fewer than {MIN_TOKEN_CHARS} characters")
     return token
+
+
+def require_private(path: Path) -> None:
+    """Raises: `policy_violation` for a file that others can read; `invalid_input` for none."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise _unreadable_error(path, error) from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise _unsafe_error(path, "others can read it")
+
+
+def _unreadable_error(path: Path, error: Exception) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, f"The secret in {path} cannot be read", details=str(error))
+
+
+def _unsafe_error(path: Path, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION, f"The secret in {path} is not safe: {why}", hint=f"chmod 600 {path}"
+    )

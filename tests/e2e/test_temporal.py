@@ -170,6 +170,7 @@ class TlsProxy:
         authority.cert_pem.write_to_path(str(self.files["ca_file"]))
         ours.cert_chain_pems[0].write_to_path(str(self.files["certificate_file"]))
         ours.private_key_pem.write_to_path(str(self.files["key_file"]))
+        self.files["key_file"].chmod(0o600)
 
         self.address = ""
         self._ready, self._stop = threading.Event(), asyncio.Event()

@@ -60,6 +60,12 @@ def test_an_api_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         find_access(api_key_file=write(tmp_path / "api", KEY, 0o644))
 
 
+def test_a_key_of_a_certificate_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    files = {"certificate_file": write(tmp_path / "c", "c"), "key_file": write(tmp_path / "k", "k", 0o640)}
+    with refused(ErrorCode.POLICY_VIOLATION):
+        find_access(**files)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"ca_file": "missing"}, {"certificate_file": "ca"}, {"key_file": "ca"}, {"ca_file": "ca", "tls": "off"}],
