@@ -239,6 +239,16 @@ def _canonical_hostname(host: str) -> str:
     raise _invalid_url("The host name in this repository URL is not valid")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _parse_segments(written: _WrittenRemote) -> list[str]:
     path = written.path
     if not written.scp:  # git decodes URLs only

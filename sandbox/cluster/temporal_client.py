@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from temporalio.service import TLSConfig
 
 from sandbox.config import ClusterSettings
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.remotes import is_loopback
 from sandbox.store.token_file import read_token, require_private
 
 CONNECT_S = 10.0
@@ -75,11 +75,7 @@ def find_address(settings: ClusterSettings) -> ClusterAddress:
 
 
 def _is_on_this_host(address: str) -> bool:
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(address.rpartition(":")[0].removeprefix("[").removesuffix("]"))
 
 
 def _read(path: Path | None) -> bytes | None:

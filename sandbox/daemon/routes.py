@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.transports.address import is_loopback, list_authorities
+from sandbox.agent.transports.address import list_authorities
 from sandbox.agent.transports.http import make_app
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard
@@ -20,6 +20,7 @@ from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
 from sandbox.daemon.metrics import make_registry, show_metrics
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
+from sandbox.remotes import is_loopback
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
 

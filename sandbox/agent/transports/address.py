@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.remotes import is_loopback
 
 TOKEN_FILE = "mcp-token"  # noqa: S105 - the name of a file
 
@@ -62,13 +62,3 @@ def make_url(host: str, port: int) -> str:
 
 def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
-from sandbox.remotes import Remote, explain_unknown_host
+from sandbox.remotes import Remote, explain_unknown_host, is_loopback
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
 if TYPE_CHECKING:
@@ -117,12 +116,5 @@ def _is_usable(url: str, *, allow_http: bool) -> bool:
         named = bool(parts.hostname) and parts.port != 0
     except ValueError:  # an unclosed bracket, an invalid port
         return False
-    safe = parts.scheme == "https" or (parts.scheme == "http" and (allow_http or _is_loopback(parts.hostname or "")))
+    safe = parts.scheme == "https" or (parts.scheme == "http" and (allow_http or is_loopback(parts.hostname or "")))
     return safe and named and not (parts.username or parts.query or parts.fragment)
-
-
-def _is_loopback(hostname: str) -> bool:
-    try:
-        return ipaddress.ip_address(hostname).is_loopback
-    except ValueError:
-        return hostname == "localhost"
