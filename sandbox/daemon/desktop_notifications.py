@@ -1,28 +1,24 @@
 """Tell a person at this desktop that an agent waits for an answer, through notify-send(1) of libnotify.
 
-A notification has our words and ids alone: what an agent or a guest wrote is shown where it is asked about. The command
-comes from a fixed path, with a deadline, and gets only the session bus of the daemon's environment.
+A notification has our words and ids alone: what an agent or a guest wrote is shown where it is asked about.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import subprocess
 from collections.abc import Mapping
 
 from sandbox.daemon.queued_listener import QueuedListener
 from sandbox.models import HomeEvent, HomeEventKind
+from sandbox.store.session_bus import find_bus, find_program, run_on_bus
 
-_PATH = "/usr/local/bin:/usr/bin:/bin"
-_BUS = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
-_DEADLINE_S = 10.0
 _log = logging.getLogger(__name__)
 
 
 def find_notifier(environ: Mapping[str, str]) -> DesktopNotifier | None:
     """A notifier, where there are the command and a session bus; else None."""
-    program, bus = shutil.which("notify-send", path=_PATH), {n: environ[n] for n in _BUS if environ.get(n)}
+    program, bus = find_program("notify-send"), find_bus(environ)
     return DesktopNotifier(program, bus) if program and bus else None
 
 
@@ -40,16 +36,9 @@ class DesktopNotifier(QueuedListener):
 
     def hand_on(self, event: HomeEvent) -> None:
         """See `QueuedListener`."""
+        words = ("--app-name=Space Sandbox", "--urgency=normal", "--", *describe_question(event))
         try:
-            done = subprocess.run(  # noqa: S603 - our words
-                [self._program, "--app-name=Space Sandbox", "--urgency=normal", "--", *describe_question(event)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **self._bus},
-                cwd="/",
-                timeout=_DEADLINE_S,
-                check=False,
-            )
+            done = run_on_bus([self._program, *words], self._bus)
         except (OSError, subprocess.TimeoutExpired) as error:
             _log.warning("the desktop was not told of a question: %s", error)
             return

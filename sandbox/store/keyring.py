@@ -1,12 +1,11 @@
 """Secrets in the system keyring (the freedesktop Secret Service), through libsecret's command `secret-tool`.
 
-The command runs from a fixed path, with a deadline. From the user's environment it gets only the session bus. A secret
-is passed by stdin and returned by stdout: it is in no argument and no environment. Source: secret-tool(1).
+The command runs as `session_bus` says. A secret is passed by stdin and returned by stdout: it is in no argument and no
+environment. Source: secret-tool(1).
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +13,8 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.session_bus import DEADLINE_S, find_bus, find_program, run_on_bus
 
-DEADLINE_S = 10.0
-"""A locked keyring asks the user on the screen, and the user may be absent."""
-
-_PATH = "/usr/local/bin:/usr/bin:/bin"
-_INHERITED_VARIABLES = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 _ABSENT = 1  # with an empty stderr
 
 
@@ -58,24 +53,14 @@ class Keyring:
         return ("application", "space-sandbox", "home", self.owner, "authority", f"//{host}")
 
     def _run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        program = shutil.which("secret-tool", path=_PATH)
+        program = find_program("secret-tool")
         if program is None:
             raise _keyring_error("secret-tool is not installed (Debian: libsecret-tools)")
-        passed_on = {name: self.environ[name] for name in _INHERITED_VARIABLES if self.environ.get(name)}
-        if not passed_on:
+        bus = find_bus(self.environ)
+        if not bus:
             raise _keyring_error("there is no session bus")
         try:
-            return subprocess.run(  # noqa: S603 - fixed words; the host pattern is our own grammar's
-                [program, *words],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **passed_on},
-                cwd="/",
-                timeout=DEADLINE_S,
-                check=False,
-            )
+            return run_on_bus([program, *words], bus, stdin)  # fixed words; the host pattern is our own grammar's
         except subprocess.TimeoutExpired:
             raise _keyring_error(f"no answer within {DEADLINE_S:g} s") from None
 
