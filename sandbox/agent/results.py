@@ -66,6 +66,11 @@ def neutralise_values(value: Any) -> Any:
     return neutralise(value) if isinstance(value, str) else value
 
 
+def write_line(model: BaseModel) -> str:
+    """One line of ASCII JSON, with every text neutralised: it cannot begin another line of what it is written into."""
+    return json.dumps(neutralise_values(model.model_dump(mode="json")), ensure_ascii=True)
+
+
 def _shorten(document: dict[str, Any], fields: tuple[str, ...], max_bytes: int) -> tuple[str, dict[str, int]]:
     """Cut the longest field until the JSON fits. Returns it, and how many characters or entries of each are cut.
 

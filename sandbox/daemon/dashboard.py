@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.agent.results import neutralise_values
+from sandbox.agent.results import write_line
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
@@ -157,7 +156,7 @@ async def _stream_task(workbench: Workbench, task_id: str) -> AsyncIterator[str]
     while (event := await anyio.to_thread.run_sync(next, events, ended, abandon_on_cancel=True)) is not ended:
         if not isinstance(event, TaskEvent):
             continue
-        text = json.dumps(neutralise_values(event.model_dump(mode="json")), ensure_ascii=True)
+        text = write_line(event)
         yield f"event: {event.kind.value}\ndata: {text}\n\n"
 
 

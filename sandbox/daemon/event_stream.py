@@ -7,7 +7,6 @@ JSON of an event only, which has no line breaks, so it cannot begin another fiel
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from typing import TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandbox.agent.results import neutralise_values
+from sandbox.agent.results import write_line
 from sandbox.models import HomeEvent
 from sandbox.workbench import Workbench
 
@@ -120,5 +119,5 @@ async def _write(hub: EventHub) -> AsyncIterator[str]:
 
 def format_event(event: HomeEvent) -> str:
     """One event of a stream. Its id and name are ours; JSON in ASCII holds no line break of any kind."""
-    text = json.dumps(neutralise_values(event.model_dump(mode="json")), ensure_ascii=True)
+    text = write_line(event)
     return f"id: {event.id}\nevent: {event.kind.value}\ndata: {text}\n\n"

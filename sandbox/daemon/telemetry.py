@@ -6,11 +6,10 @@ collector, come from its own variables (`OTEL_EXPORTER_OTLP_HEADERS`).
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sandbox.agent.results import neutralise_values
+from sandbox.agent.results import neutralise_values, write_line
 from sandbox.daemon.queued_listener import QueuedListener
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
@@ -100,7 +99,7 @@ class Telemetry(QueuedListener):
             context=trace.set_span_in_context(trace.NonRecordingSpan(context)),
             severity_number=log_values.SeverityNumber.WARN if failed else log_values.SeverityNumber.INFO,
             severity_text="WARN" if failed else "INFO",
-            body=json.dumps(neutralise_values(event.model_dump(mode="json")), ensure_ascii=True),
+            body=write_line(event),
             attributes=_describe(event),
             event_name=f"sandbox.{event.kind.value}",
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import logging
 import time
 from functools import partial
@@ -17,7 +16,7 @@ from functools import partial
 import requests
 import tenacity
 
-from sandbox.agent.results import neutralise_values
+from sandbox.agent.results import write_line
 from sandbox.config import WebhookSettings
 from sandbox.daemon.queued_listener import QueuedListener
 from sandbox.models import HomeEvent
@@ -52,7 +51,7 @@ class Webhook(QueuedListener):
             _log.warning("a webhook did not accept the event %s", event.id)
 
     def _send(self, event: HomeEvent) -> None:
-        body = json.dumps(neutralise_values(event.model_dump(mode="json")), ensure_ascii=True).encode()
+        body = write_line(event).encode()
         retry = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(ATTEMPTS),
             wait=tenacity.wait_random_exponential(self._pause_s, _LONGEST_PAUSE_S),
