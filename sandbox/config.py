@@ -274,12 +274,14 @@ class ReceiptSettings(_SettingsSection):
     `signing_key`: file with a private Ed25519 key in PEM, instead of the home's own key.
     `trusted_keys`: files with public keys, as `receipt verify --key` takes them, instead of the home's own; in the
     variable, separated by colons.
+    `trust_config`: file with the ClientTrustConfig of a private Sigstore instance; empty: the public one.
     `pull_requests`: a pull request of a verified tree gets a receipt: it is pushed as a git note, and the description
     has its digest and how to check it.
     """
 
     signing_key: str = ""
     trusted_keys: tuple[str, ...] = ()
+    trust_config: str = ""
     pull_requests: bool = False
 
     @field_validator("trusted_keys", mode="before")

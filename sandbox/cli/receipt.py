@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,15 @@ from sandbox.cli.repository_argument import locate_repository
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
-    from sandbox.models.receipts import FoundReceipts, Receipt, ReceiptKey, ReceiptQuestion, ReplayResult, SignedReceipt
+    from sandbox.models.receipts import (
+        BundleSigner,
+        FoundReceipts,
+        Receipt,
+        ReceiptKey,
+        ReceiptQuestion,
+        ReplayResult,
+        SignedReceipt,
+    )
     from sandbox.workbench import Workbench
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -25,6 +34,12 @@ _KEY = click.option(
     type=_FILE,
     metavar="FILE",
     help="Trusted public key in PEM, or a list of keys. Repeatable. Default: the keys of this home.",
+)
+_TRUST = click.option(
+    "--trust-config",
+    type=_FILE,
+    metavar="FILE",
+    help="ClientTrustConfig of a private Sigstore instance. Default: receipts.trust_config, else the public instance.",
 )
 _REPO = click.option("--repo", "repository", metavar="URL", help="Repository that must have the commit of the receipt.")
 _REF = click.option("--ref", help="Branch, tag or commit of --repo that must have the tree of the receipt.")
@@ -65,8 +80,44 @@ def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | N
 
 
 @receipt.command()
+@click.argument("file", type=_FILE)
+@click.option("-o", "--output", type=_FILE, metavar="BUNDLE", help="Default: FILE.sigstore.json.")
+@click.option(
+    "--identity-token",
+    type=_FILE,
+    metavar="TOKEN",
+    help="File with a token of OpenID Connect for the audience `sigstore`. Default: the one that the CI gives its job.",
+)
+@_TRUST
+@global_options
+@click.pass_obj
+def sign(invocation: Invocation, /, file: Path, output: Path | None, **how: Path | None) -> None:
+    """Sign the receipt in FILE with the identity of this job, through Sigstore: no key has to be kept.
+
+    The identity and the hash of the receipt become public in a transparency log, unless the instance is a private one.
+    `receipt verify --bundle` verifies it, as does every Sigstore client. Needs the extra `space-sandbox[sigstore]`.
+    """
+    from sandbox.receipts.sigstore_bundle import read_file  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    with invocation.workbench() as workbench:
+        found = workbench.sign_receipt(read_file(file), **how)
+    target = output or file.with_name(f"{file.name}.sigstore.json")
+    with writing(target):
+        target.write_text(found.bundle + "\n", encoding="utf-8")
+    named = f"--identity {shlex.quote(found.signer.identity)} --issuer {shlex.quote(found.signer.issuer)}"
+    command = f"sandbox receipt verify {shlex.quote(str(file))} --bundle {shlex.quote(str(target))} {named}"
+    invocation.emit(
+        {"bundle": str(target), "signer": found.signer, "digest": found.digest}, lambda: note(f"{target}: {command}")
+    )
+
+
+@receipt.command()
 @click.argument("file", type=click.File("rb"))
 @_KEY
+@click.option("--bundle", type=_FILE, metavar="FILE", help="Its Sigstore bundle; then no key is needed.")
+@click.option("--identity", metavar="TEXT", help="Who has to have signed the bundle: URL of a workflow, email address.")
+@click.option("--issuer", metavar="URL", help="The issuer of that identity's tokens.")
+@_TRUST
 @_REPO
 @_REF
 @click.option("--tree", metavar="ID", help="The tree that it must be about.")
@@ -83,13 +134,16 @@ def write_receipt(invocation: Invocation, found: SignedReceipt, output: Path | N
 @global_options
 @click.pass_obj
 def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
-    """Verify the receipt in FILE (`-`: stdin): signature, key, content, and what it is about.
+    """Verify the receipt in FILE (`-`: stdin): signature, key or identity, content, and what it is about.
 
-    Needs no engine, with --key no home, and a network only for a --repo that is not local. Exits with 0 if it holds
+    Needs no engine, with --key no home, and a network only for a --repo that is not local and for the root keys of
+    Sigstore's public instance. Exits with 0 if it holds
     and all its checks passed, with 1 if it holds and a check did not pass, with 3 if it is refused.
     """
     content = _read(file)
-    if what["keys"] and what["repository"] is None:
+    what["vouched_by"] = _read_signer(what.pop("identity"), what.pop("issuer"))
+    is_complete = what["trust_config"] is not None if what["bundle"] else what["keys"]
+    if is_complete and what["repository"] is None:
         found = _verify_alone(content, what)
     else:
         with invocation.workbench() as workbench:
@@ -120,15 +174,22 @@ def replay(invocation: Invocation, /, file: Any, **what: Any) -> int:
     return 0 if found.agrees else 1
 
 
+def _read_signer(identity: str | None, issuer: str | None) -> BundleSigner | None:
+    from sandbox.models.receipts import BundleSigner  # noqa: PLC0415 - lazy: `--help` stays fast
+
+    if (identity is None) != (issuer is None):
+        raise click.UsageError("--identity and --issuer belong together.")
+    return None if identity is None or issuer is None else BundleSigner(identity=identity, issuer=issuer)
+
+
 def _verify_alone(content: bytes, what: dict[str, Any]) -> Receipt:
     """Verify with the keys of files alone: no home is needed, so none is made."""
-    from sandbox.receipts.artifact_files import hash_artifact  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
     from sandbox.receipts.key_files import read_trusted_keys  # noqa: PLC0415 - as above
-    from sandbox.receipts.verification import Expectation, verify_receipt  # noqa: PLC0415 - as above
+    from sandbox.receipts.verification import verify_question  # noqa: PLC0415 - as above
 
-    hashes = tuple(map(hash_artifact, what["artifacts"]))
-    expected = Expectation(what["tree"], what["commit"], what["checks"], hashes)
-    return verify_receipt(content, read_trusted_keys(what["keys"]), expected)
+    question = ReceiptQuestion(**what)
+    return verify_question(content, question, read_trusted_keys(question.keys))
 
 
 def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
@@ -153,6 +214,8 @@ def _show(found: Receipt) -> None:
     word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
     click.echo(f"{word}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))
     click.echo(f"signed {found.signed_at.isoformat()} by {found.keyid[:16]}, {found.digest}")
+    if found.vouched_by is not None:
+        click.echo(f"vouched for by {one_line(found.vouched_by.identity)}, issuer {one_line(found.vouched_by.issuer)}")
 
 
 def _show_replay(found: ReplayResult) -> None:

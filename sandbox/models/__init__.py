@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.receipts import (
+        BundleSigner,
         FoundReceipts,
         PushedReceipt,
         Receipt,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         ReceiptRefusal,
         ReplayedCheck,
         ReplayResult,
+        SignedBundle,
         SignedReceipt,
     )
     from sandbox.models.releases import (
@@ -182,6 +184,7 @@ __all__ = [
     "BisectQuery",
     "Bisection",
     "BrokenEntry",
+    "BundleSigner",
     "Caller",
     "Capability",
     "Cause",
@@ -335,6 +338,7 @@ __all__ = [
     "ServiceSetup",
     "Sha256",
     "Signals",
+    "SignedBundle",
     "SignedReceipt",
     "Snapshot",
     "SnapshotId",
@@ -417,8 +421,8 @@ _MODULES = {
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
-    "receipts": "FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion ReceiptRefusal "
-    "ReplayedCheck ReplayResult SignedReceipt",
+    "receipts": "BundleSigner FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion "
+    "ReceiptRefusal ReplayedCheck ReplayResult SignedBundle SignedReceipt",
     "remarks": "Remark RemarkKind",
     "repositories": "ChosenProject ChosenSettings Repository",
     "runs": "Cause CauseKind CheckRun FailedTest LaunchPhase PhaseRun PhaseVerdict Pressure PullRequestCommit Report "

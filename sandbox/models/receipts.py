@@ -24,6 +24,8 @@ class ReceiptRefusal(StrEnum):
     WRONG_KEY = "wrong_key"  # no signature is by a trusted key
     REVOKED_KEY = "revoked_key"
     RETIRED_KEY = "retired_key"  # signed after its key was replaced
+    WRONG_IDENTITY = "wrong_identity"  # the bundle is signed by another identity, or in the name of another issuer
+    WRONG_BUNDLE = "wrong_bundle"  # for other bytes, of another Sigstore instance, or not in its log
     DOWNGRADED = "downgraded"  # another type or version of envelope, statement, predicate or receipt
     INCONSISTENT = "inconsistent"  # signed, but its parts contradict each other
     WRONG_TREE = "wrong_tree"
@@ -102,10 +104,28 @@ class ReceiptArtifact(Model):
     sha256: Sha256
 
 
+class BundleSigner(Model):
+    """Who signs with Sigstore: `identity`, such as the URL of a workflow or an email address, and the URL of the
+    `issuer` of its tokens.
+    """
+
+    identity: str = Field(min_length=1, max_length=2000)
+    issuer: str = Field(min_length=1, max_length=2000)
+
+
+class SignedBundle(Model):
+    """The Sigstore bundle of a receipt as JSON text, who signed it, and the receipt's digest."""
+
+    bundle: str
+    signer: BundleSigner
+    digest: str
+
+
 class Receipt(Model):
     """The content of a receipt. `commit`: None for a tree that no commit was named for. `left_out`: checks of the
     profile that were not asked for. `artifacts`: of the one check in `checks`; a receipt with them is their provenance.
-    `digest`: of the envelope. `keyid`: of the key that signed it.
+    `digest`: of the envelope. `keyid`: of the key that signed it. `vouched_by`: who signed its Sigstore bundle, if one
+    was verified; then the key was not, unless it is trusted, too.
     """
 
     version: Literal[1] = 1
@@ -119,6 +139,7 @@ class Receipt(Model):
     signed_at: datetime
     digest: str = ""
     keyid: str = ""
+    vouched_by: BundleSigner | None = None
 
     @property
     def passed(self) -> bool:
@@ -129,7 +150,9 @@ class Receipt(Model):
 class ReceiptQuestion(Model):
     """What a receipt is verified against. `keys`: files of trusted keys; none: the home's. `repository`: URL or
     directory that must have its commit, with its tree; `ref`: what there must have its tree. `checks`: must be in it.
-    `artifacts`: files that it must be about, by their content.
+    `artifacts`: files that it must be about, by their content. `bundle`: file with its Sigstore bundle, which
+    `vouched_by` must have signed; then no key has to be trusted, and those in `keys` have to hold as well.
+    `trust_config`: of a private Sigstore instance; None: of the settings, else the public one.
     """
 
     keys: tuple[HostPath, ...] = ()
@@ -139,6 +162,9 @@ class ReceiptQuestion(Model):
     artifacts: tuple[HostPath, ...] = ()
     repository: str | None = None
     ref: str | None = None
+    bundle: HostPath | None = None
+    vouched_by: BundleSigner | None = None
+    trust_config: HostPath | None = None
 
 
 class FoundReceipts(Model):

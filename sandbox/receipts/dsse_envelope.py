@@ -61,6 +61,13 @@ def open_envelope(content: bytes, trusted: Sequence[ReceiptKey]) -> OpenedEnvelo
 
     Raises: `receipt_refused`; `invalid_input` for a trusted key that cannot be used.
     """
+    payload, signatures = read_envelope(content)
+    key = _find_signer(payload, signatures, trusted)
+    return OpenedEnvelope(payload, key, digest_of(content))
+
+
+def read_envelope(content: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """The payload and the signatures by the ids of their keys, of which none is verified. Raises: `receipt_refused`."""
     document = _parse(content)
     if document["payloadType"] != PAYLOAD_TYPE:
         raise refusal_error(ReceiptRefusal.DOWNGRADED, "the payload is no in-toto statement")
@@ -68,8 +75,7 @@ def open_envelope(content: bytes, trusted: Sequence[ReceiptKey]) -> OpenedEnvelo
     signatures = [_parse_signature(each) for each in _require_list(document["signatures"])]
     if len({keyid for keyid, _ in signatures}) != len(signatures):
         raise refusal_error(ReceiptRefusal.MALFORMED, "two signatures name one key")
-    key = _find_signer(payload, dict(signatures), trusted)
-    return OpenedEnvelope(payload, key, digest_of(content))
+    return payload, dict(signatures)
 
 
 def _find_signer(payload: bytes, signatures: dict[str, bytes], trusted: Sequence[ReceiptKey]) -> ReceiptKey:

@@ -11,6 +11,8 @@ _BRIEFS = {
     ReceiptRefusal.WRONG_KEY: "No signature of the receipt is by a trusted key",
     ReceiptRefusal.REVOKED_KEY: "The key that signed the receipt is revoked",
     ReceiptRefusal.RETIRED_KEY: "The receipt was signed after its key was retired",
+    ReceiptRefusal.WRONG_IDENTITY: "The bundle is signed by another identity",
+    ReceiptRefusal.WRONG_BUNDLE: "The bundle does not vouch for this receipt",
     ReceiptRefusal.DOWNGRADED: "The receipt has another type or version than this program accepts",
     ReceiptRefusal.INCONSISTENT: "The parts of the receipt contradict each other",
     ReceiptRefusal.WRONG_TREE: "The receipt is about another tree",

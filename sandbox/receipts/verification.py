@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox.models.receipts import Receipt, ReceiptKey, ReceiptRefusal
-from sandbox.receipts.dsse_envelope import open_envelope
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.receipts import Receipt, ReceiptKey, ReceiptQuestion, ReceiptRefusal
+from sandbox.receipts.artifact_files import hash_artifact
+from sandbox.receipts.dsse_envelope import digest_of, open_envelope, read_envelope
 from sandbox.receipts.receipt_refusals import refusal_error
+from sandbox.receipts.sigstore_bundle import read_file, verify_bundle
 from sandbox.receipts.statement import read_statement
 
 
@@ -39,6 +42,36 @@ def verify_receipt(content: bytes, trusted: Sequence[ReceiptKey], expected: Expe
         raise refusal_error(ReceiptRefusal.RETIRED_KEY, f"signed at {receipt.signed_at}, retired at {retired}")
     require_subject(receipt, expected)
     return receipt
+
+
+def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence[ReceiptKey]) -> Receipt:
+    """Verify a receipt as `question` asks, but for its repository: with keys, with its Sigstore bundle, or both.
+
+    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`; for a bundle
+    `invalid_input`, `network_error` and `timeout`, too.
+    """
+    hashes = tuple(map(hash_artifact, question.artifacts))
+    expected = Expectation(question.tree, question.commit, question.checks, hashes)
+    if question.bundle is None:
+        return verify_receipt(content, trusted, expected)
+    if question.vouched_by is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A bundle proves nothing without the name of who has to be its signer",
+            hint="Name the identity and its issuer: --identity and --issuer.",
+        )
+    bundle = read_file(question.bundle)
+    verify_bundle(content, bundle, question.vouched_by, question.trust_config)
+    receipt = verify_receipt(content, trusted, expected) if question.keys else read_unverified(content)
+    require_subject(receipt, expected)
+    return receipt.model_copy(update={"vouched_by": question.vouched_by})
+
+
+def read_unverified(content: bytes) -> Receipt:
+    """The content of a receipt that anyone may have written. Raises: `receipt_refused` for what is none."""
+    payload, signatures = read_envelope(content)
+    receipt = read_statement(payload)
+    return receipt.model_copy(update={"digest": digest_of(content), "keyid": next(iter(signatures))})
 
 
 def require_subject(receipt: Receipt, expected: Expectation) -> None:

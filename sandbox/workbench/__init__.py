@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         RunSummary,
         SearchQuery,
         SearchResult,
+        SignedBundle,
         SignedReceipt,
         Snapshot,
         Status,
@@ -1637,11 +1638,24 @@ class Workbench:
     def _complete_task_or_run(self, name: str) -> str:
         return self.find_run(name) if name.startswith("run-") else self.task(name).id
 
-    def verify_receipt(self, content: bytes, question: ReceiptQuestion | None = None) -> Receipt:
-        """The content of a receipt that is signed by a trusted key and is about what is asked; ask it whether it
-        `passed`.
+    def sign_receipt(
+        self, content: bytes, *, identity_token: Path | None = None, trust_config: Path | None = None
+    ) -> SignedBundle:
+        """The Sigstore bundle of an exported receipt: the identity of this job vouches for it, in a public log.
 
-        Raises: `receipt_refused` with a reason; `invalid_input` for a key or repository; as `clone` for a repository.
+        `identity_token`: file with a token of OpenID Connect for the audience `sigstore`; None: the one that the CI
+        gives its job. `trust_config`: of a private Sigstore instance; None: of the settings, else the public one.
+        Raises: `receipt_refused` for what is no receipt; `auth_failed` without a token that the instance takes;
+        `invalid_input` for a file, or without the extra `sigstore`; `network_error`; `timeout`.
+        """
+        return home_operations.sign_receipt(self._services, content, identity_token, trust_config)
+
+    def verify_receipt(self, content: bytes, question: ReceiptQuestion | None = None) -> Receipt:
+        """The content of a receipt that is signed by a trusted key, or has a bundle by who is named, and is about what
+        is asked; ask it whether it `passed`.
+
+        Raises: `receipt_refused` with a reason; `invalid_input` for a key, bundle or repository; as `clone` for a
+        repository; `network_error` and `timeout` for the root keys of Sigstore's public instance.
         """
         return use.signed_receipts.verify(self._services, content, question or models.ReceiptQuestion())
 

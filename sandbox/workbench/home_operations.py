@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
         Repository,
         RepositoryUpdate,
         RunSummary,
+        SignedBundle,
         SignedReceipt,
         Suggestion,
         Verification,
@@ -294,6 +295,16 @@ def push_receipt(services: Services, repo_id: str, content: bytes, question: Rec
     with record_home_operation(services, "receipt-push", {"receipt": content}, names=[repo_id]) as operation:
         result = use.receipt_notes.push_receipt(services, repo_id, content, question)
         operation.note(receipt=result.receipt.digest, ref=result.ref, commit=result.notes_commit)
+    return result
+
+
+def sign_receipt(
+    services: Services, content: bytes, identity_token: Path | None, trust_config: Path | None
+) -> SignedBundle:
+    """As `signed_receipts.sign`. The journal has who signed which receipt."""
+    with record_home_operation(services, "receipt-sign", {}) as operation:
+        result = use.signed_receipts.sign(services, content, identity_token, trust_config)
+        operation.note(receipt=result.digest, identity=result.signer.identity, issuer=result.signer.issuer)
     return result
 
 

@@ -17,13 +17,14 @@ from sandbox.models.receipts import (
     ReceiptRefusal,
     ReplayedCheck,
     ReplayResult,
+    SignedBundle,
     SignedReceipt,
 )
-from sandbox.receipts.artifact_files import hash_artifact
 from sandbox.receipts.dsse_envelope import MOST_BYTES, digest_of, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
+from sandbox.receipts.sigstore_bundle import sign_bundle
 from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
-from sandbox.receipts.verification import Expectation, require_subject, verify_receipt
+from sandbox.receipts.verification import Expectation, read_unverified, require_subject, verify_question
 from sandbox.store import runs as stored_runs
 from sandbox.store.bindings import find_binding
 from sandbox.store.records import find_repository, find_task
@@ -156,16 +157,31 @@ def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
 
 def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
     """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
-    trusted = load_trusted(services, question.keys)
-    expected = Expectation(
-        question.tree, question.commit, question.checks, tuple(map(hash_artifact, question.artifacts))
-    )
-    receipt = verify_receipt(content, trusted, expected)
+    trusted = () if question.bundle is not None and not question.keys else load_trusted(services, question.keys)
+    receipt = verify_question(content, with_trust_config(services, question), trusted)
     if question.repository is not None:
         require_subject(receipt, Expectation(_find_tree(services, receipt, question.repository, question.ref)))
         if question.ref is None and receipt.commit is not None:
             _require_on_remote(services, question.repository, receipt.commit)
     return receipt
+
+
+def with_trust_config(services: Services, question: ReceiptQuestion) -> ReceiptQuestion:
+    """With the settings' trust configuration where the question names none."""
+    configured = services.settings.receipts.trust_config
+    if question.trust_config is not None or not configured:
+        return question
+    return question.model_copy(update={"trust_config": Path(configured)})
+
+
+def sign(services: Services, content: bytes, identity_token: Path | None, trust_config: Path | None) -> SignedBundle:
+    """The Sigstore bundle of a receipt, in the name of this job's identity.
+
+    Raises: `receipt_refused` for what is no receipt; as `sign_bundle`.
+    """
+    read_unverified(content)
+    question = with_trust_config(services, ReceiptQuestion(trust_config=trust_config))
+    return sign_bundle(content, identity_token, question.trust_config)
 
 
 def _require_on_remote(services: Services, repository: str, commit: str) -> None:
