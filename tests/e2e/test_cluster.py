@@ -19,8 +19,12 @@ from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import SandboxError
+from sandbox.git.process import Git
+from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
+from sandbox.git.transport import RemoteAccess
 from sandbox.models import TaskStatus
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.workbench.delivery import hub
 
 pytestmark = pytest.mark.xdist_group("cluster")
 MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
@@ -247,6 +251,26 @@ def test_two_hosts_that_take_over_at_once_do_not_both_get_the_task(
             thread.join()
         assert [getattr(o, "reason", o) for o in sorted(outcomes, key=str)].count(None) == 1
         assert "epoch_ended" in {getattr(o, "reason", "") for o in outcomes}
+
+
+def test_a_claim_that_the_server_shows_half_is_a_claim(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server writes new refs before it deletes old ones. Who pushes between the two, with the same commit for the new
+    ref, has nothing to push but the deletion, which succeeds.
+    """
+    task = begin(hosts)
+    pushed = list[Mapping[str, RefUpdate]]()
+
+    def update_after_another_claim(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]) -> None:
+        if not pushed:
+            seen = list_epochs(git, access, task)[1]
+            update_refs(git, access, {name_ref(task, 2): RefUpdate(seen, None)})
+        pushed.append(updates)
+        update_refs(git, access, updates)
+
+    monkeypatch.setattr(hub, "update_refs", update_after_another_claim)
+    with pytest.raises(SandboxError) as caught:
+        hosts.second.take_over(hosts.url, task, 2)
+    assert (caught.value.reason, len(pushed)) == ("epoch_ended", 1)
 
 
 def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> None:

@@ -10,6 +10,7 @@ replaced would adopt its successor's state.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import is_published, read_message
+from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.scratch_objects import scratch_objects
@@ -171,7 +173,8 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
         state = objects.resolve_ref(git, local)
         if state is None or objects.peel(git, state, "commit") != state:
             raise _damaged_error(task_id, "it is no commit")
-        updates = {name_ref(task_id, epoch): RefUpdate(state, None)}
+        claimed = _commit_claim(git, state)
+        updates = {name_ref(task_id, epoch): RefUpdate(claimed, None)}
         updates |= {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items()}
         try:
             update_refs(git, access, updates)
@@ -179,8 +182,20 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
             if error.reason != "epoch_ended" or attempt == _TRIES - 1:
                 raise
             continue
-        return state
+        return claimed
     raise AssertionError
+
+
+def _commit_claim(git: Git, state: str) -> str:
+    """The state again, as a commit of its own: a push of what the hub has already succeeds without a look at its lease,
+    so of two hosts with one and the same commit both would be told that the task is theirs.
+    """
+    record = read_message(git, state).partition("\n\n")[2]
+    message = f"{_SUBJECT}, claimed {uuid.uuid4().hex}\n\n{record}"
+    now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
+    parent = objects.parent_of(git, state)
+    with store_objects(git):
+        return objects.commit_tree(git, objects.tree_of(git, state), [parent] if parent else [], message, now)
 
 
 def _commit_state(services: Services, git: Git, task: Task, tree: str) -> str:
