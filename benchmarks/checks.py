@@ -1,4 +1,5 @@
-"""The cost of checks: S1 a warm check, S2 the first check of a task, S16 closing a task, S20 a real build.
+"""The cost of checks: S1 a warm check, S2 the first check of a task, S3 the same with a spare task, S16 closing a task,
+S20 a real build.
 
 S1 is also compared with SWE-ReX, whose server runs in the container as root with a network, writes no record and takes
 no measurements. We verify the guest's identity, limits and cleanness each time, and store the run.
@@ -60,13 +61,14 @@ class Desk:
 
 
 @contextmanager
-def desk(remote: Path) -> Iterator[Desk]:
+def desk(remote: Path, spares: int = 0) -> Iterator[Desk]:
     """A controller with its own home, and one repository."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         (home / "profiles").mkdir(parents=True)
         (home / "profiles" / "generic.toml").write_text(PROFILE.format(cpus=len(CPUS)))
-        with Workbench(home, allow_file=True, environ={}) as workbench:
+        settings = {"pool": {"size": spares}}
+        with Workbench(home, allow_file=True, environ={}, settings=settings) as workbench:
             yield Desk(workbench, workbench.clone(str(remote)).repository.id)
 
 
@@ -126,6 +128,37 @@ def first(at: Desk) -> None:
     name = "engine API create, start, exec"
     judge("S2 task create to first check finished", pairs, floor_name=name, target="1.15x")
     judge("S16 task close", ends, floor_name="engine API force delete", target="1.2x")
+
+
+def first_of_spare(at: Desk) -> None:
+    """Task create to first check finished, with a pool of spare tasks; what refills it is not timed."""
+    model = at.task()
+    at.check(model)
+    body = like(model)
+    pairs = []
+    for round_number in range(ROUNDS + 1):
+        at.workbench.fill_pool()
+        tasks: list[Task] = []
+
+        def product(made: list[Task] = tasks) -> None:
+            made.append(at.task())
+            at.check(made[-1])
+
+        def floor() -> None:
+            container = api.create(body)
+            api.execute(container, "/bin/true")
+            api.delete(container)
+
+        spares = {spare.id for spare in at.workbench.pool()}
+        pair = (timed(product), timed(floor))
+        assert tasks[0].id in spares
+        at.close(tasks[0])
+        if round_number:
+            pairs.append(pair)
+    at.workbench.drain_pool()
+    at.close(model)
+    name = "engine API create, start, exec, delete"
+    judge("S3 task create to first check finished, spare task", pairs, floor_name=name, target="0.05x")
 
 
 def build(at: Desk) -> None:
@@ -198,6 +231,8 @@ def main() -> None:
         with desk(make(Path(name) / "small.git", "small")) as at:
             warm(at)
             first(at)
+        with desk(make(Path(name) / "again.git", "small"), spares=1) as at:
+            first_of_spare(at)
         with desk(sources(Path(name) / "c")) as at:
             build(at)
 

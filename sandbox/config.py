@@ -205,6 +205,15 @@ class WorkspaceSettings(_SettingsSection):
     post_create: tuple[str, ...] = ()
 
 
+class PoolSettings(_SettingsSection):
+    """Spare tasks, which are made ahead so that `task create` and its first check answer at once (docs/serve.md).
+
+    `size`: how many, for the repositories that were worked in last; 0: none. Each has a worktree and an idle container.
+    """
+
+    size: NonNegativeInt = 0
+
+
 class DiskSettings(_SettingsSection):
     """Free space on the home's file system. 0: none is kept free.
 
@@ -461,6 +470,7 @@ class Settings(_SettingsSection):
     repositories: dict[str, RepositorySettings] = Field(default_factory=dict)
     container: ContainerSettings = ContainerSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
+    pool: PoolSettings = PoolSettings()
     disk: DiskSettings = DiskSettings()
     storage: StorageSettings = StorageSettings()
     keep: KeepSettings = KeepSettings()

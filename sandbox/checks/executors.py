@@ -82,17 +82,27 @@ class TaskContainer:
         self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, stop_condition: StopCondition
     ) -> ContainerExit:
         """Raises: `unsafe_path` when the check's directory is not one, and the errors of the engine adapter."""
+        name, options = self._request(check, directories)
+        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
+        work = replace(work, max_left_bytes=self.keep_bytes)
+        if not self.keep:
+            self.engine.remove_container(name)  # a container from before the setting was changed may exist
+        return self.engine.run_supervised(name, options, work, keep=self.keep)
+
+    def start(self, check: Check, directories: CheckDirectories) -> None:
+        """Start the container for a later run of this check. No command runs in it. Raises: as `execute`."""
+        if self.keep:
+            self.engine.start_supervised(*self._request(check, directories))
+
+    def _request(self, check: Check, directories: CheckDirectories) -> tuple[str, dict[str, Any]]:
+        """Name and options of the container that this check runs in."""
         name = self.engine.choose_free_name(task_container_name(self.guest.instance, self.task_id))
         labels = {**self.guest.labels, TASK_LABEL: self.task_id}
         cpuset = choose_cpus(check.limits.cpus, self.guest.cpus, lambda count: _stable_number(self.task_id) % count)
         identity = _ContainerIdentity(name, labels, cpuset)
         options = create_options(_build_spec(self.policy, self.guest, check, directories, identity), self.policy)
         options["Labels"][OPTIONS_LABEL] = _digest(options)
-        work = _build_check(self.policy, with_surroundings(check, self.guest), directories, streams, stop_condition)
-        work = replace(work, max_left_bytes=self.keep_bytes)
-        if not self.keep:
-            self.engine.remove_container(name)  # a container from before the setting was changed may exist
-        return self.engine.run_supervised(name, options, work, keep=self.keep)
+        return name, options
 
 
 @dataclass(frozen=True)

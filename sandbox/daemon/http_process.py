@@ -57,7 +57,7 @@ def serve_http_process(
     ending = _Ending(agent, hub)
     server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    timers = make_timers(controllers.person, settings)
+    timers = make_timers(controllers.person, settings, agent.workbench.settings.pool.size)
     threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
     with handle_signals(server.handle_exit):
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])

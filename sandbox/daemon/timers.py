@@ -43,16 +43,19 @@ class Timer:
             _log.exception("%s failed", self.name)
 
 
+FILL_S = 5.0
+"""How soon a spare task that was taken over is replaced."""
 EXPIRE_S = 20.0
 """How long after its time a question may still be unmarked."""
 
 
-def make_timers(workbench: Workbench, settings: ServeSettings) -> list[Timer]:
-    """The daemon's duties."""
+def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 0) -> list[Timer]:
+    """The daemon's duties. `pool_size`: how many spare tasks there have to be."""
     return [
         Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals),
         Timer("reconciling", settings.reconcile_s, workbench.collect),
         Timer("keeping to the limits of storage", settings.storage_s, workbench.keep_to_limits),
+        Timer("filling the pool", FILL_S if pool_size else 0, workbench.fill_pool),
         Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench)),
     ]
 

@@ -144,6 +144,9 @@ class DockerEngine(DockerApi):
     ) -> ContainerExit:
         return supervised.run_supervised(self, name, options, check, keep=keep)
 
+    def start_supervised(self, name: str, options: Mapping[str, Any]) -> None:
+        supervised.start_supervised(self, name, options)
+
     def choose_free_name(self, name: str) -> str:
         return quarantine.choose_free_name(self, name)
 

@@ -142,6 +142,10 @@ class GuestRunner(Protocol):
         """Run one check in a new or reused container with our PID 1. Raises: `policy_violation`, `image_missing`."""
         ...
 
+    def start_supervised(self, name: str, options: Mapping[str, Any]) -> None:
+        """Start a container with our PID 1 for later checks, or verify the one that is there. Raises: as above."""
+        ...
+
     def choose_free_name(self, name: str) -> str:
         """Return the name, or the first `NAME-<number>` that no quarantined container has."""
         ...

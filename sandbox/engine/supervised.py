@@ -82,6 +82,23 @@ def run_supervised(
     return ending
 
 
+def start_supervised(engine: DockerApi, name: str, options: Mapping[str, Any]) -> None:
+    """Start and verify the container of this name, unless it is idle and matches the request. No command runs in it.
+
+    An engine that cannot keep it gets none. Raises: as `run_supervised`.
+    """
+    if not find_dialect(engine).keeps_stdin:
+        return
+    is_verified = False
+    try:
+        with ExitStack() as stack:
+            _ = _reuse_guest(engine, name, options, stack) or _create_guest(engine, name, options, stack)
+        is_verified = True
+    finally:
+        if not is_verified:
+            remove_container(engine, name)
+
+
 def _reuse_guest(engine: DockerApi, name: str, options: Mapping[str, Any], stack: ExitStack) -> _VerifiedGuest | None:
     """Reuse the container of this name, or remove it and return None."""
     inspected = _inspect(engine, name)

@@ -441,13 +441,25 @@ def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
     """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`."""
     result = git.attempt("update-ref", "--no-deref", full_name, new, old)
     if result.code != 0:
-        _require_free_space(git, result.stderr)
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            f"{full_name} was changed by another process",
-            details=result.stderr[:1000],
-            hint="Check the task's status and repeat the operation.",
-        )
+        raise _ref_error(git, full_name, result.stderr)
+
+
+def rename_ref(git: Git, old_name: str, new_name: str, target: str) -> None:
+    """Delete a ref that points to `target`, and create another one there, in one step. Raises: as `move_ref`."""
+    steps = f"option no-deref\ncreate {new_name} {target}\noption no-deref\ndelete {old_name} {target}\n"
+    result = git.attempt("update-ref", "--stdin", stdin=steps.encode())
+    if result.code != 0:
+        raise _ref_error(git, new_name, result.stderr)
+
+
+def _ref_error(git: Git, full_name: str, stderr: str) -> SandboxError:
+    _require_free_space(git, stderr)
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"{full_name} was changed by another process",
+        details=stderr[:1000],
+        hint="Check the task's status and repeat the operation.",
+    )
 
 
 def _require_free_space(git: Git, stderr: str) -> None:

@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
+    from sandbox.models.spare_pool import Pool
     from sandbox.models.storage import RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
@@ -279,6 +280,7 @@ __all__ = [
     "PolicyAnswer",
     "PolicyDifference",
     "PolicyRule",
+    "Pool",
     "PreparedLayers",
     "Pressure",
     "Probe",
@@ -418,6 +420,7 @@ _MODULES = {
     "moves": "AppliedFile ApplyResult CheckoutResult ConflictKind ConflictResolution ConflictSide MergeConflict "
     "SyncResult SyncState",
     "policies": "PolicyAnswer PolicyDifference PolicyRule",
+    "spare_pool": "Pool",
     "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",

@@ -47,8 +47,12 @@ class Host(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any."""
+    """`working -> committed -> pushed -> pr-open -> merged`; `closed` from any.
 
+    `spare`: made ahead, for the next caller who creates a task; until then no operation uses it.
+    """
+
+    SPARE = "spare"
     WORKING = "working"
     COMMITTED = "committed"
     PUSHED = "pushed"

@@ -57,7 +57,7 @@ def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence
     if question.vouched_by is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "A bundle proves nothing without the name of who has to be its signer",
+            "A bundle needs the name of its expected signer",
             hint="Name the identity and its issuer: --identity and --issuer.",
         )
     bundle = read_file(question.bundle)

@@ -225,6 +225,10 @@ class Home:
         """The lock file of `locked`."""
         return self.repositories / f"locks/{name}.lock"
 
+    def spare_mark(self, task_id: str) -> Path:
+        """Only the process that deletes it may take over or close a spare task. It has a digest of its purpose."""
+        return self.repositories / f"tasks/{task_id}.spare"
+
     def creation_mark(self, task_id: str) -> Path:
         """Marks that a task is being created and not yet returned to the caller."""
         return self.repositories / f"tasks/{task_id}.making"

@@ -94,7 +94,8 @@ def delete_repository(home: Home, repo_id: str) -> None:
 
 def require_no_open_task(home: Home, repo_id: str) -> None:
     """Raises: `conflict` with the ids of the repository's open tasks."""
-    still_open = [t.id for t in list_tasks(home, repo_id) if t.status is not TaskStatus.CLOSED]
+    idle = {TaskStatus.CLOSED, TaskStatus.SPARE}
+    still_open = [t.id for t in list_tasks(home, repo_id) if t.status not in idle]
     if still_open:
         raise SandboxError(
             ErrorCode.CONFLICT,
@@ -130,14 +131,27 @@ def list_tasks(home: Home, repo_id: str | None = None) -> tuple[Task, ...]:
     return tuple(sorted(tasks, key=lambda t: (t.created_at, t.id)))
 
 
+def list_spares(home: Home, repo_id: str | None = None) -> tuple[Task, ...]:
+    """Tasks that were made ahead and not taken over yet, oldest first."""
+    return tuple(task for task in list_tasks(home, repo_id) if task.status is TaskStatus.SPARE)
+
+
 def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
-    """Raises: `not_found` with near matches; `conflict` for a closed task unless allowed."""
+    """Raises: `not_found` with near matches; `conflict` for a closed or spare task unless allowed: what only reads, or
+    closes, allows both.
+    """
     task = _load_task(home.task(task_id)) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
     if task is None:
         known = [p.stem for p in (home.repositories / "tasks").glob("task-*.json")]
         raise not_found_error("task", task_id, known, "`sandbox task list` shows all tasks.")
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
+    if task.status is TaskStatus.SPARE and not allow_closed:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{task_id} is a spare, which no work uses before `task create` takes it over",
+            hint=f"sandbox task create {task.repo_id}",
+        )
     return task
 
 

@@ -24,10 +24,14 @@ class TaskRow:
 
 
 def list_task_rows(home: Home, repo_id: str | None = None) -> tuple[TaskRow, ...]:
-    """Tasks, oldest first. A record without a usable row is skipped here; `find_task` reports it."""
+    """Tasks without spares, oldest first. A record without a usable row is skipped here; `find_task` reports it."""
     found = (_parse_row(path) for path in (home.repositories / "tasks").glob("task-*.json"))
-    lines = [line for line in found if line is not None and repo_id in {None, line.repo_id}]
+    lines = [line for line in found if line is not None and _is_shown(line, repo_id)]
     return tuple(sorted(lines, key=lambda line: (line.created_at, line.id)))
+
+
+def _is_shown(row: TaskRow, repo_id: str | None) -> bool:
+    return row.status is not TaskStatus.SPARE and repo_id in {None, row.repo_id}
 
 
 def _parse_row(path: Path) -> TaskRow | None:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         PolicyAnswer,
         PolicyDifference,
         PolicyRule,
+        Pool,
         PreparedLayers,
         Probe,
         ProfileCandidates,
@@ -441,10 +442,11 @@ class Workbench:
             return done(use.hub.take_over(self._services, hub, url, task_id, epoch))
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
-        """All tasks, or those of one repository. Raises: `not_found` for the repository."""
+        """All tasks without spares, or those of one repository. Raises: `not_found` for the repository."""
         if repo_id is not None:
             records.find_repository(self._services.home, repo_id)
-        return records.list_tasks(self._services.home, repo_id)
+        found = records.list_tasks(self._services.home, repo_id)
+        return tuple(task for task in found if task.status is not models.TaskStatus.SPARE)
 
     def task_lines(self, repo_id: str | None = None) -> tuple[TaskRow, ...]:
         """The fields of tasks that a table shows: as `tasks`, several times faster.
@@ -1577,6 +1579,24 @@ class Workbench:
         only here. Raises: `conflict` when another reconciliation takes longer than a minute.
         """
         return home_operations.keep_to_limits(self._services)
+
+    def fill_pool(self) -> Pool:
+        """Make spare tasks until there are `pool.size`, start their containers, and close those that are out of date.
+
+        They are for the repositories that were worked in last. `task create` takes one over.
+        Raises: `conflict` while another process does it; `quota_exceeded`; errors of the engine.
+        """
+        return use.fill_pool.fill_pool(self._services)
+
+    def drain_pool(self) -> Pool:
+        """Close all spare tasks; where `sandbox serve` runs and `pool.size` is not 0, it makes new ones. Raises: as
+        `fill_pool`.
+        """
+        return use.fill_pool.drain_pool(self._services)
+
+    def pool(self) -> tuple[Task, ...]:
+        """The spare tasks, oldest first. Raises: no specific code."""
+        return records.list_spares(self._services.home)
 
     def forget_kept(self, refs: Sequence[str]) -> Reconciliation:
         """Permanently delete rescued work and snapshots of closed tasks, and of tasks without a record. `refs`: as

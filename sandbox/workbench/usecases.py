@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import collected_artifacts as collected_artifacts
     from sandbox.workbench.checks import commit_history as commit_history
     from sandbox.workbench.checks import explore as explore
+    from sandbox.workbench.checks import fill_pool as fill_pool
     from sandbox.workbench.checks import guest_list as guest_list
     from sandbox.workbench.checks import history as history
     from sandbox.workbench.checks import launch_candidate as launch_candidate
@@ -81,6 +82,7 @@ else:
             "layer_list",
             "log_lines",
             "policy_questions",
+            "fill_pool",
             "stop",
             "task_checks",
             "task_events",

@@ -229,6 +229,10 @@ class MemoryEngine:
             if not keep or ending is None or ending.stop_verdict is not None:
                 self.remove_container(name)
 
+    def start_supervised(self, name: str, options: Mapping[str, Any]) -> None:
+        if not any(container.name == name for container in self.containers.values()):
+            self._create(name, options)
+
     def choose_free_name(self, name: str) -> str:
         held = self.quarantine.names()
         return next(free for n in range(1, len(held) + 2) if (free := f"{name}-{n}" if n > 1 else name) not in held)

@@ -167,13 +167,22 @@ def build_task_recorder(services: Services, setup: GuestSetup, task_id: str) -> 
 
     Raises: as `build_room_recorder`.
     """
+    executor = build_task_container(services, setup, task_id)
+    return Recorder(executor, executor.guest, services.home.logs(task_id))
+
+
+def build_task_container(services: Services, setup: GuestSetup, task_id: str) -> TaskContainer:
+    """The container of a task, which need not exist yet. Raises: as `build_room_recorder`."""
     _require_ready(services)
-    guest = _build_guest(services, setup)
     kept = services.settings.container
-    executor = TaskContainer(
-        services.guest_engine, services.policies.container, guest, task_id, keep=kept.keep, keep_bytes=kept.keep_bytes
+    return TaskContainer(
+        services.guest_engine,
+        services.policies.container,
+        _build_guest(services, setup),
+        task_id,
+        keep=kept.keep,
+        keep_bytes=kept.keep_bytes,
     )
-    return Recorder(executor, guest, services.home.logs(task_id))
 
 
 def _require_ready(services: Services) -> None:

@@ -47,7 +47,10 @@ def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
         lost = _find_only_copies(services, repo_id, discard=discard)
         known = next((r for r in list_repositories(home) if r.id == repo_id), None)
         for task in _list_tasks_with_worktree(home, repo_id):
-            if task.status is TaskStatus.CLOSED:  # a task created in between is refused by `delete_repository`
+            if task.status in {
+                TaskStatus.CLOSED,
+                TaskStatus.SPARE,
+            }:  # a task created in between is refused by `delete_repository`
                 close_task(services, task.id, delete=True, discard=discard)
         delete_repository(home, repo_id)
         for orphan in _list_folder(home.repositories / "worktrees" / repo_id):

@@ -54,9 +54,10 @@ if TYPE_CHECKING:
     from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone, commit_facts, known_rules
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import tree_tasks
+    from sandbox.workbench.tasks import spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
+    spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
     clone = LazyModule("sandbox.workbench.repositories.clone")
@@ -135,6 +136,10 @@ def create_task(
     else:
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
+    if origin is None and kind is WorkspaceKind.WORKTREE and options.profile is None and services.settings.pool.size:
+        wanted = spare_tasks.WantedTask(repo_id, prompt, base_branch, commit)
+        if adopted := spare_tasks.adopt_spare(services, git, wanted):
+            return adopted
     is_tree = kind is WorkspaceKind.TREE
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = draw_task_id(services.home, git)
@@ -312,6 +317,7 @@ def close_task(
     task = find_task(services.home, task_id, allow_closed=True)
     with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
         remove_orphans(services, task_id)
+        services.home.spare_mark(task_id).unlink(missing_ok=True)
         task = find_task(services.home, task_id, allow_closed=True)
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
         if expected_tree is not None:

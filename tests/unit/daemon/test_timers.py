@@ -58,6 +58,9 @@ class Recorded:
     def keep_to_limits(self) -> None:
         self._note("storage")
 
+    def fill_pool(self) -> None:
+        self._note("pool")
+
     def tasks(self) -> tuple[()]:
         self._note("follow")
         return ()
@@ -70,6 +73,14 @@ def test_the_daemon_does_all_its_duties_at_its_start_and_those_that_are_due_agai
     run_timers(make_timers(recorded, settings), ending, look_s=0.01)  # type: ignore[arg-type]  # what the timers use
     assert recorded.done[:4] == ["expire", "collect", "storage", "follow"]
     assert recorded.done[4:] == ["collect"] * 2
+
+
+def test_spare_tasks_are_looked_after_if_there_are_to_be_any() -> None:
+    ending = threading.Event()
+    recorded = Recorded(ending)
+    settings = ServeSettings(reconcile_s=0.01, storage_s=60, follow_s=60)
+    run_timers(make_timers(recorded, settings, 2), ending, look_s=0.01)  # type: ignore[arg-type]  # as above
+    assert recorded.done.count("pool") == 1
 
 
 def test_reconciling_at_the_start_removes_what_a_killed_controller_left(tmp_path: Path) -> None:

@@ -1,0 +1,19 @@
+"""The pool of spare tasks."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sandbox.models.model import Model
+from sandbox.models.tasks import Task
+
+
+class Pool(Model):
+    """What filling or draining the pool did. `spares`: those that are there now. `made`, `closed`: ids of tasks.
+    `cold`: ids of spares without a container, each with the reason.
+    """
+
+    spares: tuple[Task, ...] = ()
+    made: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    cold: dict[str, str] = Field(default_factory=dict)
