@@ -64,6 +64,8 @@ def read_host(person: Workbench) -> Mapping[str, Any]:
         "parallel": settings.container.parallel or 2 * (os.cpu_count() or 1),
         "space": disk_usage(person.home),
         "floor": settings.disk.min_free_bytes,
+        "spares": len(person.pool()),
+        "spares_wanted": settings.pool.size,
         "layers": layers,
         "layers_bytes": sum(layer.bytes for layer in layers),
         "layers_limit": settings.layers.max_bytes,
