@@ -15,7 +15,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -103,7 +103,7 @@ class Fleet:
         self.with_clone: dict[int, set[int]] = {}
         self.hits = 0
         self.waits: list[float] = []
-        self.busy_s: Counter[int] = Counter()
+        self.busy_s: defaultdict[int, float] = defaultdict(float)
         self.actions: Counter[int] = Counter()  # by hour
         self.pushes: Counter[int] = Counter()
         self.cloned_bytes = self.stored_bytes = 0.0
@@ -227,7 +227,8 @@ def _measure(workbench: Workbench, server: GitServer) -> Measured:
     with ThreadPoolExecutor(SENDERS) as senders:
         list(senders.map(edit_and_send, tasks))
     rate = SENDERS * SENDS / (time.monotonic() - started)
-    return Measured(*(statistics.median(each) / 1000 for each in (edits, checks, pushes)), rate, sent)
+    edit_s, check_s, push_s = (statistics.median(each) / 1000 for each in (edits, checks, pushes))
+    return Measured(edit_s, check_s, push_s, rate, sent)
 
 
 def _count_bytes() -> int:
