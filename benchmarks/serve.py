@@ -1,41 +1,146 @@
-"""What the daemon changes: S32 (commands through it), and S36 (its memory at rest)."""
+"""What the daemon changes: S32 commands through it, S33 many clients at once, S34 ten readers of a loud check, S36 its
+memory at rest and after many calls.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import startup
-from benchmarks._harness import compare
-from devtools.daemon import serving
+import httpx2
 
-_GOAL_MB = 120
+from benchmarks import startup
+from benchmarks._harness import Rounds, compare, timed
+from devtools.command import SANDBOX
+from devtools.daemon import RunningDaemon, serving
+from sandbox.daemon.api_client import post
+
+GOAL_MB = 120
+CLIENTS, READERS, CALLS = 50, 10, 10_000
+LOUD = """[[check]]
+id = "loud"
+label = "writes 10 MB/s for four seconds"
+argv = ["sh", "-c", "for i in $(seq 40); do yes 0123456789 | head -c 1000000; sleep 0.09; done"]
+"""
 
 
 def main() -> None:
     startup.TASKS = 20
-    with startup.site() as at, serving(at.home) as daemon:
+    startup.PROFILE += LOUD
+    with startup.site() as at, serving(at.home, "--http", "127.0.0.1:0") as daemon:
         at.run("check", "run", at.task_id, "true")
-        for command in ("task list", f"status {at.task_id}", f"file read {at.task_id} README.md"):
-            words = command.split()
-            name = f"S32 {' '.join(w for w in words if w != at.task_id)}"
-            floor = partial(startup.run, startup.PYTHON)
-            compare(name, partial(at.run, *words), floor, floor_name="python -c pass", target="5x")
-            compare(
-                f"{name}, in process",
-                partial(at.run, "--no-daemon", *words),
-                floor,
-                floor_name="python -c pass",
-                target="",
-            )
+        commands(at)
+        many_clients(at)
+        loud_check(at)
+        before = measure_memory(daemon.process.pid)
+        print(f"S36 memory at rest: {before:.0f} MB; target {GOAL_MB} MB", flush=True)
+        called = call_often(daemon)
+        after = measure_memory(daemon.process.pid)
+        print(f"S36 after {called:,} calls more: {after:.0f} MB; target: no more", flush=True)
+
+
+def commands(at: startup.Site) -> None:
+    floor = partial(startup.run, startup.PYTHON)
+    for command in ("task list", f"status {at.task_id}", f"file read {at.task_id} README.md"):
+        words = command.split()
+        name = f"S32 {' '.join(w for w in words if w != at.task_id)}"
+        compare(name, partial(at.run, *words), floor, floor_name="python -c pass", target="5x")
+        alone = partial(at.run, "--no-daemon", *words)
+        compare(f"{name}, in process", alone, floor, floor_name="python -c pass", target="")
+    compare(
+        "S32 check run true",
+        lambda: at.run("check", "run", at.task_id, "true"),
+        lambda: startup.run(["docker", "run", "--rm", "--network", "none", startup.IMAGE, "true"]),
+        floor_name="docker run --rm --network none",
+        target="0.5x",
+    )
+
+
+def many_clients(at: startup.Site) -> None:
+    """All at once: each is a process of its own, and so is the command that the daemon forks for it."""
+    with ThreadPoolExecutor(CLIENTS) as threads:
+
+        def together(argv: list[str]) -> None:
+            for done in [threads.submit(startup.run, argv) for _ in range(CLIENTS)]:
+                done.result()
+
         compare(
-            "S32 check run true",
-            lambda: at.run("check", "run", at.task_id, "true"),
-            lambda: startup.run(["docker", "run", "--rm", "--network", "none", startup.IMAGE, "true"]),
-            floor_name="docker run --rm --network none",
-            target="0.5x",
+            f"S33 {CLIENTS} clients at once, status",
+            partial(together, [*SANDBOX, *at.arguments("status", at.task_id)]),
+            partial(together, startup.PYTHON),
+            floor_name=f"{CLIENTS} times python -c pass at once",
+            target="5x",
         )
-        print(f"S36 memory at rest: {measure_memory(daemon.process.pid):.0f} MB; target {_GOAL_MB} MB", flush=True)
+
+
+def loud_check(at: startup.Site) -> None:
+    """The time of a check that writes much, while ten follow its output in the dashboard, and while none does."""
+    argv = [*SANDBOX, *at.arguments("--no-daemon", "check", "run", at.task_id, "loud")]
+    read: list[int] = []
+
+    def with_readers() -> float:
+        with following(at) as counts:
+            took = timed(lambda: startup.run(argv))
+        read.append(min(counts.values()))
+        return took
+
+    def product() -> None:
+        with_readers()
+
+    compare(
+        f"S34 a check that writes 40 MB, {READERS} readers",
+        product,
+        lambda: startup.run(argv),
+        floor_name="the same without readers",
+        target="1.1x",
+        rounds=Rounds(most=5),
+    )
+    print(f"S34 the slowest reader got {min(read) / 1e6:.1f} MB", flush=True)
+
+
+@contextmanager
+def following(at: startup.Site) -> Iterator[dict[int, int]]:
+    """Ten sessions that follow the task's output; the bytes that each has read."""
+    counts = dict.fromkeys(range(READERS), 0)
+    clients = [httpx2.Client(timeout=30) for _ in range(READERS)]
+    ready = threading.Barrier(READERS + 1, timeout=60)
+
+    def follow(number: int, url: str) -> None:
+        client, link = clients[number], httpx2.URL(url)
+        here = link.copy_with(host="127.0.0.1")  # only browsers know that names below localhost are this host
+        client.headers["host"] = link.netloc.decode()
+        client.headers["cookie"] = client.get(here).headers["set-cookie"].partition(";")[0]
+        with client.stream("GET", here.copy_with(path=f"/tasks/{at.task_id}/events", query=None)) as answer:
+            assert answer.status_code == 200
+            ready.wait()
+            try:
+                for chunk in answer.iter_raw():
+                    counts[number] += len(chunk)
+            except (httpx2.HTTPError, RuntimeError):  # closed at the end
+                return
+
+    urls = [str(post(at.home, "/dashboard/link")["url"]) for _ in range(READERS)]
+    threads = [threading.Thread(target=follow, args=(n, url), daemon=True) for n, url in enumerate(urls)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    try:
+        yield counts
+    finally:
+        for client in clients:
+            client.close()
+
+
+def call_often(daemon: RunningDaemon) -> int:
+    """Many calls of a cheap tool through the JSON API, as agents and scripts do."""
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(daemon.home / "serve" / "api.sock"))) as client:
+        for _ in range(CALLS):
+            assert client.post("http://localhost/api/v1/space_repo_list", json={}).status_code == 200
+    return CALLS
 
 
 def measure_memory(process: int) -> float:
