@@ -105,7 +105,7 @@ def loud_check(at: startup.Site) -> None:
 @contextmanager
 def following(at: startup.Site) -> Iterator[dict[int, int]]:
     """Ten sessions that follow the task's output; the bytes that each has read."""
-    counts = dict.fromkeys(range(READERS), 0)
+    counts, over = dict.fromkeys(range(READERS), 0), threading.Event()
     clients = [httpx2.Client(timeout=30) for _ in range(READERS)]
     ready = threading.Barrier(READERS + 1, timeout=60)
 
@@ -117,11 +117,10 @@ def following(at: startup.Site) -> Iterator[dict[int, int]]:
         with client.stream("GET", here.copy_with(path=f"/tasks/{at.task_id}/events", query=None)) as answer:
             assert answer.status_code == 200
             ready.wait()
-            try:
-                for chunk in answer.iter_raw():
-                    counts[number] += len(chunk)
-            except (httpx2.HTTPError, RuntimeError):  # closed at the end
-                return
+            for chunk in answer.iter_raw():
+                counts[number] += len(chunk)
+                if over.is_set():
+                    return
 
     urls = [str(post(at.home, "/dashboard/link")["url"]) for _ in range(READERS)]
     threads = [threading.Thread(target=follow, args=(n, url), daemon=True) for n, url in enumerate(urls)]
@@ -131,6 +130,10 @@ def following(at: startup.Site) -> Iterator[dict[int, int]]:
     try:
         yield counts
     finally:
+        over.set()
+        at.run("check", "run", at.task_id, "true")  # each reader gets an event, and leaves
+        for thread in threads:
+            thread.join(30)
         for client in clients:
             client.close()
 
