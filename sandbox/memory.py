@@ -9,6 +9,7 @@ no two threads can wait for each other.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import Counter, deque
@@ -22,6 +23,13 @@ BUDGET_BYTES = 256 * 1024**2
 TRANSFER_BYTES = 216 * 1024**2
 """All git commands that receive or send objects, and that pack or check a whole clone. Both budgets and a controller
 of 100 MiB stay below 600 MB; a fetch alone stays below 300 MB. 204 MiB unpack a difference of a file of 100 MiB."""
+
+
+def collect_often() -> None:
+    """Collect garbage as often as Python does by itself. A command waits for 200,000 objects (sandbox/__main__.py); what
+    readers of output leave in cycles would fill a server until then, with 5 MB for each of them.
+    """
+    gc.set_threshold(700, 10, 10)
 
 
 class MemoryBudget:
