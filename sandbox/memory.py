@@ -26,7 +26,7 @@ of 100 MiB stay below 600 MB; a fetch alone stays below 300 MB. 204 MiB unpack a
 
 
 def collect_often() -> None:
-    """Collect garbage as often as Python does by itself. A command waits for 200,000 objects (sandbox/__main__.py); what
+    """Collect garbage as often as Python does by itself. A command waits for 200,000 objects; what
     readers of output leave in cycles would fill a server until then, with 5 MB for each of them.
     """
     gc.set_threshold(700, 10, 10)
