@@ -148,7 +148,8 @@ def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
     else:
         with invocation.workbench() as workbench:
             found = workbench.verify_receipt(content, _ask(workbench, what))
-    invocation.emit(found, lambda: _show(found))
+    is_key_verified = bool(what["keys"]) or found.vouched_by is None
+    invocation.emit(found, lambda: _show(found, is_key_verified=is_key_verified))
     return 0 if found.passed else 1
 
 
@@ -204,7 +205,7 @@ def _read(file: Any) -> bytes:
     return content
 
 
-def _show(found: Receipt) -> None:
+def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
     rows = [[c.id, c.verdict.value, c.image_digest[:19], c.runtime, f"{c.wall_time_s:.1f} s"] for c in found.checks]
     show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
     for artifact in found.artifacts:
@@ -213,7 +214,8 @@ def _show(found: Receipt) -> None:
         click.echo(f"not asked: {one_line(', '.join(found.left_out))}")
     word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
     click.echo(f"{word}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))
-    click.echo(f"signed {found.signed_at.isoformat()} by {found.keyid[:16]}, {found.digest}")
+    claimed = "" if is_key_verified else " (which was not verified)"
+    click.echo(f"signed {found.signed_at.isoformat()} by {found.keyid[:16]}{claimed}, {found.digest}")
     if found.vouched_by is not None:
         click.echo(f"vouched for by {one_line(found.vouched_by.identity)}, issuer {one_line(found.vouched_by.issuer)}")
 

@@ -69,6 +69,7 @@ def test_a_job_signs_with_its_identity_and_a_stranger_verifies_without_a_home(
     said = capsys.readouterr().out
     assert f"verified: tree {TREE}" in said
     assert f"vouched for by {ME}, issuer {ISSUER}" in said
+    assert "(which was not verified)" in said
     assert not shelf.home.exists()
     assert shelf.verify("--trust-config", str(shelf.trust), "--tree", "b" * 40) == 3
     assert "wrong_tree" in capsys.readouterr().err
@@ -156,8 +157,9 @@ def test_servers_that_refuse_or_are_silent_are_named_in_time(shelf: Shelf, monke
     assert error_of(shelf.sign).code is ErrorCode.AUTH_FAILED
     monkeypatch.setattr(shelf.instance, "refuses", False)
     monkeypatch.setattr(shelf.instance, "answers_after_s", 1.0)
-    monkeypatch.setattr(sigstore_bundle, "DEADLINE_S", 0.2)
-    assert error_of(shelf.sign).code is ErrorCode.TIMEOUT
+    with monkeypatch.context() as patched:
+        patched.setattr(sigstore_bundle, "DEADLINE_S", 0.2)
+        assert error_of(shelf.sign).code is ErrorCode.TIMEOUT
     config = json.loads(shelf.instance.trust_config)
     config["signingConfig"]["caUrls"][0]["url"] = "http://127.0.0.1:1"
     shelf.trust.write_text(json.dumps(config))
