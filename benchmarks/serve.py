@@ -14,13 +14,13 @@ from pathlib import Path
 import httpx2
 
 from benchmarks import startup
-from benchmarks._harness import Rounds, compare, timed
+from benchmarks._harness import compare, judge, timed
 from devtools.command import SANDBOX
 from devtools.daemon import RunningDaemon, serving
 from sandbox.daemon.api_client import post
 
 GOAL_MB = 120
-CLIENTS, READERS, CALLS = 50, 10, 10_000
+CLIENTS, READERS, CALLS, LOUD_ROUNDS = 50, 10, 10_000, 5
 LOUD = """[[check]]
 id = "loud"
 label = "writes 10 MB/s for four seconds"
@@ -84,21 +84,13 @@ def loud_check(at: startup.Site) -> None:
 
     def with_readers() -> float:
         with following(at) as counts:
-            took = timed(lambda: startup.run(argv))
+            took = timed(lambda: startup.run(argv))  # not what it takes them to come and go
         read.append(min(counts.values()))
         return took
 
-    def product() -> None:
-        with_readers()
-
-    compare(
-        f"S34 a check that writes 40 MB, {READERS} readers",
-        product,
-        lambda: startup.run(argv),
-        floor_name="the same without readers",
-        target="1.1x",
-        rounds=Rounds(most=5),
-    )
+    pairs = [(with_readers(), timed(lambda: startup.run(argv))) for _ in range(LOUD_ROUNDS + 1)][1:]
+    name = f"S34 a check that writes 40 MB, {READERS} readers"
+    judge(name, pairs, floor_name="the same without readers", target="1.1x")
     print(f"S34 the slowest reader got {min(read) / 1e6:.1f} MB", flush=True)
 
 

@@ -78,7 +78,7 @@ _COMMANDS = {
     "trust": ("sandbox.cli.trust:trust", "Show or trust the checks that a repository suggests."),
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove the credentials of hosts."),
     "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
-    "pool": ("sandbox.cli.pool:pool", "Look after spare tasks, which make `task create` and its first check fast."),
+    "pool": ("sandbox.cli.pool:pool", "Manage spare tasks, which make `task create` and its first check fast."),
     "storage": ("sandbox.cli.storage_tables:storage", "Show who holds how much disk space, and what gc would free."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
     "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),

@@ -44,7 +44,7 @@ def fill(invocation: Invocation) -> int:
             note("pool.size is 0: set it in config.toml, or SANDBOX_POOL_SIZE")
         found = workbench.fill_pool()
     invocation.emit(found, lambda: _show_change(found))
-    return 1 if found.cold else 0
+    return 1 if found.problems else 0
 
 
 @pool.command()
@@ -65,5 +65,5 @@ def _show(spares: tuple[Task, ...]) -> None:
 def _show_change(found: Pool) -> None:
     _show(found.spares)
     note(f"{len(found.made)} made, {len(found.closed)} closed")
-    for name, why in found.cold.items():
+    for name, why in found.problems.items():
         note(f"{one_line(name)}: {one_line(why)}")

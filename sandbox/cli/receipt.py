@@ -137,8 +137,8 @@ def verify(invocation: Invocation, /, file: Any, **what: Any) -> int:
     """Verify the receipt in FILE (`-`: stdin): signature, key or identity, content, and what it is about.
 
     Needs no engine, with --key no home, and a network only for a --repo that is not local and for the root keys of
-    Sigstore's public instance. Exits with 0 if it holds
-    and all its checks passed, with 1 if it holds and a check did not pass, with 3 if it is refused.
+    Sigstore's public instance. Exits with 0 if it holds and all its checks passed, with 1 if it holds and a check did
+    not pass, with 3 if it is refused.
     """
     content = _read(file)
     what["vouched_by"] = _read_signer(what.pop("identity"), what.pop("issuer"))

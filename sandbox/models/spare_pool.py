@@ -10,10 +10,10 @@ from sandbox.models.tasks import Task
 
 class Pool(Model):
     """What filling or draining the pool did. `spares`: those that are there now. `made`, `closed`: ids of tasks.
-    `cold`: ids of spares without a container, each with the reason.
+    `problems`: ids of repositories without a spare and of spares without a container, each with the reason.
     """
 
     spares: tuple[Task, ...] = ()
     made: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
-    cold: dict[str, str] = Field(default_factory=dict)
+    problems: dict[str, str] = Field(default_factory=dict)

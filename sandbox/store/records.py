@@ -24,6 +24,10 @@ else:  # loaded for a name that does not exist
     difflib = LazyModule("difflib")
 
 
+NOT_IN_USE = frozenset({TaskStatus.CLOSED, TaskStatus.SPARE})
+"""The states of tasks that keep no repository from being removed."""
+
+
 class _Registry(Model):
     repositories: tuple[Repository, ...] = ()
 
@@ -94,8 +98,7 @@ def delete_repository(home: Home, repo_id: str) -> None:
 
 def require_no_open_task(home: Home, repo_id: str) -> None:
     """Raises: `conflict` with the ids of the repository's open tasks."""
-    idle = {TaskStatus.CLOSED, TaskStatus.SPARE}
-    still_open = [t.id for t in list_tasks(home, repo_id) if t.status not in idle]
+    still_open = [t.id for t in list_tasks(home, repo_id) if t.status not in NOT_IN_USE]
     if still_open:
         raise SandboxError(
             ErrorCode.CONFLICT,

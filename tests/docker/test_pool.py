@@ -33,7 +33,7 @@ class Pool(Bench):
 
     def fill(self) -> set[str]:
         found = self.workbench.fill_pool()
-        assert not found.cold
+        assert not found.problems
         return {spare.id for spare in found.spares}
 
     def container_of(self, engine: DockerEngine, task_id: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.lazy_dataclass import dataclass
+from sandbox.models import Task, TaskStatus
 from sandbox.models.spare_pool import Pool
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task, list_repositories, list_spares, list_tasks
@@ -23,7 +25,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
-from sandbox.workbench.tasks.lifecycle import close_task, find_start, read_base, start_task
+from sandbox.workbench.tasks.lifecycle import close_task, draft_task, find_start, read_base, start_task
 from sandbox.workbench.tasks.spare_tasks import digest_purpose
 from sandbox.workbench.tasks.worktrees import ensure_site_mounted, locate_worktree
 from sandbox.workspaces.own_disk import settle_disk
@@ -41,27 +43,39 @@ def fill_pool(services: Services) -> Pool:
     Raises: `conflict` while another process does it.
     """
     with services.home.locked(_LOCK, timeout_s=0):
-        wanted = choose_repositories(services)
-        closed, made, cold = list[str](), list[str](), dict[str, str]()
-        for spare in list_spares(services.home):
-            if wanted[spare.repo_id] > 0 and _is_current(services, spare):
+        tasks = list_tasks(services.home)
+        spares, made, closed, problems = list[Task](), list[str](), list[str](), dict[str, str]()
+        wanted = _choose_repositories(services, tasks)
+        starts = dict[str, _SpareStart]()
+        for repo_id in wanted:
+            with _noting(problems, repo_id):
+                starts[repo_id] = _find_start(services, repo_id)
+        for spare in (task for task in tasks if task.status is TaskStatus.SPARE):
+            start = starts.get(spare.repo_id)
+            if start is not None and wanted[spare.repo_id] > 0 and start.fits(services, spare):
                 wanted[spare.repo_id] -= 1
+                spares.append(spare)
             elif _close_spare(services, spare.id):
                 closed.append(spare.id)
-        for repo_id, count in wanted.items():
-            try:
-                made += [_make_spare(services, repo_id).id for _ in range(count)]
-            except SandboxError as error:
-                _log.info("no spare task for %s: %s", repo_id, error)
-                cold[repo_id] = error.brief
-        spares = list_spares(services.home)
+        for repo_id, start in starts.items():
+            with _noting(problems, repo_id):
+                for _ in range(wanted[repo_id]):
+                    spares.append(_make_spare(services, repo_id, start))
+                    made.append(spares[-1].id)
         for spare in spares:
-            try:
+            with _noting(problems, spare.id):
                 _start_container(services, spare)
-            except SandboxError as error:
-                _log.info("the spare %s has no container: %s", spare.id, error)
-                cold[spare.id] = error.brief
-    return Pool(spares=spares, made=tuple(made), closed=tuple(closed), cold=cold)
+    return Pool(spares=tuple(spares), made=tuple(made), closed=tuple(closed), problems=problems)
+
+
+@contextmanager
+def _noting(problems: dict[str, str], name: str) -> Iterator[None]:
+    """Go on with the others if one repository or spare fails."""
+    try:
+        yield
+    except SandboxError as error:
+        _log.info("the pool of spare tasks, %s: %s", name, error)
+        problems[name] = error.brief
 
 
 def drain_pool(services: Services) -> Pool:
@@ -71,49 +85,49 @@ def drain_pool(services: Services) -> Pool:
     return Pool(spares=list_spares(services.home), closed=tuple(closed))
 
 
-def choose_repositories(services: Services) -> Counter[str]:
+def _choose_repositories(services: Services, tasks: Sequence[Task]) -> Counter[str]:
     """How many spares each repository gets: in turn, the one in which a task was created last first."""
     known = {repository.id for repository in list_repositories(services.home)}
-    tasks = [task for task in list_tasks(services.home) if task.status is not TaskStatus.SPARE]
-    recent = list(dict.fromkeys(task.repo_id for task in reversed(tasks) if task.repo_id in known))
+    used = (task.repo_id for task in reversed(tasks) if task.status is not TaskStatus.SPARE)
+    recent = [repo_id for repo_id in dict.fromkeys(used) if repo_id in known]
     size = services.settings.pool.size if recent else 0
     return Counter(recent[place % len(recent)] for place in range(size))
 
 
-def _make_spare(services: Services, repo_id: str) -> Task:
-    """A new spare at the head of the default branch. Raises: as `create_task`."""
+@dataclass(frozen=True)
+class _SpareStart:
+    """What a task at the head of a repository's default branch would be now."""
+
+    commit: str
+    branch: str
+    purpose: str
+
+    def fits(self, services: Services, spare: Task) -> bool:
+        """Whether a caller who starts there would get this spare."""
+        try:
+            mark = services.home.spare_mark(spare.id).read_text()
+        except FileNotFoundError:
+            return False
+        return (spare.base_commit, mark) == (self.commit, self.purpose)
+
+
+def _find_start(services: Services, repo_id: str) -> _SpareStart:
     repository, git = services.repositories.open(repo_id)
     commit, branch = find_start(services, repository, git, "HEAD")
-    base_tree = clone.fetch_whole_tree(services, repository, git, commit)
-    purpose = digest_purpose(services, git, repo_id, commit)
+    return _SpareStart(commit, branch, digest_purpose(services, git, repo_id, commit))
+
+
+def _make_spare(services: Services, repo_id: str, start: _SpareStart) -> Task:
+    """Raises: as `create_task`."""
+    repository, git = services.repositories.open(repo_id)
+    base_tree = clone.fetch_whole_tree(services, repository, git, start.commit)
     task_id = draw_task_id(services.home, git)
-    spare = Task(
-        id=task_id,
-        repo_id=repo_id,
-        prompt="",
-        base_branch=branch,
-        branch=name_branch(task_id, f"spare {uuid.uuid4().hex[:8]}"),
-        base_commit=commit,
-        workspace_kind=WorkspaceKind.WORKTREE,
-        worktree_path=services.home.worktree(repo_id, task_id),
-        status=TaskStatus.SPARE,
-        head_commit=commit,
-        created_at=datetime.now(UTC),
-    )
+    draft = draft_task(services, repo_id, task_id, "", (start.commit, start.branch))
+    branch = name_branch(task_id, f"spare {uuid.uuid4().hex[:8]}")  # of no prompt, so that it can be renamed
+    spare = draft.model_copy(update={"branch": branch, "status": TaskStatus.SPARE, "session": ""})
     made = start_task(services, git, spare, base_tree, None)
-    services.home.spare_mark(task_id).write_text(purpose)
+    services.home.spare_mark(task_id).write_text(start.purpose)
     return made
-
-
-def _is_current(services: Services, spare: Task) -> bool:
-    """Whether a caller who starts at the head of the default branch would get this spare now."""
-    try:
-        repository, git = services.repositories.open(spare.repo_id)
-        commit, _ = find_start(services, repository, git, "HEAD")
-        mark = services.home.spare_mark(spare.id).read_text()
-    except (SandboxError, FileNotFoundError):
-        return False
-    return commit == spare.base_commit and mark == digest_purpose(services, git, spare.repo_id, commit)
 
 
 def _close_spare(services: Services, task_id: str) -> bool:

@@ -158,7 +158,8 @@ def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
 def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
     """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
     trusted = () if question.bundle is not None and not question.keys else load_trusted(services, question.keys)
-    receipt = verify_question(content, with_trust_config(services, question), trusted)
+    question = question.model_copy(update={"trust_config": _find_trust_config(services, question.trust_config)})
+    receipt = verify_question(content, question, trusted)
     if question.repository is not None:
         require_subject(receipt, Expectation(_find_tree(services, receipt, question.repository, question.ref)))
         if question.ref is None and receipt.commit is not None:
@@ -166,12 +167,10 @@ def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Rec
     return receipt
 
 
-def with_trust_config(services: Services, question: ReceiptQuestion) -> ReceiptQuestion:
-    """With the settings' trust configuration where the question names none."""
+def _find_trust_config(services: Services, named: Path | None) -> Path | None:
+    """The file that the caller names, else that of the settings; None: the public Sigstore instance."""
     configured = services.settings.receipts.trust_config
-    if question.trust_config is not None or not configured:
-        return question
-    return question.model_copy(update={"trust_config": Path(configured)})
+    return named or (Path(configured) if configured else None)
 
 
 def sign(services: Services, content: bytes, identity_token: Path | None, trust_config: Path | None) -> SignedBundle:
@@ -180,8 +179,7 @@ def sign(services: Services, content: bytes, identity_token: Path | None, trust_
     Raises: `receipt_refused` for what is no receipt; as `sign_bundle`.
     """
     read_unverified(content)
-    question = with_trust_config(services, ReceiptQuestion(trust_config=trust_config))
-    return sign_bundle(content, identity_token, question.trust_config)
+    return sign_bundle(content, identity_token, _find_trust_config(services, trust_config))
 
 
 def _require_on_remote(services: Services, repository: str, commit: str) -> None:

@@ -33,11 +33,12 @@ from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.repository_settings import find_profile
-from sandbox.workbench.tasks.branch_names import is_branch_of, name_branch
+from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import (
     TASK_KINDS,
     ForkOrigin,
     compare_task,
+    draft_task,
     find_start,
     lock_task,
     start_task,
@@ -70,21 +71,8 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     git = services.repositories.open(repository.id)[1]
     commit, branch = find_start(services, repository, git, new.base_branch or "HEAD")
     base_tree = clone.fetch_whole_tree(services, repository, git, commit)
-    task = Task(
-        id=new.task_id,
-        repo_id=repository.id,
-        prompt=new.prompt,
-        base_branch=branch,
-        branch=name_branch(new.task_id, new.prompt),
-        base_commit=commit,
-        workspace_kind=WorkspaceKind.WORKTREE,
-        worktree_path=services.home.worktree(repository.id, new.task_id),
-        status=TaskStatus.WORKING,
-        head_commit=commit,
-        profile=new.profile,
-        created_at=datetime.now(UTC),
-        session=services.caller.session,
-    )
+    draft = draft_task(services, repository.id, new.task_id, new.prompt, (commit, branch))
+    task = draft.model_copy(update={"profile": new.profile})
     return start_task(services, git, task, base_tree, None)
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
-from sandbox.models import SLUG_PATTERN, RemoveResult, Task, TaskStatus
+from sandbox.models import SLUG_PATTERN, RemoveResult, Task
 from sandbox.store.home import REPOSITORY_FOLDERS, Home
 from sandbox.store.records import (
+    NOT_IN_USE,
     delete_repository,
     find_repository,
     find_task,
@@ -47,10 +48,7 @@ def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
         lost = _find_only_copies(services, repo_id, discard=discard)
         known = next((r for r in list_repositories(home) if r.id == repo_id), None)
         for task in _list_tasks_with_worktree(home, repo_id):
-            if task.status in {
-                TaskStatus.CLOSED,
-                TaskStatus.SPARE,
-            }:  # a task created in between is refused by `delete_repository`
+            if task.status in NOT_IN_USE:  # a task created in between is refused by `delete_repository`
                 close_task(services, task.id, delete=True, discard=discard)
         delete_repository(home, repo_id)
         for orphan in _list_folder(home.repositories / "worktrees" / repo_id):

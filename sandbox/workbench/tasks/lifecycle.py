@@ -140,26 +140,38 @@ def create_task(
         wanted = spare_tasks.WantedTask(repo_id, prompt, base_branch, commit)
         if adopted := spare_tasks.adopt_spare(services, git, wanted):
             return adopted
-    is_tree = kind is WorkspaceKind.TREE
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = draw_task_id(services.home, git)
-    task = Task(
+    draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch))
+    own: dict[str, object] = {
+        "base_commit": base_commit,
+        "profile": options.profile,
+        "forked_from": origin.task.id if origin else None,
+    }
+    if kind is WorkspaceKind.TREE:
+        own |= {"workspace_kind": kind, "worktree_path": None}
+    return start_task(services, git, draft.model_copy(update=own), base_tree, origin)
+
+
+def draft_task(services: Services, repo_id: str, task_id: str, prompt: str, start: tuple[str, str]) -> Task:
+    """A new task with a worktree, which is not made yet. `start`: its first commit, and the branch that a pull request
+    of it would go to.
+    """
+    commit, base_branch = start
+    return Task(
         id=task_id,
         repo_id=repo_id,
         prompt=prompt,
         base_branch=base_branch,
         branch=name_branch(task_id, prompt),
-        base_commit=base_commit,
-        workspace_kind=kind,
-        worktree_path=None if is_tree else services.home.worktree(repo_id, task_id),
+        base_commit=commit,
+        workspace_kind=WorkspaceKind.WORKTREE,
+        worktree_path=services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
-        profile=options.profile,
-        forked_from=origin.task.id if origin else None,
         created_at=datetime.now(UTC),
         session=services.caller.session,
     )
-    return start_task(services, git, task, base_tree, origin)
 
 
 def start_task(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:

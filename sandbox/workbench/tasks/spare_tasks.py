@@ -72,8 +72,7 @@ def adopt_spare(services: Services, git: Git, wanted: WantedTask) -> Task | None
 
 
 def _list_marked(services: Services) -> Iterator[str]:
-    folder = services.home.spare_mark("task-").parent
-    return (path.stem for path in sorted(folder.glob("task-*.spare")))
+    return (path.stem for path in sorted((services.home.repositories / "tasks").glob("task-*.spare")))
 
 
 def _fits(spare: Task, wanted: WantedTask) -> bool:
