@@ -21,7 +21,7 @@ from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import SandboxError
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
-from sandbox.git.transport import RemoteAccess
+from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TaskStatus
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.workbench.delivery import hub
@@ -271,6 +271,25 @@ def test_a_claim_that_the_server_shows_half_is_a_claim(hosts: Hosts, monkeypatch
     with pytest.raises(SandboxError) as caught:
         hosts.second.take_over(hosts.url, task, 2)
     assert (caught.value.reason, len(pushed)) == ("epoch_ended", 1)
+
+
+def test_a_state_that_is_claimed_before_it_is_fetched_is_a_claim(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = begin(hosts)
+    fetched: list[str] = []
+
+    def fetch_after_another_claim(git: Git, access: RemoteAccess, ref: str, local: str, *, partial: bool) -> None:
+        if not fetched:
+            seen = list_epochs(git, access, task)[1]
+            fetch_ref(git, access, ref, local, partial=partial)
+            claim = {name_ref(task, 2): RefUpdate(seen, None), name_ref(task, 1): RefUpdate(None, seen)}
+            update_refs(git, access, claim)
+        fetched.append(ref)
+        fetch_ref(git, access, ref, local, partial=partial)
+
+    monkeypatch.setattr(hub, "fetch_ref", fetch_after_another_claim)
+    with pytest.raises(SandboxError) as caught:
+        hosts.second.take_over(hosts.url, task, 2)
+    assert (caught.value.code, caught.value.reason, len(fetched)) == ("conflict", "epoch_ended", 1)
 
 
 def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> None:

@@ -144,7 +144,7 @@ def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefU
 
 
 def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str) -> str:
-    """Fetch the last state and make it ours; again if its host changed it meanwhile."""
+    """Fetch the last state and make it ours; again if its host changed it meanwhile, or another one claimed it."""
     for attempt in range(_TRIES):
         there = list_epochs(git, access, task_id)
         if not there:
@@ -157,7 +157,12 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
         last = max(there)
         if last >= epoch:
             raise SandboxError(ErrorCode.CONFLICT, f"Another host continues {task_id}", reason="epoch_ended")
-        fetch_ref(git, access, name_ref(task_id, last), local, partial=False)
+        try:
+            fetch_ref(git, access, name_ref(task_id, last), local, partial=False)
+        except SandboxError:
+            if attempt == _TRIES - 1 or list_epochs(git, access, task_id) == there:
+                raise
+            continue  # git does not say that a ref is gone but by its words
         state = objects.resolve_ref(git, local)
         if state is None or objects.peel(git, state, "commit") != state:
             raise _damaged_error(task_id, "it is no commit")
