@@ -18,7 +18,9 @@ class Artifact(Model):
 
 
 class RefusedArtifact(Model):
-    """A name that matches and was not collected. `reason`: special, too-large, too-many, unsafe-name or unreadable."""
+    """A name that matches and was not collected. `reason`: special, too-large, too-many, unsafe-name, unreadable, or
+    disk where the home had no room for it.
+    """
 
     path: str
     reason: str

@@ -7,28 +7,39 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from devtools.mounts import unmount_below
+from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
+from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ArtifactList, ArtifactRule, Check
 from sandbox.store.home import Home
-from sandbox.workbench.checks import collected_artifacts
+from sandbox.workbench import Workbench
+from sandbox.workbench.checks import collected_artifacts, run
+from sandbox.workbench.checks.collected_artifacts import Admission
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from tests.unit.conftest import refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
 OWNER, RUN = "local-victim", "run-" + "0" * 32
 SECRET = b"a secret of the host"
+MIB = 1024**2
+DISK, FLOOR = 32 * MIB, 12 * MIB
 
 
 class Room:
     """What a guest left, and the home of its controller."""
 
-    def __init__(self, root: Path) -> None:
-        self.home = Home(root / "home")
+    def __init__(self, root: Path, home: Path | None = None) -> None:
+        self.home = Home(home or root / "home")
         self.home.prepare()
         self.home.logs(OWNER).mkdir()
         (self.home.logs(OWNER) / f"{RUN}.stdout").touch()
@@ -37,11 +48,14 @@ class Room:
         self.secret = root / "secret"
         self.secret.write_bytes(SECRET)
 
-    def collect(self, *patterns: str, cwd: str = ".") -> ArtifactList:
-        rules = tuple(ArtifactRule(path=pattern) for pattern in patterns or ("dist/*",))
-        check = Check(id="build", label="build", argv=("true",), cwd=cwd, artifacts=rules)
+    def collect(self, *patterns: str, cwd: str = ".", admit: Admission = lambda _size: nullcontext()) -> ArtifactList:
         with WorktreeFiles(self.workspace) as files:
-            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, check, files)
+            check = self.check(*patterns, cwd=cwd)
+            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, check, files, admit)
+
+    def check(self, *patterns: str, cwd: str = ".") -> Check:
+        rules = tuple(ArtifactRule(path=pattern) for pattern in patterns or ("dist/*",))
+        return Check(id="build", label="build", argv=("true",), cwd=cwd, artifacts=rules)
 
     def get(self, path: str) -> bytes:
         return b"".join(collected_artifacts.read_artifact(self.home, RUN, path))
@@ -57,6 +71,19 @@ def room(tmp_path: Path) -> Room:
 
 def reasons(found: ArtifactList) -> dict[str, str]:
     return {each.path: each.reason for each in found.refused}
+
+
+@pytest.fixture
+def small_home(tmp_path: Path) -> Iterator[Path]:
+    """A home on a file system of its own, of `DISK` bytes."""
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path / "disk")]
+    if subprocess.run(mount, check=False).returncode != 0:
+        unavailable("no small file system can be mounted")
+    try:
+        yield tmp_path / "disk" / "home"
+    finally:
+        unmount_below(tmp_path)
 
 
 def test_s114_links_and_special_files_are_not_followed(room: Room, tmp_path: Path) -> None:
@@ -141,6 +168,26 @@ def test_s114_a_stored_content_that_was_changed_is_not_given_out(room: Room) -> 
         room.get("dist/app")
     with refused(ErrorCode.NOT_FOUND):
         room.get("dist/other")
+
+
+@pytest.mark.parametrize("floor", [FLOOR, 0])
+def test_s114_artifacts_leave_the_floor_of_the_disk_free(small_home: Path, tmp_path: Path, floor: int) -> None:
+    """Control: without a floor they take all of it. Either way there is a list that says what was not kept."""
+    room = Room(tmp_path, small_home)
+    for number in range(20):
+        (room.workspace / "dist" / f"{number:02}").write_bytes(os.urandom(2 * MIB))
+    (room.workspace / "dist" / "last").write_bytes(b"small")
+    settings = {"disk": {"min_free_bytes": floor, "min_free_files": 0, "reserve_bytes": 0, "reserve_files": 0}}
+    with Workbench(small_home, environ={"PATH": os.environ["PATH"]}, settings=settings) as bench:
+        with bench._services.disk.admit(Writer.CHECK, RECORD_DEMAND):  # as `run_one`
+            run._collect_artifacts(bench._services, OWNER, RUN, room.check(), room.workspace)
+        found = collected_artifacts.list_artifacts(room.home, RUN)
+    assert {each.reason for each in found.refused} == {"disk"}
+    assert len(found.artifacts) + len(found.refused) == 21
+    assert sum(path.stat().st_size for path in room.home.artifacts.glob("*")) == sum(a.size for a in found.artifacts)
+    free = FreeSpace.of(small_home).free_bytes
+    assert (free > floor - MIB) if floor else (free < 2 * MIB)
+    assert found.artifacts[-1].path == "dist/last"
 
 
 def test_s114_rules_are_relative_to_the_directory_of_the_check(room: Room) -> None:

@@ -6,8 +6,10 @@ are data: a path becomes a name on this host only if a person names a file to wr
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from posixpath import normpath
@@ -29,14 +31,20 @@ MOST_FILES = 1000
 MOST_BYTES_OF_RUN = 512 * 1024**2
 _MOST_REFUSED = 50
 _LIMITS = WalkLimits(entries=100_000, depth=64)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _log = logging.getLogger(__name__)
 
+Admission = Callable[[int], AbstractContextManager[None]]
+"""Lets its body write this many bytes into the home. Raises: `quota_exceeded` if there is no room for them."""
 
-def collect_artifacts(home: Home, owner_id: str, run_id: str, check: Check, files: WorktreeFiles) -> ArtifactList:
+
+def collect_artifacts(
+    home: Home, owner_id: str, run_id: str, check: Check, files: WorktreeFiles, admit: Admission
+) -> ArtifactList:
     """Store what the rules of a check match, at most `MOST_FILES` files and `MOST_BYTES_OF_RUN` bytes of a run, and the
-    list of it. Raises: OSError if the home cannot be written.
+    list of it. A file that `admit` has no room for is refused. Raises: OSError if the home cannot be written.
     """
-    collection = _ArtifactCollector(home, files)
+    collection = _ArtifactCollector(home, files, admit)
     for rule in check.artifacts:
         collection.collect(rule, PurePosixPath(normpath(check.cwd)))
     found = ArtifactList(
@@ -53,6 +61,7 @@ def collect_artifacts(home: Home, owner_id: str, run_id: str, check: Check, file
 class _ArtifactCollector:
     home: Home
     files: WorktreeFiles
+    admit: Admission
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
@@ -76,18 +85,23 @@ class _ArtifactCollector:
         elif entry.size > left:
             self.refused[shown] = "too-large"
         else:
-            self._store(shown, entry, rule, left)
+            self._store(shown, entry, rule)
 
-    def _store(self, shown: str, entry: WalkEntry, rule: ArtifactRule, left: int) -> None:
+    def _store(self, shown: str, entry: WalkEntry, rule: ArtifactRule) -> None:
+        """No more is stored than the size that was admitted: the guest's file may still grow."""
         try:
             path = parse_repo_path(shown)
-            sha256, size = stored.store_content(self.home, self.files.stream(path, left))
+            with self.admit(entry.size):
+                sha256, size = stored.store_content(self.home, self.files.stream(path, entry.size))
             self.artifacts[shown] = Artifact(path=path, sha256=sha256, size=size, executable=entry.executable)
             if rule.coverage is not None:
                 self._add_coverage(path, rule.coverage)
         except SandboxError as error:
-            names = {ErrorCode.UNSAFE_PATH: "unsafe-name", ErrorCode.QUOTA_EXCEEDED: "too-large"}
-            self.refused[shown] = names.get(error.code, "unreadable")
+            self.refused[shown] = _explain(error)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self.refused[shown] = "disk"
 
     def _add_coverage(self, path: RepoPath, kind: str) -> None:
         counts = READERS[kind](self.files.read(path, MOST_BYTES))
@@ -97,6 +111,13 @@ class _ArtifactCollector:
         before = self.coverage
         covered, total = (before.lines_covered, before.lines_total) if before else (0, 0)
         self.coverage = Coverage(path=path, lines_covered=covered + counts[0], lines_total=total + counts[1])
+
+
+def _explain(error: SandboxError) -> str:
+    """The reason of a refusal, in one word."""
+    if error.reason in {"disk", "storage"}:
+        return "disk"
+    return {ErrorCode.UNSAFE_PATH: "unsafe-name", ErrorCode.QUOTA_EXCEEDED: "too-large"}.get(error.code, "unreadable")
 
 
 def _find_entries(files: WorktreeFiles, rule: ArtifactRule, cwd: PurePosixPath) -> Iterator[WalkEntry]:

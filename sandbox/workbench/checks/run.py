@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,18 +68,22 @@ def run_one(
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop, check_at_end=disk.check_at_end)
                 if check.artifacts:
-                    _collect_artifacts(services.home, owner, run_id, check, place)
+                    _collect_artifacts(services, owner, run_id, check, place.workspace)
             run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
 
 
-def _collect_artifacts(home: Home, owner: str, run_id: str, check: Check, place: CheckDirectories) -> None:
+def _collect_artifacts(services: Services, owner: str, run_id: str, check: Check, workspace: Path) -> None:
     """Keep what the profile asks for. A home that cannot be written loses artifacts, and no verdict."""
+
+    def admit(size: int) -> AbstractContextManager[None]:
+        return services.disk.admit(Writer.ARTIFACT, Demand(size, 1))
+
     try:
-        with WorktreeFiles(place.workspace) as files:
-            collected_artifacts.collect_artifacts(home, owner, run_id, check, files)
+        with WorktreeFiles(workspace) as files:
+            collected_artifacts.collect_artifacts(services.home, owner, run_id, check, files, admit)
     except OSError as error:
         _log.warning("the artifacts of %s are not kept: %s", run_id, error)
 

@@ -1,11 +1,11 @@
 """One admission to the disk for every writer of a controller: asked before it writes, counted until it has written.
 
 Theory. Three levels of free space on the home's file system. Below `disk.min_free_bytes` no large writer starts: a
-clone, a checkout, a check, an image. Below `disk.reserve_bytes` no writer starts at all: no edit, snapshot, commit or
-journal entry. The reserve itself is for what frees space or ends work: closing, cleaning, removing, `gc`.
-They have to write too (a record, a journal entry, locks), so a full disk could otherwise never be emptied by us. Other
-programs may take the reserve as well; therefore a spare directory lies in the home, with a file of `SPARE_BYTES`. It is
-deleted when less than that is free and one of these operations begins, and it is made again afterwards.
+clone, a checkout, a check, an artifact, an image. Below `disk.reserve_bytes` no writer starts at all: no edit,
+snapshot, commit or journal entry. The reserve itself is for what frees space or ends work: closing, cleaning,
+removing, `gc`. They have to write too (a record, a journal entry, locks), so a full disk could otherwise never be
+emptied by us. Other programs may take the reserve as well; therefore a spare directory lies in the home, with a file of
+`SPARE_BYTES`. It is deleted when less than that is free and one of these operations begins, and made again afterwards.
 
 A writer names how much it may need before it starts. Until it ends, this is subtracted for all other threads of the
 controller: free space that two writers see must not be given to both.
@@ -47,6 +47,7 @@ class Writer(StrEnum):
     FETCH = "a clone or fetch"
     CHECKOUT = "a checkout"
     CHECK = "a check"
+    ARTIFACT = "an artifact"
     IMAGE = "an image build"
     PACKING = "packing a clone"
     EDIT = "an edit"
@@ -60,7 +61,7 @@ class Writer(StrEnum):
 _NEVER_FROM_THE_RESERVE = frozenset({Writer.PACKING, Writer.SNAPSHOT})
 """Parts of `gc` and of cleaning that can be left out, and could take the whole reserve."""
 
-_LARGE = frozenset({Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.IMAGE})
+_LARGE = frozenset({Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.ARTIFACT, Writer.IMAGE})
 
 
 @dataclass(frozen=True)
