@@ -1,8 +1,9 @@
 """Peak memory of the controller and its git commands while a repository or a guest attacks it (THREATS S09).
 
 `python -m benchmarks.memory [MIB] [ATTACK ...]`: the size of the large files, 511 by default, and attacks by name, all
-by default. Each attack runs in a process of its own, and a sampler adds the resident memory of that process and of all
-its children every few milliseconds. The floor is the target: 300 MB for one request, 600 MB for sixteen at once.
+by default. Each attack runs in a process of its own, prepared as a server is, and a sampler adds the resident memory of
+that process and of all its children every few milliseconds. The floor is the target: 300 MB for one request, 600 MB for
+sixteen at once.
 No container is started.
 """
 
@@ -23,6 +24,7 @@ from benchmarks._harness import judge
 from devtools.delta_bombs import make_delta_bomb
 from sandbox import Workbench
 from sandbox.errors import SandboxError
+from sandbox.memory import prepare_server
 
 MIB = 1024**2
 THREADS = 16
@@ -33,6 +35,7 @@ FETCHED_REFS = 99_000  # 100,000 are too many
 PUSHED_FILE = 480 * MIB  # a commit has at most 512 MiB of changes
 NEW_FILES = 450_000
 MANY_FILES = 74_000  # 75,000 are too many
+MANY_TASKS = 5  # no multiple of the kinds of looks: each task gets all of them
 LONG_NAMES = 50_000  # 12 MiB of paths
 ONE, ALL = 300, 600
 _PAUSE_S = 0.003
@@ -182,6 +185,10 @@ def prepare_mix(site: Site) -> list[str]:
     return [*prepare_deltas(site), *prepare_large_file(site), *(prepare_new_file(site)[0] for _ in range(THREADS - 4))]
 
 
+def prepare_many_mix(site: Site) -> list[str]:
+    return [prepare_many_files(site)[0] for _ in range(MANY_TASKS)]
+
+
 def create(workbench: Workbench, words: list[str]) -> None:
     attempt(lambda: workbench.create_task(words[0]))
 
@@ -220,6 +227,14 @@ def mix(workbench: Workbench, words: list[str]) -> None:
         list(pool.map(lambda item: item[0](workbench, item[1]), work))
 
 
+def many_mix(workbench: Workbench, words: list[str]) -> None:
+    """Sixteen looks at once, each at many files."""
+    looks = (status, diff, snapshot)
+    work = [(looks[number % 3], words[number % len(words)]) for number in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda item: item[0](workbench, [item[1]]), work))
+
+
 def worst_mix(workbench: Workbench, words: list[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda part: part(), (lambda: fetches(workbench, words[:FETCHES]),
@@ -248,6 +263,7 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
     "fetches-fit": (prepare_fetches_that_fit, fetches, ALL),
     "mix": (prepare_mix, mix, ALL),
     "worst-mix": (prepare_worst_mix, worst_mix, ALL),
+    "many-mix": (prepare_many_mix, many_mix, ALL),
 }
 
 
@@ -308,6 +324,7 @@ def measure(name: str, size_mib: int) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["--attack"]:
         name, home, *words = sys.argv[2:]
+        prepare_server()
         with Workbench(Path(home), allow_file=True, environ=os.environ) as workbench:
             ATTACKS[name][1](workbench, words)
         return

@@ -4,15 +4,15 @@
 found (diagnostics.py). JUnit is parsed as a stream: a tree of elements takes forty times the memory of its file, and a
 guest can write many files. The parser itself keeps every distinct name, a record for each open element, and a tag until
 it is complete: 10 MB of these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the
-limit on bytes.
+limit on bytes. What is left, 70 MB for the worst two files, is reserved from the budget of the process.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from itertools import islice
@@ -27,8 +27,9 @@ from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResul
 from sandbox.checks.location import TEXT, find_location
 from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import EntryKind, WalkEntry
+from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
+from sandbox.memory import PROCESS_BUDGET
 from sandbox.models import Report
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
@@ -37,11 +38,15 @@ from sandbox.policy.paths import RepoPath, show_path
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
 _DEPTH_OF_FOLDERS = 3  # perl writes t/name.t
+NAMES = 20_000  # in the folder; tools write pages of coverage beside their report
 _FILES = 200  # Surefire and Gradle write one for each class
 _ELEMENTS = 250_000  # per file; a test case with its names takes more than 40 bytes
 _NAMES = 1000  # distinct names of elements and attributes per file; JUnit has about thirty
 _DEPTH = 64
 _TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
+_SMALL_BYTES = 256 * 1024
+_MEMORY_BYTES = 64 * 1024**2  # of files above _SMALL_BYTES together
+_WAIT_S = 120.0
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _TEXT = 500
 _SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
@@ -57,15 +62,28 @@ def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None =
     with WorktreeFiles(folder) as files:
         chosen, left_out = _choose_files(files)
         results.complete &= not left_out
-        for entry in chosen:
-            parsed = _parse(files, entry, cwd)
-            results.complete &= parsed is not None and parsed.complete
-            if parsed is not None and parsed.usable:
-                usable = True
-                parsed.add_to(total)
-                for result in parsed.results:
-                    results.add(result)
+        with _reserve_memory(chosen):
+            for entry in chosen:
+                parsed = _parse(files, entry, cwd)
+                results.complete &= parsed is not None and parsed.complete
+                if parsed is not None and parsed.usable:
+                    usable = True
+                    parsed.add_to(total)
+                    for result in parsed.results:
+                        results.add(result)
     return total.to_report() if usable else None
+
+
+@contextmanager
+def _reserve_memory(chosen: Sequence[WalkEntry]) -> Iterator[None]:
+    """Wait for memory if the files are large. A report that gets none for a long time is read all the same: how busy
+    the host is must not change what a run says.
+    """
+    with ExitStack() as held:
+        if sum(entry.size for entry in chosen) > _SMALL_BYTES:
+            with suppress(SandboxError):
+                held.enter_context(PROCESS_BUDGET.reserve(_MEMORY_BYTES, _WAIT_S))
+        yield
 
 
 @dataclass(frozen=True)
@@ -93,7 +111,7 @@ _SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
 def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], bool]:
     """The files to read, and whether some were left out."""
     try:
-        entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS)
+        entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS, WalkLimits(entries=NAMES))
         reports = [e for e in entries if e.kind is EntryKind.FILE and e.path.endswith(_SUFFIXES)]
     except SandboxError:
         return [], True

@@ -59,11 +59,11 @@ class Invocation:
     def agent_workbench(self) -> Iterator[Workbench]:
         """Open the workbench of a server for agents: the settings say whether local paths may be remotes."""
         from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
-        from sandbox.memory import collect_often  # noqa: PLC0415 - as above
+        from sandbox.memory import prepare_server  # noqa: PLC0415 - as above
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        collect_often()
+        prepare_server()
         configure_logs(self.add_home)
         with Workbench(self.home, actor=Actor.AGENT) as workbench:
             yield workbench

@@ -32,7 +32,7 @@ from sandbox.daemon.routes import HttpOptions, make_applications
 from sandbox.daemon.telemetry import Telemetry
 from sandbox.daemon.timers import make_timers, run_timers
 from sandbox.daemon.webhooks import Webhook
-from sandbox.memory import collect_often
+from sandbox.memory import prepare_server
 from sandbox.workbench import Workbench
 
 
@@ -48,7 +48,7 @@ def serve_http_process(
     controllers: Controllers, options: HttpOptions, unix_listener: socket.socket, tcp_listener: socket.socket | None
 ) -> int:
     """Serve until a signal. Returns the exit code of the process."""
-    collect_often()
+    prepare_server()
     agent = controllers.agent
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve

@@ -11,6 +11,9 @@ from sandbox.policy.paths import RESERVED_PREFIX, is_dotgit
 
 _CLEAN = "`sandbox task clean TASK` deletes files that checks left and that no commit would contain."
 
+TOO_MANY_NAMES = "too-many-names"
+"""`reason` of the `quota_exceeded` of more names, or longer ones, than a limit allows."""
+
 
 class EntryKind(StrEnum):
     """The kind of a name in a walk. `rejected`: never read, hashed or committed."""
@@ -43,17 +46,19 @@ class WalkLimits:
     def require(self, entries: int, name_bytes: int) -> None:
         """Raises: `quota_exceeded` for more than these limits allow."""
         if entries > self.entries:
-            raise _quota_error(f"The worktree has over {self.entries} entries")
+            raise _quota_error(f"The worktree has over {self.entries} entries", TOO_MANY_NAMES)
         if name_bytes > self.name_bytes:
-            raise _quota_error(f"The paths in the worktree are longer than {self.name_bytes} bytes together")
+            raise _quota_error(
+                f"The paths in the worktree are longer than {self.name_bytes} bytes together", TOO_MANY_NAMES
+            )
 
     def too_deep_error(self) -> SandboxError:
         """`quota_exceeded` for deeper directories."""
         return _quota_error(f"The worktree is nested too deeply: more than {self.depth} directories")
 
 
-def _quota_error(brief: str) -> SandboxError:
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN)
+def _quota_error(brief: str, reason: str = "") -> SandboxError:
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN, reason=reason)
 
 
 def kind_of(name: bytes, mode: int) -> EntryKind:

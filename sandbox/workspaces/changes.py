@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
+from sandbox.files.names import TOO_MANY_NAMES, EntryKind, WalkEntry
 from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git.contents import ContentSpool, content_of
@@ -25,19 +25,11 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Change, ChangeKind
 from sandbox.policy.paths import RepoPath, is_dotgit, show_path
 from sandbox.workspaces.base_facts import BaseFacts
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
 """Maximum total size of the changed files of one status or commit."""
-
-CHANGED_FILES = 75_000
-CHANGED_NAME_BYTES = 12 * 1024**2
-"""Maximum number of changed and rejected names of one status or commit, and maximum length of their paths together.
-Each costs about 1.6 kB of memory, and its path several times.
-"""
-
-LOOK_LIMITS = WalkLimits(entries=200_000, name_bytes=32 * 1024**2)
-"""Names that a status or commit reads, besides unchanged files of a plain worktree."""
 
 _TOO_MUCH_HINT = (
     "Remove build output from the worktree, or add it to the repository's ignore rules. `sandbox task clean TASK "
@@ -81,27 +73,28 @@ def find_pointers(
 
 
 class Comparison:
-    """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content, and for too many names.
+    """Collects differences. Raises `quota_exceeded` above `CHANGED_BYTES` of changed content, and past the limits.
 
-    `head`: entries of the tree by path, at least those that the walk can meet. `gitlinks`: its paths of submodules.
-    `spool`: holds the contents of the changed files. `pointers`: of Git LFS in the tree, by blob.
+    `head`: entries of the tree by path, at least those that the walk can meet. `facts`: of the base tree, which has the
+    same submodules. `spool`: holds the contents of the changed files. `pointers`: of Git LFS in the tree, by blob.
     """
 
     def __init__(
         self,
         files: WorktreeFiles,
         head: Mapping[bytes, TreeEntry],
-        gitlinks: Collection[bytes],
-        oid_length: int,
+        facts: BaseFacts,
         spool: ContentSpool,
+        limits: ComparisonLimits,
         pointers: Mapping[str, Pointer] | None = None,
     ) -> None:
         self._files = files
         self._pointers = pointers or {}
         self._spool = spool
+        self._limits = limits
         self._head = head
-        self._gitlinks = set(gitlinks)
-        self._oid_length = oid_length
+        self._gitlinks = facts.gitlink_paths()
+        self._oid_length = len(facts.tree)
         self._bytes = 0
         self._names = 0
         self._name_bytes = 0
@@ -183,13 +176,14 @@ class Comparison:
     def _count_name(self, path: bytes) -> None:
         self._names += 1
         self._name_bytes += len(path)
-        if self._names > CHANGED_FILES:
-            brief = f"The worktree differs from the last commit in more than {CHANGED_FILES} files"
-        elif self._name_bytes > CHANGED_NAME_BYTES:
-            brief = f"The paths of the changed files are longer than {CHANGED_NAME_BYTES} bytes together"
+        limits = self._limits
+        if self._names > limits.changed_files:
+            brief = f"The worktree differs from the last commit in more than {limits.changed_files} files"
+        elif self._name_bytes > limits.changed_name_bytes:
+            brief = f"The paths of the changed files are longer than {limits.changed_name_bytes} bytes together"
         else:
             return
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_MUCH_HINT)
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_MUCH_HINT, reason=TOO_MANY_NAMES)
 
     def _add(self, change: TreeChange, kind: ChangeKind, sha256: str | None) -> None:
         self._count_name(change.path)

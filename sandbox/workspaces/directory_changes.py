@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.files.names import WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import ContentSpool
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, TreeEntry
@@ -20,21 +19,25 @@ from sandbox.git.process import Git
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.working_directory import GitIndex, counts_modes, load_directory_rules
-
-_LIMITS = WalkLimits(entries=200_000)
 
 
 def read_directory_changes(
-    git: Git, root: Path, leaves: Sequence[TreeEntry], facts: BaseFacts, artifacts: Iterable[str], spool: ContentSpool
+    git: Git,
+    root: Path,
+    commit: tuple[Sequence[TreeEntry], BaseFacts],
+    artifacts: Iterable[str],
+    spool: ContentSpool,
+    limits: ComparisonLimits,
 ) -> Changes:
-    """The difference from a commit to the directory. `leaves`, `facts`: of the commit. `artifacts`: ignore rules.
+    """The difference from a commit to the directory. `commit`: its leaves and facts. `artifacts`: ignore rules.
 
     Files that a sparse checkout leaves out are not deleted. Raises: `quota_exceeded`, `not_found`.
     """
+    leaves, facts = commit
     gitlinks = facts.gitlink_paths()
     head = {leaf.path: leaf for leaf in leaves}
-    oid_length = len(leaves[0].oid) if leaves else 40
     tracked = parent_folders(head)
     with WorktreeFiles(root.resolve()) as files:
         rules = load_directory_rules(files, facts.ignore, artifacts)
@@ -43,9 +46,9 @@ def read_directory_changes(
             ignored = folder not in tracked and rules.is_ignored(show_path(folder), directory=True)
             return folder in gitlinks or ignored
 
-        seen = GitIndex.of(files, oid_length)
-        entries = list(files.walk(skip, _LIMITS))
-        comparison = Comparison(files, head, gitlinks, oid_length, spool, find_pointers(git, facts, head, entries))
+        seen = GitIndex.of(files, len(facts.tree))
+        entries = list(files.walk(skip, limits.names))
+        comparison = Comparison(files, head, facts, spool, limits, find_pointers(git, facts, head, entries))
         present = comparison.compare_entries(entries, rules)
         with_modes = counts_modes(files)
     missing = (path for path, leaf in head.items() if path not in present and leaf.mode != GITLINK)

@@ -18,7 +18,8 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.added_trees import list_files
-from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, find_pointers, is_inside
+from sandbox.workspaces.changes import Changes, Comparison, find_pointers, is_inside
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.statcache import StatIndex, load_or_build, save_if_worth
@@ -50,7 +51,13 @@ class PlainLayout:
         return site.root.is_dir()
 
     def find_changes(
-        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+        self,
+        git: Git,
+        site: WorktreePaths,
+        base: BaseTree,
+        head_tree: str,
+        spool: ContentSpool,
+        limits: ComparisonLimits,
     ) -> Changes:
         """See `Layout`. Cost: a stat of every file, and reading the changed ones. Build output is skipped."""
         horizon = site.stat_cache.trusted_before() if site.stat_cache else None
@@ -59,11 +66,11 @@ class PlainLayout:
         familiar = _known_files(index, gitlinks)
         with WorktreeFiles(site.root) as files:
             prune = _prune(index.folders, base.rules, gitlinks if base.has_submodules else ())
-            limits = index.add_to(LOOK_LIMITS, folders=len(prune.tracked_folders))
-            entries = list(files.walk(prune, limits, familiar))
+            names = index.add_to(limits.names, folders=len(prune.tracked_folders))
+            entries = list(files.walk(prune, names, familiar))
             head = index.entries(leave_out=familiar.unchanged_folders)
             pointers = find_pointers(git, base.facts, head, entries)
-            comparison = Comparison(files, head, gitlinks, len(head_tree), spool, pointers)
+            comparison = Comparison(files, head, base.facts, spool, limits, pointers)
             present = comparison.compare_entries(entries, base.rules)
         comparison.add_deletions(head.keys() - present - familiar.unchanged_files)
         if horizon:

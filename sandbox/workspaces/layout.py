@@ -16,6 +16,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.workspaces.added_trees import AddedTrees
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 from sandbox.workspaces.own_disk import NewDisk, find_files, has_disk
@@ -95,9 +96,18 @@ class Layout(Protocol):
         """Whether the files of the worktree are visible in `root`."""
 
     def find_changes(
-        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+        self,
+        git: Git,
+        site: WorktreePaths,
+        base: BaseTree,
+        head_tree: str,
+        spool: ContentSpool,
+        limits: ComparisonLimits,
     ) -> Changes:
-        """The differences from the tree of the task's head. `spool` holds the new contents."""
+        """The differences from the tree of the task's head. `spool` holds the new contents.
+
+        Raises: `quota_exceeded` past the limits.
+        """
 
     def find_pristine(self, site: WorktreePaths) -> Path | None:
         """The immutable checkout of the base tree below the worktree, named by the tree's id; None if there is none."""

@@ -17,6 +17,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.idmap import remove_view
+from sandbox.files.names import WalkLimits
 from sandbox.files.overlay_mounts import (
     OverlayLayers,
     UpperContents,
@@ -39,7 +40,8 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.added_trees import list_files, name_checkout
-from sandbox.workspaces.changes import LOOK_LIMITS, Changes, Comparison, find_pointers, is_inside
+from sandbox.workspaces.changes import Changes, Comparison, find_pointers, is_inside
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.own_disk import (
@@ -127,14 +129,20 @@ class OverlayLayout:
         return is_mount_point(site.root) and is_disk_mounted(site.layers)
 
     def find_changes(
-        self, git: Git, site: WorktreePaths, base: BaseTree, head_tree: str, spool: ContentSpool
+        self,
+        git: Git,
+        site: WorktreePaths,
+        base: BaseTree,
+        head_tree: str,
+        spool: ContentSpool,
+        limits: ComparisonLimits,
     ) -> Changes:
         """See `Layout`."""
         below = base_of(site.layers)
         with open_upper(site.layers) as upper, WorktreeFiles(upper) as files:
-            view = _View.of(git, upper, (below, head_tree), base.rules)
+            view = _View.of(git, upper, (below, head_tree), base.rules, limits)
             pointers = find_pointers(git, base.facts, view.head, view.upper.entries)
-            comparison = Comparison(files, view.head, base.facts.gitlink_paths(), len(head_tree), spool, pointers)
+            comparison = Comparison(files, view.head, base.facts, spool, limits, pointers)
             present = comparison.compare_entries(view.upper.entries, base.rules)
         through = [e for path, e in view.moved_from.items() if not view.is_hidden(path)]
         for entry, blob in zip(through, stream_blobs(git, [e.oid for e in through]), strict=True):
@@ -170,12 +178,13 @@ class _View:
     moved_from: Mapping[bytes, TreeEntry]
 
     @classmethod
-    def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules) -> _View:
-        upper = read_upper(folder, lambda path: rules.is_ignored(show_path(path), directory=True), LOOK_LIMITS)
+    def of(cls, git: Git, folder: Path, trees: tuple[str, str], rules: IgnoreRules, limits: ComparisonLimits) -> _View:
+        upper = read_upper(folder, lambda path: rules.is_ignored(show_path(path), directory=True), limits.names)
         below, other = trees
         moved = _cached_difference(git, below, other)
         known = find_leaves(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
-        _read_tracked_directories(folder, upper, rules, {*known, *(c.path for c in moved)})
+        _read_tracked_directories(folder, upper, rules, {*known, *(c.path for c in moved)}, limits.names)
+        limits.names.require(len(known), 0)  # of a directory that was deleted
         head = dict(known)
         for change in moved:
             head.pop(change.path, None)
@@ -212,7 +221,7 @@ def _cached_difference(git: Git, below: str, other: str) -> Sequence[RawChange]:
 
 
 def _read_tracked_directories(
-    folder: Path, upper: UpperContents, rules: IgnoreRules, tracked: Collection[bytes]
+    folder: Path, upper: UpperContents, rules: IgnoreRules, tracked: Collection[bytes], limits: WalkLimits
 ) -> None:
     """Read ignored directories that have tracked files."""
     folders = parent_folders(tracked)
@@ -221,7 +230,7 @@ def _read_tracked_directories(
         return path not in folders and rules.is_ignored(show_path(path), directory=True)
 
     for start in [path for path in upper.skipped if path in folders]:
-        more = read_upper(folder, skip, LOOK_LIMITS, start)
+        more = read_upper(folder, skip, limits, start)
         upper.entries += more.entries
         upper.hidden |= more.hidden
 

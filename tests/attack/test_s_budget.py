@@ -5,13 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from devtools.delta_bombs import DeltaBomb, make_delta_bomb
+from sandbox.checks import report
+from sandbox.checks.collected import CollectedResults
 from sandbox.errors import ErrorCode
 from sandbox.files.names import WalkLimits
+from sandbox.files.tree import WorktreeFiles
 from sandbox.git import blobs, process, transport
 from sandbox.git.diff import compare_trees
 from sandbox.git.memory_limits import GitMemory
@@ -19,7 +24,9 @@ from sandbox.git.process import Git
 from sandbox.git.push import send
 from sandbox.git.transport import RemoteAccess
 from sandbox.remotes import parse_remote
-from sandbox.workspaces import changes, full_checkout, overlay_layout
+from sandbox.workbench.tasks.lifecycle import compare_task
+from sandbox.workspaces import comparison_limits
+from sandbox.workspaces.comparison_limits import ComparisonLimits
 from tests.attack.arena import Arena, refused
 
 pytestmark = [pytest.mark.must]
@@ -224,13 +231,49 @@ def test_s09_more_new_files_than_a_look_remembers_are_refused(
     assert not (arena.worktree / "new").exists()
 
 
+def test_s09_large_comparisons_are_made_one_at_a_time(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: those that count as small are made at the same time. A small one waits for no large one."""
+    bench, task = arena.workbench, arena.task
+    small = bench.create_task(task.repo_id)
+    (arena.worktree / "new").mkdir()
+    for number in range(20):
+        (arena.worktree / "new" / f"{number}").write_text(f"{number}\n")
+    with ThreadPoolExecutor(1) as other, compare_task(bench._services, task):
+        assert len(other.submit(bench.status, task.id).result().changes) == 20, "void"
+    monkeypatch.setattr(comparison_limits, "WAIT_S", 0.1)
+    monkeypatch.setattr(comparison_limits, "SMALL", replace(comparison_limits.SMALL, changed_files=10))
+    with ThreadPoolExecutor(1) as other, compare_task(bench._services, task):
+        with refused(ErrorCode.TIMEOUT):
+            other.submit(bench.status, task.id).result()
+        assert other.submit(bench.status, small.id).result().changes == ()
+        assert len(bench.status(task.id).changes) == 20  # in the same operation
+    assert len(bench.diff(task.id).files) == 20
+
+
+def test_s09_a_folder_of_names_is_no_report(tmp_path: Path) -> None:
+    """Control: a walk without a limit of its own lists them."""
+    for number in range(2 * report.NAMES // 1000):
+        (tmp_path / f"{number}").mkdir()
+        for name in range(500):
+            (tmp_path / f"{number}" / f"{name}.txt").touch()
+    (tmp_path / "0" / "a.xml").write_text("<testsuite tests='1'><testcase name='a'/></testsuite>")
+    with WorktreeFiles(tmp_path) as files:
+        assert sum(1 for _ in files.walk(lambda _: False)) > report.NAMES, "void"
+    results = CollectedResults()
+    assert report.read_report(tmp_path, results=results) is None
+    assert not results.complete
+
+
 def lower_bound(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    match bound:
-        case "changed files":
-            monkeypatch.setattr(changes, "CHANGED_FILES", NEW_NAMES - 1)
-        case "their paths":
-            monkeypatch.setattr(changes, "CHANGED_NAME_BYTES", 13 * NEW_NAMES - 1)
-        case _:
-            few = WalkLimits(entries=NEW_NAMES // 2) if bound == "names" else WalkLimits(name_bytes=10 * NEW_NAMES)
-            monkeypatch.setattr(overlay_layout, "LOOK_LIMITS", few)
-            monkeypatch.setattr(full_checkout, "LOOK_LIMITS", few)
+    for size in ("SMALL", "LARGE"):
+        limits: ComparisonLimits = getattr(comparison_limits, size)
+        match bound:
+            case "changed files":
+                lower = replace(limits, changed_files=NEW_NAMES - 1)
+            case "their paths":
+                lower = replace(limits, changed_name_bytes=13 * NEW_NAMES - 1)
+            case "names":
+                lower = replace(limits, names=WalkLimits(entries=NEW_NAMES // 2))
+            case _:
+                lower = replace(limits, names=WalkLimits(name_bytes=10 * NEW_NAMES))
+        monkeypatch.setattr(comparison_limits, size, lower)

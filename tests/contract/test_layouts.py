@@ -26,6 +26,7 @@ from sandbox.models import ChangeKind
 from sandbox.workspaces import changes
 from sandbox.workspaces.base_facts import gather_facts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import LARGE
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import BaseTree, Layout, WorktreePaths
 from sandbox.workspaces.overlay_layout import OverlayLayout
@@ -59,7 +60,7 @@ class Bench:
     def changes(self, artifacts: tuple[str, ...] = (), head: str = "") -> Changes:
         base = BaseTree(self.facts, self.facts.rules(artifacts))
         with spool_contents(self.git) as spool:
-            return self.layout.find_changes(self.git, self.site, base, head or self.tree, spool)
+            return self.layout.find_changes(self.git, self.site, base, head or self.tree, spool, LARGE)
 
     def warm_up(self, head: str = "") -> None:
         """Look until all that is as in the head is known by its stamp: it takes the kernel's clock a few ticks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -111,3 +113,31 @@ def test_an_error_returns_the_reservation() -> None:
     with pytest.raises(ZeroDivisionError), budget.reserve(100, 1):
         raise ZeroDivisionError
     assert budget.free_bytes == 100
+
+
+HEAPS = """
+import ctypes, os, sys, threading
+from sandbox.memory import prepare_server
+if sys.argv[1] == "server":
+    prepare_server()
+threads = [threading.Thread(target=lambda: bytearray(100_000)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+library = ctypes.CDLL(None)
+library.fdopen.restype = ctypes.c_void_p
+library.malloc_info(0, ctypes.c_void_p(library.fdopen(os.dup(1), b"w")))
+library.fflush(None)
+"""
+
+
+def test_the_threads_of_a_server_share_one_heap() -> None:
+    """Control: those of another process do not."""
+
+    def count_heaps(kind: str) -> int:
+        done = subprocess.run([sys.executable, "-c", HEAPS, kind], capture_output=True, check=True)
+        return done.stdout.count(b"<heap nr=")
+
+    assert count_heaps("program") > 1, "void"
+    assert count_heaps("server") == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
@@ -25,6 +26,7 @@ from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import choose_artifacts
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import compare_within_memory
 from sandbox.workspaces.directory_changes import read_directory_changes
 from sandbox.workspaces.working_directory import MAX_NAMED
 
@@ -63,11 +65,14 @@ def build_directory_tree(
     artifacts = choose_artifacts(services.policies, facts, in_force)
     with scratch_objects(git) as aside:
         with spool_contents(git) as spool:
-            changes = read_directory_changes(git, root, listing.entries, facts, artifacts, spool)
-            with services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)):
-                tree = objects.build_tree(aside, commit, changes.tree)
+            find = partial(read_directory_changes, git, root, (listing.entries, facts), artifacts, spool)
+            with (
+                compare_within_memory(spool, find) as changes,
+                services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)),
+            ):
+                tree, summary = objects.build_tree(aside, commit, changes.tree), _summarize(changes)
         found = facts if tree == listing.tree else gather_facts_of_tree(services.policies, aside, tree, chosen.folders)
-        yield DirectoryTree(aside, tree, found, _summarize(changes))
+        yield DirectoryTree(aside, tree, found, summary)
 
 
 def _summarize(changes: Changes) -> UncommittedChanges:

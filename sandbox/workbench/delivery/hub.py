@@ -81,10 +81,11 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> st
 
     Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`.
     """
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+    with lock_task(services, task_id) as task:
         known = _read_sent(services.home, task_id, epoch)
-        with scratch_objects(opened.git) as git:
-            tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+        with scratch_objects(services.repositories.open(task.repo_id)[1]) as git:
+            with compare_task(services, task) as opened:
+                tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
             commit = _commit_state(services, git, task, tree)
             _with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +22,7 @@ from sandbox.workbench.repositories.commit_facts import load_base
 from sandbox.workbench.tasks.branch_names import list_branches
 from sandbox.workbench.tasks.worktrees import locate_worktree
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.layout import WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.own_disk import open_upper
@@ -53,31 +55,36 @@ def rescue(services: Services, repo_id: str, task_id: str) -> RescueResult:
     """
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
     with spool_contents(git) as spool:
-        found = _find_changes(services, repo_id, task_id, git, spool)
-        if not found or not found[1].tree:
-            return RescueResult.NO_CHANGES
-        return _commit_changes(git, (task_id, found[0]), found[1])
+        find = partial(_find_changes, services, (repo_id, task_id), git, spool)
+        with compare_within_memory(spool, find) as found:
+            if not found or not found[1].tree:
+                return RescueResult.NO_CHANGES
+            return _commit_changes(git, (task_id, found[0]), found[1])
 
 
 def forecast_rescue(services: Services, repo_id: str, task_id: str) -> tuple[str, ...]:
     """Names of the changed files that `rescue` would commit. Raises: as `rescue`."""
     git = open_cache(services.home.clone(repo_id), services.settings.git.executable)
     with spool_contents(git) as spool:
-        found = _find_changes(services, repo_id, task_id, git, spool)
-    return tuple(change.path for change in found[1].shown) if found else ()
+        find = partial(_find_changes, services, (repo_id, task_id), git, spool)
+        with compare_within_memory(spool, find) as found:
+            return tuple(change.path for change in found[1].shown) if found else ()
 
 
 def _find_changes(
-    services: Services, repo_id: str, task_id: str, git: Git, spool: ContentSpool
+    services: Services, of: tuple[str, str], git: Git, spool: ContentSpool, limits: ComparisonLimits
 ) -> tuple[str, Changes] | None:
-    """The head of the task's branch and the changes against it; None for a worktree that was never completed."""
+    """The head of the task's branch and the changes against it; None for a worktree that was never completed. `of`:
+    repository and task.
+    """
     home, policies = services.home, services.policies
+    repo_id, task_id = of
     site = locate_worktree(home, policies, repo_id, task_id)
     if _is_unfinished(site):
         return None
     head = _find_head(git, task_id)
     changes = layout_of(site).find_changes(
-        git, site, load_base(home, policies, repo_id, git, head), objects.tree_of(git, head), spool
+        git, site, load_base(home, policies, repo_id, git, head), objects.tree_of(git, head), spool, limits
     )
     _require_committable(changes)
     return head, changes

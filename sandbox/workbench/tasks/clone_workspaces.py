@@ -45,6 +45,7 @@ from sandbox.workbench.tasks.repository_hints import HINT_FORMAT, parse_reposito
 from sandbox.workbench.tasks.status import clean_message, require_sources
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
 from sandbox.workspaces.full_checkout import PlainLayout
 from sandbox.workspaces.layout import WorktreePaths
@@ -144,7 +145,12 @@ class CloneHistory:
         base = load_base(self.services.home, self.services.policies, self.record.facts["repo"], git, head)
         with spool_contents(git) as spool:
             tree = objects.tree_of(git, head)
-            yield head, PlainLayout().find_changes(git, self.folders.locate_worktree(), base, tree, spool)
+
+            def find(limits: ComparisonLimits) -> Changes:
+                return PlainLayout().find_changes(git, self.folders.locate_worktree(), base, tree, spool, limits)
+
+            with compare_within_memory(spool, find) as changes:
+                yield head, changes
 
     def diff(self) -> list[Change]:
         """See `Workspace`."""

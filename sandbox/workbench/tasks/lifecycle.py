@@ -46,6 +46,7 @@ from sandbox.workbench.tasks.worktrees import (
 )
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
@@ -295,8 +296,12 @@ def compare_task(
         return
     root = ensure_site_mounted(services.home, task, site)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
-        changes = layout_of(site).find_changes(git, site, base, head_tree, spool)
-        yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
+
+        def find(limits: ComparisonLimits) -> Changes:
+            return layout_of(site).find_changes(git, site, base, head_tree, spool, limits)
+
+        with compare_within_memory(spool, find) as changes:
+            yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
 
 
 def _open_base(services: Services, task: Task, without: Sequence[str], known: TaskBase | None) -> tuple[Git, BaseTree]:

@@ -94,14 +94,14 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
         demand = demand_of_objects(changes.tree)
         with services.disk.admit(Writer.LOOK, demand), scratch_objects(git) as aside:
             difference = _compare_with_changes(aside, before, task.head_commit, changes)
-    hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
-    files = tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), hashes) for c in difference.changes)
-    return Diff(
-        text=difference.text.decode("utf-8", errors="replace"),
-        files=files,
-        truncated=not difference.complete,
-        impact=impact.describe_changes(services, task, files),
-    )
+        hashes = at_hand | _hash_files(git, [c for c in difference.changes if show_path(c.path) not in at_hand])
+        files = tuple(_as_diff_file(c, difference.counts.get(c.path, (None, None)), hashes) for c in difference.changes)
+        return Diff(
+            text=difference.text.decode("utf-8", errors="replace"),
+            files=files,
+            truncated=not difference.complete,
+            impact=impact.describe_changes(services, task, files),
+        )
 
 
 def list_committed_files(repositories: RegisteredRepositories, task: Task) -> tuple[DiffFile, ...]:
