@@ -62,6 +62,7 @@ class RemoteSettings(_SettingsSection):
     `max_lfs_bytes`: of the files of one tree that Git LFS keeps; reached: `quota_exceeded` before anything is fetched.
     `lfs_hosts`: hosts, as `HOST` or `HOST:PORT`, that objects of Git LFS may come from besides the remote's own.
     `github_hosts`, `gitlab_hosts`: host names of GitHub Enterprise and self-hosted GitLab.
+    `plain_hosts`: host names of git servers without pull requests: what is pushed there needs no answer of a forge.
     `api_urls`: URL of a forge's API by host name, if it is not the usual one; it receives the host's token.
     `proxy`: URL of the proxy for https and http remotes and for APIs of forges; empty: git uses none, APIs that of the
     environment. `proxies`: by host name, instead of `proxy`; empty: none for this host.
@@ -76,6 +77,7 @@ class RemoteSettings(_SettingsSection):
     lfs_hosts: tuple[str, ...] = ()
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
+    plain_hosts: tuple[str, ...] = ()
     api_urls: dict[str, str] = Field(default_factory=dict)
     proxy: ProxyUrl = ""
     proxies: dict[str, ProxyUrl] = Field(default_factory=dict)

@@ -33,6 +33,7 @@ def stub(arena: Arena, authority: trustme.CA) -> Iterator[Stub]:
     with serving(Stub(arena.remote.parent, down=arena.root / "down"), authority) as server:
         store(arena, f"127.0.0.1:{server.port}")
         arena.workbench.__exit__(None, None, None)
+        (arena.home / "config.toml").write_text('[remotes]\nplain_hosts = ["127.0.0.1"]\n')
         arena.workbench = arena.open_workbench()
         arena.repo_id = arena.workbench.clone(f"https://127.0.0.1:{server.port}/remote.git").repository.id
         arena.task = arena.workbench.create_task(arena.repo_id)

@@ -44,9 +44,9 @@ class Victim:
     home: Path
     task: Task
 
-    def open(self, require: str = "pr-ready") -> Workbench:
+    def open(self, require: str = "pr-ready", hosts: str = "") -> Workbench:
         settings = {
-            "remotes": {f"{self.kind}_hosts": ["127.0.0.1"]},
+            "remotes": {hosts or f"{self.kind}_hosts": ["127.0.0.1"]},
             "engine": {"host": "unix:///no-engine.sock"},
             "gate": {"require": require},
         }
@@ -136,6 +136,25 @@ def test_s10_a_ready_request_of_another_person_gets_no_unverified_tree(
         victim.push()
     verify(monkeypatch)
     assert victim.push() == victim.sent
+
+
+def test_s10_a_server_that_is_not_known_as_a_forge_gets_no_unverified_tree(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a ready request all the same, as here. Control: a server that the operator calls a plain one."""
+    victim.add_request()
+    before = victim.sent
+    with victim.open(hosts="lfs_hosts") as workbench, refused(ErrorCode.GATE_CLOSED) as caught:
+        workbench.push(victim.task.id)
+    assert (caught[0].reason, victim.sent) == (NO_ANSWER, before)
+    assert f"remotes.{victim.kind}_hosts" in caught[0].hint
+    assert "remotes.plain_hosts" in caught[0].hint
+    with victim.open(hosts="plain_hosts") as workbench:
+        assert workbench.push(victim.task.id).commit == victim.sent != before, "void"
+    victim.commit("third")
+    verify(monkeypatch)
+    with victim.open(hosts="lfs_hosts") as workbench:
+        assert workbench.push(victim.task.id).commit == victim.sent
 
 
 def test_s10_a_draft_does_not_hide_an_older_ready_request(victim: Victim) -> None:

@@ -11,7 +11,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.models import PullRequest, PullState, Task
-from sandbox.remotes import Remote
+from sandbox.remotes import Remote, explain_unknown_host
 from sandbox.text import one_line
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
@@ -24,16 +24,19 @@ NO_ANSWER = "no_answer"
 def require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | None = None) -> None:
     """Require the gate for ready pull requests if the branch has one, no matter who opened it.
 
-    The forge is asked only when the tree is not verified and the gate needs that. `forge`: the remote's, if the caller
-    is connected to it; its errors are then raised as they are, because the caller needs its answers anyway. Raises:
-    `gate_closed`, also without an answer (`NO_ANSWER`); `engine_unavailable`, `image_missing` if the branch has a ready
-    pull request and the tree's verdicts are unknown.
+    The forge is asked only when the tree is not verified and the gate needs that. A server that is not known as one may
+    have pull requests all the same: it gives no answer, unless `remotes.plain_hosts` names it. `forge`: the remote's,
+    if the caller is connected to it; its errors are then raised as they are, because the caller needs its answers
+    anyway. Raises: `gate_closed`, also without an answer (`NO_ANSWER`); `engine_unavailable`, `image_missing` if the
+    branch has a ready pull request and the tree's verdicts are unknown.
     """
-    if not has_forge(remote):
+    if not _may_have_requests(tree_gate, remote):
         return
     try:
         tree_gate.require_open(DeliveryStep.READY_PR)
     except SandboxError as closed:
+        if not has_forge(remote):
+            raise _explain_unknown_host(tree_gate, remote, closed) from closed
         ready = _find_ready(tree_gate, remote, closed) if forge is None else forge.find_ready(tree_gate.task.branch)
         if ready is not None:
             raise closed.with_hint(f"{closed.hint}\nA push would change {ready.url}, which is ready.") from closed
@@ -61,6 +64,25 @@ def require_same_base(remotes: RemoteConnector, remote: Remote, task: Task, forg
         details=found.pull.url,
         hint=f"No data was sent. Change the base to {base} on the forge, then repeat; or "
         f"`sandbox task sync {task.id} --onto BRANCH` with the pull request's base.",
+    )
+
+
+def _may_have_requests(tree_gate: TreeGate, remote: Remote) -> bool:
+    """Whether the remote may be a forge's: a local path is none, and neither is what the operator says is none."""
+    plain = {name.lower() for name in tree_gate.services.settings.remotes.plain_hosts}
+    return has_forge(remote) or (remote.protocol != "file" and remote.hostname not in plain)
+
+
+def _explain_unknown_host(tree_gate: TreeGate, remote: Remote, closed: SandboxError) -> SandboxError:
+    """`closed`: why the tree does not count as verified."""
+    return SandboxError(
+        ErrorCode.GATE_CLOSED,
+        f"The gate is closed: {remote.hostname} cannot be asked whether {tree_gate.task.branch} has a ready pull "
+        f"request, and tree {tree_gate.tree[:12]} is not known to be verified",
+        details=closed.brief,
+        hint=f"{closed.hint}\nA verified tree can be pushed without an answer. {explain_unknown_host()} If it has no "
+        "pull requests, add it to remotes.plain_hosts.",
+        reason=NO_ANSWER,
     )
 
 

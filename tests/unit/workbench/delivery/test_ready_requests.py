@@ -85,13 +85,27 @@ def test_without_a_gate_there_is_no_question(bench: Bench, second: str) -> None:
     assert bench.forge.counts == {}
 
 
-def test_a_remote_that_is_no_forge_is_not_asked(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def be_unknown(monkeypatch: pytest.MonkeyPatch, protocol: str = "file") -> None:
+    """The remote is of a host that no setting names."""
     forge_remote = remotes.parse_remote
 
     def parse_remote(text: str, **rules: Any) -> remotes.Remote:
-        return replace(forge_remote(text, **rules), host=Host.UNKNOWN)
+        remote = forge_remote(text, **rules)
+        return replace(remote, host=Host.UNKNOWN, protocol=protocol, hostname="git.example.com")
 
     monkeypatch.setattr(remotes, "parse_remote", parse_remote)
+
+
+def test_s10_an_unknown_server_may_be_a_forge(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_unknown(monkeypatch, "ssh")
+    with refused(ErrorCode.GATE_CLOSED) as caught:
+        push_again(bench)
+    assert "git.example.com cannot be asked" in caught.value.brief
+    assert bench.forge.counts == {"gate": 1}
+
+
+def test_a_local_path_is_no_forge(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_unknown(monkeypatch)
     of_another_person(bench)
     assert push_again(bench) != second
     assert bench.forge.counts == {}
