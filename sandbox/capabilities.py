@@ -70,6 +70,7 @@ def probe_host(
     """
     info = _read_info(engine)
     reserved = read_reserved_ids(subordinate=not policy.users.mapped)
+    overlay_obstacle = _find_overlay_obstacle(_nearest_existing(home), policy)
     return (
         engine_probe(engine, info),
         *engine_probes(info, settings, policy),
@@ -88,8 +89,8 @@ def probe_host(
         ),
         git_probe(git_version, _read_debian_version("git"), settings.git.executable),
         openat2_probe(openat2_works(), platform.release()),
-        worktrees_probe(settings.workspaces.worktree, _find_overlay_obstacle(_nearest_existing(home), policy)),
-        guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home))),
+        worktrees_probe(settings.workspaces.worktree, overlay_obstacle),
+        guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home)) or overlay_obstacle),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -488,15 +489,19 @@ def worktrees_probe(configured: str, reason: str) -> Probe:
 
 
 def guest_disk_probe(wanted: WorkspaceSettings, reason: str) -> Probe:
-    """What limits the disk of guests. `reason`: why a worktree cannot have a disk of its own, empty if it can."""
+    """What limits the disk of guests. `reason`: why a worktree cannot have a disk of its own, empty if it can: only an
+    overlay has one.
+    """
+    weaker = "Works, but a check can exceed its limit until the watch notices, and what it holds without a name is not "
+    weaker += "seen everywhere. "
     if wanted.disk == "watch" or wanted.worktree == "plain":
-        return _ok("guest disk", "watched, as configured")
+        setting = "workspaces.disk" if wanted.disk == "watch" else "workspaces.worktree"
+        return _warn("guest disk", "watched, as configured", f"{weaker}Set {setting} = 'auto'.")
     if not reason:
         return _ok("guest disk", "a file system for each task and clean room")
     if wanted.disk == "image":
         return _fail("guest disk", f"no file systems: {reason}", "Set workspaces.disk = 'auto', or run as root.")
-    hint = "Works, but a check can exceed its limit until the watch notices. Run as root, with loop devices and mke2fs."
-    return _warn("guest disk", f"watched ({reason})", hint)
+    return _warn("guest disk", f"watched ({reason})", f"{weaker}Run as root, with overlays, loop devices and mke2fs.")
 
 
 def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError:

@@ -49,6 +49,11 @@ def return_freed_memory() -> None:
         _load_c_library().malloc_trim(0)
 
 
+def can_share_heap() -> bool:
+    """Whether `prepare_server` and `return_freed_memory` can do their part: glibc can."""
+    return hasattr(_load_c_library(), "mallopt") and hasattr(_load_c_library(), "malloc_trim")
+
+
 def _load_c_library() -> CDLL:
     import ctypes  # noqa: PLC0415 - 3 ms, and most processes never need it
 

@@ -47,6 +47,11 @@ class PressureReading:
     host: WaitSums = WaitSums()
 
 
+def counts_pressure(host: Path = HOST_PRESSURE) -> bool:
+    """Whether the kernel counts how long the tasks of this host wait."""
+    return _read_sums(host) != WaitSums()
+
+
 def read_pressure(paths: CgroupPaths, host: Path = HOST_PRESSURE) -> PressureReading:
     """Read one sample. Never raises: a value that cannot be read is None."""
     guest = WaitSums() if paths.pressure is None else _read_sums(paths.pressure, ".pressure")

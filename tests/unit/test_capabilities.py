@@ -361,7 +361,7 @@ def test_python(minor: str, level: ProbeLevel) -> None:
     ("wanted", "reason", "level", "value"),
     [
         ("auto", "", ProbeLevel.OK, "a file system for each task and clean room"),
-        ("watch", "x", ProbeLevel.OK, "watched, as configured"),
+        ("watch", "x", ProbeLevel.WARN, "watched, as configured"),
         ("auto", "mke2fs is missing", ProbeLevel.WARN, "watched (mke2fs is missing)"),
         ("image", "mke2fs is missing", ProbeLevel.FAIL, "no file systems: mke2fs is missing"),
     ],
@@ -369,6 +369,24 @@ def test_python(minor: str, level: ProbeLevel) -> None:
 def test_guest_disk(wanted: Literal["auto", "image", "watch"], reason: str, level: ProbeLevel, value: str) -> None:
     found = c.guest_disk_probe(WorkspaceSettings(disk=wanted), reason)
     assert (found.level, found.value) == (level, value)
+
+
+@pytest.mark.parametrize("obstacle", ["find_disk_obstacle", "_find_overlay_obstacle"])
+def test_guest_disks_need_loop_devices_and_overlays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, obstacle: str
+) -> None:
+    """Control: without an obstacle each task has a file system. Only an overlay can have one."""
+
+    def value() -> str:
+        engine = SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "none")
+        probes = c.probe_host(engine, Settings(), tmp_path, policy=ContainerPolicy())
+        return next(probe.value for probe in probes if probe.name == "guest disk")
+
+    for name in ("find_disk_obstacle", "_find_overlay_obstacle"):
+        monkeypatch.setattr(c, name, lambda *_: "")
+    assert value() == "a file system for each task and clean room"
+    monkeypatch.setattr(c, obstacle, lambda *_: "for a reason")
+    assert value() == "watched (for a reason)"
 
 
 @pytest.mark.parametrize(

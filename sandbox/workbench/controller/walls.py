@@ -11,9 +11,10 @@ import re
 import resource
 
 from sandbox.config import Settings
+from sandbox.engine.pressure import counts_pressure
 from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
-from sandbox.memory import TRANSFER_BYTES
+from sandbox.memory import TRANSFER_BYTES, can_share_heap
 from sandbox.models import Probe, ProbeLevel
 from sandbox.policy.approvals import Decision
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -28,8 +29,10 @@ class WallFacts:
 
     `root`: of the controller. `runtime`: of checks. `kernel`: version of Linux. `limits_memory`: whether this process
     may limit the memory of its children. `fetch_memory_bytes`: `remotes.max_fetch_memory_bytes`. `gate`:
-    `gate.require`. `reserve_bytes`: `disk.reserve_bytes`. `file_remotes`: whether agents may clone local paths.
-    `unasked`: tools that send data out and that agents may call without a question.
+    `gate.require`. `plain_hosts`: those of the settings. `reserve_bytes`: `disk.reserve_bytes`. `file_remotes`: whether
+    agents may clone local paths. `unasked`: tools that send data out and that agents may call without a question.
+    `pressure`: whether the kernel counts how long tasks wait. `one_heap`: whether the threads of a server can share
+    one heap.
     """
 
     root: bool
@@ -38,9 +41,12 @@ class WallFacts:
     limits_memory: bool
     fetch_memory_bytes: int
     gate: str
+    plain_hosts: tuple[str, ...]
     reserve_bytes: int
     file_remotes: bool
     unasked: tuple[str, ...]
+    pressure: bool
+    one_heap: bool
 
 
 def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
@@ -52,16 +58,19 @@ def find_wall_facts(settings: Settings, policies: Policies) -> WallFacts:
         limits_memory=_can_limit_memory(),
         fetch_memory_bytes=settings.remotes.max_fetch_memory_bytes,
         gate=settings.gate.require,
+        plain_hosts=settings.remotes.plain_hosts,
         reserve_bytes=settings.disk.reserve_bytes,
         file_remotes=settings.remotes.allow_file,
         unasked=_list_unasked(policies),
+        pressure=counts_pressure(),
+        one_heap=can_share_heap(),
     )
 
 
 def wall_probes(facts: WallFacts) -> tuple[Probe, ...]:
     """A line for each wall, in the order of docs/hardening.md. Pure."""
     first = (_users, _failures, _shared_memory, _looks, _admission, _git_memory)
-    return tuple(probe(facts) for probe in (*first, _gate, _text, _local_remotes, _approvals))
+    return tuple(probe(facts) for probe in (*first, _request_memory, _gate, _text, _local_remotes, _approvals))
 
 
 def _users(facts: WallFacts) -> Probe:
@@ -78,9 +87,13 @@ def _users(facts: WallFacts) -> Probe:
 def _failures(facts: WallFacts) -> Probe:
     """The repetition works everywhere, but with a shared uid one cause can last longer than two runs."""
     rule = "cached after two failures in rooms of their own"
-    if facts.root:
-        return _strong("failures", rule)
-    return _weak("failures", rule, "While guests share your uid, one neighbour can cause both failures.")
+    hints = []
+    if not facts.root:
+        hints.append("While guests share your uid, one neighbour can cause both failures.")
+    if not facts.pressure:
+        rule += "; the kernel counts no pressure"
+        hints.append("Records do not say how busy the host was. Boot Linux with psi=1.")
+    return _weak("failures", rule, " ".join(hints)) if hints else _strong("failures", rule)
 
 
 def _shared_memory(facts: WallFacts) -> Probe:
@@ -118,6 +131,17 @@ def _git_memory(facts: WallFacts) -> Probe:
     return _strong("git memory", "each git command has a limit (RLIMIT_DATA), and all share two budgets")
 
 
+def _request_memory(facts: WallFacts) -> Probe:
+    rule = "one task at a time with more than 2,000 changed files, large reports within the budget"
+    if facts.one_heap:
+        return _strong("request memory", f"{rule}; the threads of a server share one heap")
+    return _weak(
+        "request memory",
+        rule,
+        "The C library is not glibc: each thread of a server may keep what it freed, so it can pass 600 MB.",
+    )
+
+
 def _gate(facts: WallFacts) -> Probe:
     if facts.gate == "none":
         return _weak(
@@ -125,7 +149,9 @@ def _gate(facts: WallFacts) -> Probe:
             'gate.require = "none": nothing has to be verified',
             "Trees that no check has seen can reach a ready pull request. The default is pr-ready.",
         )
-    return _strong("gate", f"gate.require = {facts.gate!r}; before a push the forge is asked for ready requests")
+    asked = "before a push the forge is asked for ready requests"
+    unasked = f", but not {', '.join(facts.plain_hosts)}: remotes.plain_hosts" if facts.plain_hosts else ""
+    return _strong("gate", f"gate.require = {facts.gate!r}; {asked}{unasked}")
 
 
 def _text(_facts: WallFacts) -> Probe:

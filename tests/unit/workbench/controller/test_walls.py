@@ -20,9 +20,12 @@ STRONG = WallFacts(
     limits_memory=True,
     fetch_memory_bytes=RemoteSettings().max_fetch_memory_bytes,
     gate="pr-ready",
+    plain_hosts=(),
     reserve_bytes=1,
     file_remotes=False,
     unasked=(),
+    pressure=True,
+    one_heap=True,
 )
 
 
@@ -44,6 +47,8 @@ def test_all_walls_hold_with_every_mechanism_in_force() -> None:
         ({"limits_memory": False}, ["git memory"]),
         ({"fetch_memory_bytes": 2**30}, ["git memory"]),
         ({"gate": "none"}, ["gate"]),
+        ({"pressure": False}, ["failures"]),
+        ({"one_heap": False}, ["request memory"]),
         ({"reserve_bytes": 0}, ["disk admission"]),
         ({"unasked": ("space_repo_push",)}, ["approvals"]),
     ],
@@ -53,7 +58,7 @@ def test_each_missing_mechanism_weakens_exactly_its_walls(fact: dict[str, object
 
 
 def test_another_runtime_or_setting_is_named_but_no_weakness() -> None:
-    other = wall_probes(replace(STRONG, runtime="runsc", gate="pr", file_remotes=True))
+    other = wall_probes(replace(STRONG, runtime="runsc", plain_hosts=("git.example.com",), file_remotes=True))
     changed = {probe.name for probe, usual in zip(other, wall_probes(STRONG), strict=True) if probe != usual}
     assert changed == {"wall: shared memory", "wall: gate", "wall: local remotes"}
     assert all(probe.level is ProbeLevel.OK for probe in other)
@@ -66,6 +71,7 @@ def test_facts_are_those_of_the_policies_in_force(tmp_path: Path) -> None:
     found = find_wall_facts(Settings(), Policies(tmp_path))
     assert found.unasked == ("space_repo_push",)
     assert found.limits_memory
+    assert found.one_heap
     assert found.gate == "pr-ready"
 
 
