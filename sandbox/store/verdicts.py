@@ -25,6 +25,7 @@ KEY_VERSION = 5
 
 _NOT_STARTED = 126  # also the exit code of a command that the host had no memory or process for
 
+_MEMORY_WAIT_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -131,14 +132,21 @@ def is_conclusive(run: CheckRun) -> bool:
 def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
 
-    Runs that overlap in time confirm nothing: they had the same busy host. A refused fork is no property of the code.
+    Runs that overlap in time confirm nothing: they had the same busy host. A refused fork, or waiting for memory, is no
+    property of the code.
     """
-    if binding.check.deterministic and not run.usage.forks_refused:
+    if binding.check.deterministic and not run.usage.forks_refused and not _waited_for_memory(run):
         return True
     before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED:
         return False
     return not before.first_failure or run.started_at > _ended_at(before.run)
+
+
+def _waited_for_memory(run: CheckRun) -> bool:
+    """Whether tasks of the guest, or of the host, waited for memory long enough to matter."""
+    pressure = run.usage.pressure
+    return pressure is not None and (pressure.memory_s or 0) >= _MEMORY_WAIT_S
 
 
 def _ended_at(run: CheckRun) -> datetime:

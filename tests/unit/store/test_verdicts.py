@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sandbox.models import Check, CheckRun, Limits, ServiceLimits, ServiceRule, ServiceRun, ServiceSetup, Usage, Verdict
+from sandbox.models import (
+    Check,
+    CheckRun,
+    Limits,
+    Pressure,
+    ServiceLimits,
+    ServiceRule,
+    ServiceRun,
+    ServiceSetup,
+    Usage,
+    Verdict,
+)
 from sandbox.store.home import Home
 from sandbox.store.verdicts import Binding, find_last_run, find_verdict, is_conclusive, save_verdict
 
@@ -196,11 +207,19 @@ def test_s03_a_run_that_a_limit_ended_confirms_nothing(home: Home) -> None:
     assert served(home, later(0), later(9, Verdict.TIMED_OUT), later(20)) is None
 
 
-def test_a_deterministic_check_is_believed_at_once_unless_a_fork_was_refused(home: Home) -> None:
-    refused = Usage(limits=Limits(), forks_refused=1)
-    assert served(home, later(0, usage=refused), binding=DETERMINISTIC) is None
-    home.verdict(DETERMINISTIC.key).unlink()
-    assert served(home, later(0), binding=DETERMINISTIC) == "run-0"
+@pytest.mark.parametrize(
+    ("usage", "kept"),
+    [
+        pytest.param(Usage(limits=Limits()), True, id="quiet"),
+        pytest.param(Usage(limits=Limits(), pressure=Pressure(of="host", cpu_s=60, memory_s=0.2)), True, id="busy"),
+        pytest.param(Usage(limits=Limits(), pressure=Pressure(of="host", memory_s=1)), False, id="short of memory"),
+        pytest.param(Usage(limits=Limits(), forks_refused=1), False, id="a fork was refused"),
+    ],
+)
+def test_s03_a_deterministic_check_is_believed_at_once_unless_the_host_failed_it(
+    home: Home, usage: Usage, kept: bool
+) -> None:
+    assert (served(home, later(0, usage=usage), binding=DETERMINISTIC) == "run-0") is kept
 
 
 def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:
