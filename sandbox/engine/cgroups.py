@@ -212,10 +212,19 @@ def _read_v2(paths: CgroupPaths) -> Counters:
         memory_peak_bytes=_read_number(paths.memory, "memory.peak", "memory.current"),  # 5.19
         pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
         oom_kills=_read_keyed_number(paths.memory, "memory.events", "oom_kill"),
-        forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
+        forks_refused=_count_refused_forks(paths.pids),
         disk_written_bytes=_sum_written_bytes(_read_text(paths.io, "io.stat")),
         cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_usec"), _US_PER_S),
     )
+
+
+def _count_refused_forks(pids: Path | None) -> int | None:
+    """Forks that a limit refused: the group's own, and that of the group of all guests above it. Since Linux 6.11 the
+    group with the limit counts them, not the one that forked (cgroup-v2.rst, `pids.events`).
+    """
+    own = _read_keyed_number(pids, "pids.events", "max")
+    above = None if pids is None else _read_keyed_number(pids.parent, "pids.events.local", "max")
+    return own if own is None or above is None else own + above
 
 
 def _parse_groups(text: str) -> Iterable[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from sandbox.engine.cgroups import find_cgroups, read_held_memory
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL
-from sandbox.models import CheckRun, Verdict
+from sandbox.models import CheckRun, Task, Verdict
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.attack.arena import Arena
 
@@ -36,10 +37,10 @@ def group() -> Iterator[str]:
             folder.rmdir()
 
 
-def set_bound(arena: Arena, group: str) -> None:
+def set_bound(arena: Arena, group: str, bound: str = f"all_memory_bytes = {BOUND}") -> None:
     folder = arena.home / "policies"
     folder.mkdir()
-    (folder / "container.toml").write_text(f'group = "{group}"\nall_memory_bytes = {BOUND}\n')
+    (folder / "container.toml").write_text(f'group = "{group}"\n{bound}\n')
     arena.workbench = arena.open_workbench()
 
 
@@ -101,6 +102,44 @@ def test_s04_a_check_that_other_guests_leave_no_memory_is_not_blamed(
     assert (blamed.verdict, blamed.usage.host_out_of_memory) == (Verdict.KILLED, True)
     own = run_fresh(wrong)
     assert (own.verdict, own.usage.host_out_of_memory) == (Verdict.OOM_KILLED, None)
+
+
+FORKS = "for i in $(seq 30); do sleep 60 & done; touch started; while ! [ -e stop ]; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("bound", [50, 1000])
+def test_s04_processes_of_all_guests_have_one_bound(group: str, guests: Callable[..., Arena], bound: int) -> None:
+    """Two guests that may have 64 each. Control: with a higher bound for all both have what they want.
+
+    A fork that this bound refuses is on record, so that the failure counts for no verdict.
+    """
+    arena = guests("sh", "-ec", FORKS, extra=ROOM.format(64 * MIB))
+    set_bound(arena, group, f"all_pids = {bound}")
+    first, second = arena.new_task(), arena.new_task()
+    (worktree_of(arena, second) / "stop").touch()
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(arena.workbench.run_checks, first.id, ["go"])
+        wait_for((worktree_of(arena, first) / "started").exists)
+        (run,) = arena.workbench.run_checks(second.id, ["go"])
+        (worktree_of(arena, first) / "stop").touch()
+        (held,) = holder.result()
+    assert held.verdict is Verdict.PASSED, held.stderr_tail
+    if bound > 64:
+        assert run.verdict is Verdict.PASSED, run.stderr_tail
+    else:
+        assert run.verdict is Verdict.FAILED
+        assert run.usage.forks_refused, (run.usage, run.stderr_tail)
+
+
+def worktree_of(arena: Arena, task: Task) -> Path:
+    return arena.home / "repositories" / "worktrees" / task.repo_id / task.id
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
 
 
 def run_fresh(arena: Arena) -> CheckRun:

@@ -63,6 +63,16 @@ def test_version_2_counters() -> None:
     )
 
 
+def test_version_2_counts_forks_that_the_bound_of_all_guests_refused(tree: Path) -> None:
+    """Since Linux 6.11 they are in no file of the guest's own group. Version 1 counts them where the fork was."""
+    paths = paths_of(tree)
+    assert paths.pids is not None
+    before = read_counters(paths).forks_refused
+    assert before is not None
+    (paths.pids.parent / "pids.events.local").write_text("max 5\n")
+    assert read_counters(paths).forks_refused == before + (5 if paths.version > 1 else 0)
+
+
 def test_older_kernels_give_the_current_value_instead_of_the_peak(tree: Path) -> None:
     for peak in tree.rglob("*.peak"):
         peak.unlink()
