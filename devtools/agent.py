@@ -1,11 +1,13 @@
-"""`sandbox mcp` as a process of its own, over either transport, and the words of an agent that is a script."""
+"""`sandbox mcp` as a process of its own, over either transport, and the words of an agent that is a script.
+
+The first server of each transport starts as users start it, the others are forks: `devtools.forked`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from devtools.command import SANDBOX, Command
+from devtools.command import Command, find_command_line
 
 Transport = Literal["stdio", "http"]
 Session = Callable[[Client], Awaitable[None]]
@@ -27,7 +29,8 @@ _READY = re.compile(r"serving at (http://\S+/mcp); the bearer token is in (.+)")
 
 @dataclass
 class AgentServer:
-    """Serves one home. Over HTTP one process serves all clients, and `pid` is its; over stdio each has its own.
+    """Serves one home. Over HTTP one process serves all clients, and `pid` is its, or of the one that stands for it;
+    over stdio each has its own.
 
     `said`: what it wrote to standard error, once it has ended.
     """
@@ -49,14 +52,15 @@ class AgentServer:
 
     @property
     def _argv(self) -> list[str]:
-        return [*SANDBOX[1:], "--home", str(self.home), "mcp", *self.options]
+        command = find_command_line(("mcp", self.transport), self._environment)
+        return [*command, "--home", str(self.home), "mcp", *self.options]
 
     def start(self) -> None:
         """Start the process that serves HTTP; nothing to do over stdio."""
         if self.transport == "stdio":
             return
         self._process = subprocess.Popen(
-            [sys.executable, *self._argv, "--http", "127.0.0.1:0"],
+            [*self._argv, "--http", "127.0.0.1:0"],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -91,7 +95,8 @@ class AgentServer:
     async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
         """One session. Over stdio a server of its own starts and ends with it."""
         if self.transport == "stdio":
-            server = StdioServerParameters(command=sys.executable, args=self._argv, env=self._environment)
+            command, *arguments = self._argv
+            server = StdioServerParameters(command=command, args=arguments, env=self._environment)
             async with Client(stdio_client(server), mode=mode, **options) as found:
                 yield found
             return

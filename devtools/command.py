@@ -2,6 +2,7 @@
 
 Most of what a start costs is imports. The first command of each kind starts as users start it, and so does each that
 the test signals or talks to; the others are forks of one process that has imported everything: `devtools.forked`.
+Servers that live for long are forks in the same way: `find_command_line`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,10 +76,9 @@ class Command:
         )
 
     def __call__(self, *arguments: str) -> Ended:
-        kind, server = tuple(word for word in arguments[:2] if word.isalpha()), _server_for(self._environment)
-        if kind in _started and server is not None:
+        server = _find_fork_server(tuple(word for word in arguments[:2] if word.isalpha()), self._environment)
+        if server is not None:
             return Ended(*server.run(["--home", str(self.home), *arguments], self._environment, DEADLINE_S))
-        _started.add(kind)
         process = self.start(*arguments)
         stdout, stderr = process.communicate(timeout=DEADLINE_S)
         return Ended(process.returncode, stdout, stderr)
@@ -89,9 +90,19 @@ class Command:
         return ended.json
 
 
-def _server_for(environment: dict[str, str]) -> ForkServer | None:
-    """None where a variable differs that the package, or one that it imports, may have read by then."""
+def find_command_line(kind: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    """What starts a `sandbox` whose arguments follow: the first of a kind by itself, all others as forks."""
+    server = _find_fork_server(kind, environment)
+    return list(SANDBOX if server is None else server.stand_in)
+
+
+def _find_fork_server(kind: tuple[str, ...], environment: Mapping[str, str]) -> ForkServer | None:
+    """None for the first of a kind, and where a variable differs that the package, or one that it imports, may have
+    read by then.
+    """
+    first = kind not in _started
+    _started.add(kind)
     plain = {k: v for k, v in environment.items() if not k.startswith(_READ_LATER)}
     if not _servers:
         _servers.append(ForkServer(plain))
-    return _servers[0] if _servers[0].environment == plain else None
+    return None if first or _servers[0].environment != plain else _servers[0]

@@ -5,7 +5,12 @@ for its threads and runs its exit handlers. What it cannot show is that the modu
 the order of that command, and that they are taken down in peace. `devtools.command` therefore starts the first command
 of each kind as users do.
 
-The file is also the program of that process. It runs isolated, as the command does, so it imports no other devtool.
+Each fork has a second process that is its parent. It passes on signals and reports how the fork ended, on a connection
+of its own; when that is closed, it kills the fork. The other end is `ForkServer.run`, or a process that stands for the
+fork where a program is to be started: `devtools.standin`.
+
+The file is also the program of the process that forks. It runs isolated, as the command does, so it imports no other
+devtool.
 """
 
 from __future__ import annotations
@@ -14,60 +19,76 @@ import atexit
 import contextlib
 import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
+import select
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 _MESSAGE_BYTES = 1 << 20
 _INTERPRETER = (sys.executable, "-I", __file__)
+_STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("standin.py")))
+_COMMAND = ("-I", "-m", "sandbox")
 
 
 class ForkServer:
-    """`environment`: what the process starts with; the package may read it while it is imported."""
+    """`environment`: what the process starts with; the package may read it while it is imported.
+
+    `stand_in`: the start of a command line that is a fork for the process that starts it.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._folder = tempfile.mkdtemp(prefix="forked-")
+        self._address = f"{self._folder}/socket"
+        self.stand_in = (*_STAND_IN, self._address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self._address)
+            listener.listen()
             self._process = subprocess.Popen(  # noqa: S603 - ours
-                ["env", "--default-signal=INT,HUP,TERM", *_INTERPRETER, str(theirs.fileno())],  # noqa: S607 - as Command
-                stdin=subprocess.DEVNULL,
+                ["env", "--default-signal=INT,HUP,TERM", *_INTERPRETER, str(listener.fileno())],  # noqa: S607 - as Command
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(listener.fileno(),),
                 env=self.environment,
             )
         atexit.register(self.close)
 
     def close(self) -> None:
         """End the process; commands that still run are left to end by themselves."""
-        self._channel.close()
-        self._process.wait()
+        self._process.communicate()  # closes its standard input
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, arguments: Sequence[str], environment: Mapping[str, str], deadline_s: float) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of one command. Raises: TimeoutError, after it has killed the command."""
-        readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)
-        order = {"arguments": list(arguments), "environment": dict(environment), "directory": os.getcwd()}  # noqa: PTH109
-        try:
-            socket.send_fds(self._channel, [json.dumps(order).encode()], writers)
-        finally:
-            for writer in writers:
-                os.close(writer)
-        stdout, stderr, status = _read_all(readers, time.monotonic() + deadline_s)
-        return int(status.split()[1]), stdout.decode(), stderr.decode()
+        """Exit code, stdout and stderr of one command. Raises: TimeoutError, after it has had the command killed."""
+        readers, writers = zip(*(os.pipe() for _ in range(2)), strict=True)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        order = marshal.dumps((list(arguments), dict(environment), os.getcwd()))  # noqa: PTH109
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            try:
+                connection.connect(self._address)
+                socket.send_fds(connection, [order], (null, *writers))
+            finally:
+                for descriptor in (null, *writers):
+                    os.close(descriptor)
+            stdout, stderr, code = _read_all((*readers, connection.fileno()), time.monotonic() + deadline_s)
+        return int(code), stdout.decode(), stderr.decode()
 
 
 def _read_all(readers: Sequence[int], deadline: float) -> list[bytes]:
-    """What each pipe gave until its end; all of them are closed."""
+    """What each descriptor gave until its end; all of them but the last are closed."""
     found = {reader: b"" for reader in readers}
     with selectors.DefaultSelector() as selector:
         for reader in readers:
@@ -76,7 +97,6 @@ def _read_all(readers: Sequence[int], deadline: float) -> list[bytes]:
             while selector.get_map():
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    _kill(found[readers[-1]])
                     raise TimeoutError("a forked command did not end, or did not close its output")
                 for key, _ in ready:
                     chunk = os.read(key.fd, 1 << 16)
@@ -84,48 +104,60 @@ def _read_all(readers: Sequence[int], deadline: float) -> list[bytes]:
                     if not chunk:
                         selector.unregister(key.fd)
         finally:
-            for reader in readers:
+            for reader in readers[:-1]:
                 os.close(reader)
     return list(found.values())
 
 
-def _kill(status: bytes) -> None:
-    if len(status.split()) == 1:  # its id, and no exit code yet
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(status), signal.SIGKILL)
-
-
-def _serve(channel: socket.socket) -> None:
-    """Fork for each message until the other end closes."""
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 3)
-        if not message:
-            return
+def _serve(listener: socket.socket) -> None:
+    """Fork for each connection until the standard input is closed."""
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    while all(descriptor != 0 for descriptor, _ in poll.poll()):
+        connection, _ = listener.accept()
         if os.fork() == 0:
-            channel.close()
-            _become(json.loads(message), descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            listener.close()
+            _attend(connection)
+        connection.close()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
-def _become(order: Mapping[str, object], descriptors: Sequence[int]) -> NoReturn:
-    """Run the command in a child, and report its id and how it ended."""
-    stdout, stderr, status = descriptors
-    child = os.fork()
-    if child:
-        os.close(stdout)
-        os.close(stderr)
-        os.write(status, f"{child}\n".encode())
-        os.write(status, f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n".encode())
+def _attend(connection: socket.socket) -> NoReturn:
+    """Run what the connection asks for in a child, pass signals on to it, and report how it ended."""
+    message, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 3)
+    if not message:
         os._exit(0)
-    os.close(status)
-    for source, target in ((stdout, 1), (stderr, 2)):
-        os.dup2(source, target)
-        os.close(source)
-    _run_command(**order)  # type: ignore[arg-type]  # as `run` sends it
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        for target, source in enumerate(descriptors):
+            os.dup2(source, target)
+            os.close(source)
+        _run_command(*marshal.loads(message))  # noqa: S302 - ours
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _pass_signals_on(connection, child)
+    with contextlib.suppress(OSError):  # the other end waits no longer
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    os._exit(0)
+
+
+def _pass_signals_on(connection: socket.socket, child: int) -> None:
+    """Until the child ends. A message is the number of a signal; the end of the connection kills."""
+    ended, poll = os.pidfd_open(child), select.poll()
+    poll.register(connection, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while all(descriptor != ended for descriptor, _ in poll.poll()):
+        try:
+            word = connection.recv(16)
+        except ConnectionError:
+            word = b""
+        os.kill(child, int(word or signal.SIGKILL))  # not reaped yet, so it is no other process
+        if not word:
+            poll.unregister(connection)
 
 
 def _run_command(arguments: list[str], environment: dict[str, str], directory: str) -> NoReturn:
@@ -135,6 +167,7 @@ def _run_command(arguments: list[str], environment: dict[str, str], directory: s
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [str(command.__file__), *arguments]
+    sys.orig_argv = [sys.executable, *_COMMAND, *arguments]  # what a daemon executes that replaces its program
     try:
         code = command.main()
     except BaseException:  # noqa: BLE001 - the interpreter prints what reaches it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -76,6 +77,74 @@ def test_one_that_does_not_end_is_killed(server: ForkServer, tmp_path: Path, mon
     assert run(server, "--version")[0] == 0
 
 
+# --- where a process is to be started
+
+
+def stand_in(server: ForkServer, directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*server.stand_in, "--home", "home", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env=server.environment,
+    )
+
+
+@pytest.fixture
+def serving(server: ForkServer, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A server for agents over HTTP that is ready."""
+    with stand_in(server, tmp_path, "mcp", "--http", "127.0.0.1:0") as process:
+        assert process.stderr is not None
+        assert "serving at" in process.stderr.readline()
+        yield process
+        process.kill()
+
+
+def test_it_has_the_streams_directory_and_exit_code_of_the_process_that_stands_for_it(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with stand_in(server, tmp_path, "mcp") as process:
+        answer, said = process.communicate('{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n', timeout=60)
+    assert (process.returncode, answer, said) == (0, '{"jsonrpc":"2.0","id":7,"result":{}}\n', "")
+    assert (tmp_path / "home").is_dir()
+    with stand_in(server, tmp_path, "file", "read", "x", "y", "--json") as process:
+        found = process.communicate(timeout=60)
+    assert (process.returncode, *found) == run(server, "--home", "home", "file", "read", "x", "y", "--json")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 130)])
+def test_it_gets_the_signals_of_the_process_that_stands_for_it(
+    serving: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    serving.send_signal(number)
+    assert serving.wait(60) == code
+    assert others_in(tmp_path) == []
+
+
+def test_it_is_killed_with_the_process_that_stands_for_it(serving: subprocess.Popen[str], tmp_path: Path) -> None:
+    (fork,) = (pid for pid in others_in(tmp_path) if pid != serving.pid)
+    serving.kill()
+    serving.communicate(timeout=60)  # until the fork closes its ends of the streams
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{fork}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert others_in(tmp_path) == []
+
+
+def test_the_process_that_stands_for_one_that_a_signal_ended_ends_so_too(
+    serving: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    (fork,) = (pid for pid in others_in(tmp_path) if pid != serving.pid)
+    os.kill(fork, signal.SIGKILL)
+    assert serving.wait(60) == -signal.SIGKILL
+
+
+# --- which commands are forks
+
+
 def others_in(directory: Path) -> list[int]:
     """Processes whose working directory it is, but for this one."""
     found = []
@@ -104,4 +173,16 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
     assert started == [("repo", "list", "--json"), ("status", "task-1", "--json")]
     assert Command(tmp_path, {"LANG": "C"}).ok("repo", "list") == {"repositories": []}
     assert len(started) == 3, "an environment of its own needs a process of its own"
+    command._servers[0].close()
+
+
+def test_the_first_server_of_a_kind_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_started", set())
+    monkeypatch.setattr(command, "_servers", [])
+    environment = {"PATH": os.environ["PATH"]}
+    kinds = [("mcp", "stdio"), ("mcp", "http"), ("mcp", "http"), ("mcp", "stdio")]
+    found = [tuple(command.find_command_line(kind, environment)) for kind in kinds]
+    stand_in = command._servers[0].stand_in
+    assert found == [command.SANDBOX, command.SANDBOX, stand_in, stand_in]
+    assert command.find_command_line(kinds[0], {**environment, "LANG": "C"}) == list(command.SANDBOX)
     command._servers[0].close()
