@@ -1,7 +1,8 @@
 """The `sandbox` command as users run it: a process of its own, with a home of its own.
 
 Most of what a start costs is imports. The first command of each kind starts as users start it, and so does each that
-the test signals or talks to; the others are forks of one process that has imported everything: `devtools.forked`.
+the test signals or talks to; the others are forks of one process that has imported everything: `devtools.forked`. Where
+several processes run tests, it is the first of all of them.
 Servers that live for long are forks in the same way: `find_command_line`.
 """
 
@@ -25,7 +26,29 @@ SANDBOX = (sys.executable, "-I", "-m", "sandbox")
 _READ_LATER = ("SANDBOX_", "PYTEST_", "SSH_")
 """Variables that no import reads: the command reads the first, its ssh the last."""
 
-_started: set[tuple[str, ...]] = set()
+
+@dataclass
+class FirstStarts:
+    """The kinds of commands that were started; with a folder, by any of the processes that have it in common."""
+
+    folder: Path | None = None
+    _kinds: set[tuple[str, ...]] = field(default_factory=set)
+
+    def claim(self, kind: tuple[str, ...]) -> bool:
+        """Whether it is the first of its kind."""
+        if kind in self._kinds:
+            return False
+        self._kinds.add(kind)
+        if self.folder is None:
+            return True
+        try:
+            (self.folder / f"started-{'-'.join(kind)}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+first_starts = FirstStarts()
 _servers: list[ForkServer] = []
 
 
@@ -100,8 +123,7 @@ def _find_fork_server(kind: tuple[str, ...], environment: Mapping[str, str]) -> 
     """None for the first of a kind, and where a variable differs that the package, or one that it imports, may have
     read by then.
     """
-    first = kind not in _started
-    _started.add(kind)
+    first = first_starts.claim(kind)
     plain = {k: v for k, v in environment.items() if not k.startswith(_READ_LATER)}
     if not _servers:
         _servers.append(ForkServer(plain))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.command import first_starts
 from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
 from devtools.other_runs import is_of_another_run
@@ -152,7 +153,9 @@ def _base(session: pytest.Session) -> Path:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput"):
+        first_starts.folder = _base(session).parent
+    else:
         found = holdings(_base(session))
         if found is not None:
             session.config.stash[_BEFORE] = found

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from devtools import command
-from devtools.command import Command
+from devtools.command import Command, FirstStarts
 from devtools.forked import ForkServer
 
 
@@ -67,8 +67,9 @@ def test_commands_run_beside_each_other(server: ForkServer, tmp_path: Path) -> N
 
 def test_one_that_does_not_end_is_killed(server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    assert run(server, "--version")[0] == 0, "the process has imported the package: what follows is no part of that"
     with pytest.raises(TimeoutError):
-        server.run(["--home", "home", "mcp", "--http", "127.0.0.1:0"], server.environment, 12)
+        server.run(["--home", "home", "mcp", "--http", "127.0.0.1:0"], server.environment, 5)
     assert (tmp_path / "home").is_dir(), "void: it had not begun"
     deadline = time.monotonic() + 30
     while others_in(tmp_path) and time.monotonic() < deadline:
@@ -163,7 +164,7 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
         started.append(arguments)
         return start(self, *arguments)
 
-    monkeypatch.setattr(command, "_started", set())
+    monkeypatch.setattr(command, "first_starts", FirstStarts())
     monkeypatch.setattr(command, "_servers", [])  # one that starts with the environment of this test
     monkeypatch.setattr(Command, "start", note)
     sandbox = Command(tmp_path)
@@ -177,7 +178,7 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_first_server_of_a_kind_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_started", set())
+    monkeypatch.setattr(command, "first_starts", FirstStarts())
     monkeypatch.setattr(command, "_servers", [])
     environment = {"PATH": os.environ["PATH"]}
     kinds = [("mcp", "stdio"), ("mcp", "http"), ("mcp", "http"), ("mcp", "stdio")]
@@ -186,3 +187,10 @@ def test_the_first_server_of_a_kind_is_started(monkeypatch: pytest.MonkeyPatch) 
     assert found == [command.SANDBOX, command.SANDBOX, stand_in, stand_in]
     assert command.find_command_line(kinds[0], {**environment, "LANG": "C"}) == list(command.SANDBOX)
     command._servers[0].close()
+
+
+def test_of_processes_that_share_a_folder_one_starts_the_first_of_a_kind(tmp_path: Path) -> None:
+    one, other = FirstStarts(tmp_path), FirstStarts(tmp_path)
+    listed = ("repo", "list")
+    assert [one.claim(listed), other.claim(listed), other.claim(listed)] == [True, False, False]
+    assert [other.claim(("mcp", "http")), one.claim(("mcp", "http")), one.claim(())] == [True, False, True]
