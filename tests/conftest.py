@@ -29,8 +29,13 @@ LABEL_PREFIX = "space.sandbox."
 TAG_PREFIX = "space-sandbox/"
 LEFT_BEHIND = 9
 """Exit code of a run whose tests passed and left something: no repetition of a test can mend that."""
-LONGEST = ("e2e", "attack/test_shipped.py")
-"""Where single tests take up to a minute. Started last they would keep one process busy while the others idle."""
+LONGEST = (
+    *("e2e", "attack/test_shipped.py"),
+    *("docker/test_podman.py", "docker/test_slow_engine.py", "docker/test_user_maps.py"),
+)
+"""Where single tests, or those that share an engine, take up to a minute. Started last they would keep one process busy
+while the others idle.
+"""
 MOUNT_TYPES = {"overlay", "tmpfs"}
 STILL_USED_S = 20.0
 """How long a process or a loop device may take to go after the last test."""

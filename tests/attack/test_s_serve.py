@@ -19,6 +19,8 @@ from sandbox.daemon.api_client import post
 from sandbox.daemon.event_stream import format_event
 from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
 
+pytestmark = pytest.mark.xdist_group("s-serve")  # one daemon
+
 _PR_SET_NO_NEW_PRIVS = 38
 _NOBODY = 65534
 _CONFINED = """

@@ -16,6 +16,8 @@ from sandbox.models import Verdict
 from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, opened_bench, wait_until
 from tests.unit.conftest import refused
 
+pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: DockerEngine) -> Iterator[Bench]:

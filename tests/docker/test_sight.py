@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,8 +43,6 @@ def ask(
     engine: PrivateEngine, home: Path, project: Path, worktree: str = "auto"
 ) -> tuple[ProbeLevel, str, Verdict | SandboxError]:
     """What doctor says of the files, and what became of a run."""
-    for image in ("base", "init"):
-        engine.load(f"space-sandbox/{image}:latest")
     settings = {"engine": {"host": engine.url}, "workspaces": {"worktree": worktree}}
     with Workbench(home, settings=settings, allow_file=True) as workbench:
         (home / "profiles").mkdir()
@@ -54,16 +54,28 @@ def ask(
             return probe.level, probe.value, error
 
 
-@pytest.fixture(autouse=True)
-def _able() -> None:
+@contextmanager
+def started(engine: PrivateEngine) -> Iterator[PrivateEngine]:
+    """The engine with the images that a run needs."""
     if reason := PrivateEngine.why_not():
         unavailable(reason)
+    with engine:
+        for image in ("base", "init"):
+            engine.load(f"space-sandbox/{image}:latest")
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[PrivateEngine]:
+    """It does not see later mounts."""
+    with started(PrivateEngine(propagation="private")) as engine:
+        yield engine
 
 
 def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(tmp_path: Path, project: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    with PrivateEngine(propagation="private", hidden=hidden) as engine:
+    with started(PrivateEngine(propagation="private", hidden=hidden)) as engine:
         level, value, ended = ask(engine, hidden / "home", project)
     assert (level, value) == (ProbeLevel.FAIL, "the engine does not see the files of this home")
     assert isinstance(ended, SandboxError)
@@ -72,14 +84,14 @@ def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(tmp_p
     assert "sandbox doctor" in ended.hint
 
 
+@pytest.mark.xdist_group("sight")  # one engine: it takes longest to load its images
 @pytest.mark.parametrize(
     ("worktree", "level"), [("overlay", ProbeLevel.FAIL), ("plain", ProbeLevel.OK)], ids=["mounted", "not mounted"]
 )
 def test_engine_that_does_not_see_later_mounts_is_named_where_there_are_any(
-    tmp_path: Path, project: Path, worktree: str, level: ProbeLevel
+    private: PrivateEngine, tmp_path: Path, project: Path, worktree: str, level: ProbeLevel
 ) -> None:
-    with PrivateEngine(propagation="private") as engine:
-        said, value, ended = ask(engine, tmp_path / "home", project, worktree)
+    said, value, ended = ask(private, tmp_path / "home", project, worktree)
     assert said is level
     assert ("does not see the mounts" in value) is (level is ProbeLevel.FAIL)
     if worktree == "plain":
@@ -91,7 +103,7 @@ def test_engine_that_does_not_see_later_mounts_is_named_where_there_are_any(
 
 def test_engine_with_the_hosts_mount_table_works(tmp_path: Path, project: Path) -> None:
     """The control: the same home and the same engine, without a mount table of its own."""
-    with PrivateEngine() as engine:
+    with started(PrivateEngine()) as engine:
         level, value, ended = ask(engine, tmp_path / "home", project)
     assert (level, value) == (ProbeLevel.OK, "the engine sees this home")
     assert ended is Verdict.PASSED

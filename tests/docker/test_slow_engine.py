@@ -27,6 +27,8 @@ from sandbox.models import CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
 from sandbox.workbench.reconciling.reconciler import find_matching
 
+pytestmark = pytest.mark.xdist_group("slow-engine")  # one engine, which takes longest to load its images
+
 STILL_S = 5.0
 
 

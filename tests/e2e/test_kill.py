@@ -25,7 +25,7 @@ from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kills")]  # one process forks all commands
 ALL = os.environ.get("KILL_STEPS") == "all"
 GOLDEN = 0.6180339887
 OK, REPEATED = frozenset({0}), frozenset({0, 2, 4})

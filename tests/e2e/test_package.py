@@ -16,6 +16,8 @@ import pytest
 import sandbox
 from devtools.indexpage import without_relative_links
 
+pytestmark = pytest.mark.xdist_group("package")  # one environment, which takes longest to make
+
 ROOT = Path(sandbox.__file__).parents[1]
 SITE = next(path for path in sys.path if path.endswith("site-packages"))
 _RELATIVE = re.compile(r"\]\((?!https?://|#)")

@@ -17,6 +17,8 @@ from devtools.daemon import RunningDaemon, ask, serving
 from devtools.loaded_modules import find_loaded
 from sandbox.daemon.place import find_daemon
 
+pytestmark = pytest.mark.xdist_group("serve")  # one daemon for most of them
+
 DEADLINE_S = 60
 ENDED = {0, 130}
 """`watch` ends with 0, or before it has begun as any command."""
