@@ -1,0 +1,36 @@
+"""Tasks that began under an earlier version go on: the workflow does again what their history says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+from temporalio.workflow import NondeterminismError
+
+from sandbox.cluster.task_workflow import TaskWorkflow
+
+HISTORIES = Path(__file__).parents[2] / "data" / "temporal"
+"""Recorded at the server that the tests use, version 1.32.0, with workers that answered without doing anything."""
+
+
+def replay(text: str) -> None:
+    history = WorkflowHistory.from_json("recorded", text)
+    asyncio.run(Replayer(workflows=[TaskWorkflow]).replay_workflow(history))
+
+
+@pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_history_of_an_earlier_version_is_replayed(path: Path) -> None:
+    replay(path.read_text())
+
+
+def test_the_replay_notices_a_workflow_that_would_do_something_else() -> None:
+    """Control: the same history, with another activity in the place of the first offer."""
+    history = json.loads((HISTORIES / "task-that-moved.json").read_text())
+    offer = next(e for e in history["events"] if "activityTaskScheduledEventAttributes" in e)
+    offer["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "take-over"
+    with pytest.raises(NondeterminismError):
+        replay(json.dumps(history))
