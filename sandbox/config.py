@@ -7,6 +7,7 @@ Unknown keys are errors. Variables are `SANDBOX_<SECTION>_<KEY>`, e.g. `SANDBOX_
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,6 +189,11 @@ class ContainerSettings(_SettingsSection):
     users_folder: Path = Path("/var/lib/space-sandbox/users")
     tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
     compiler_cache: Literal["auto", "never"] = "auto"
+
+    @property
+    def parallel_on_this_host(self) -> int:
+        """How many checks run in parallel, at least 1."""
+        return self.parallel or 2 * (os.cpu_count() or 1)
 
 
 class WorkspaceSettings(_SettingsSection):
@@ -390,6 +396,8 @@ class ClusterSettings(_SettingsSection):
     `namespace`: of that server. `name`: of the cluster; workers and callers of one cluster have the same.
     `hub`: URL of a git repository that all workers can push to, which carries tasks between them; empty: a task is lost
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
+    `slots`: of a worker: how many operations it carries out at once before it takes no more tasks; those of its own
+    tasks are still carried out. 0: as many as `container.parallel` says.
     """
 
     address: str = ""
@@ -402,6 +410,7 @@ class ClusterSettings(_SettingsSection):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "space-sandbox"
     hub: str = ""
     lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
+    slots: NonNegativeInt = 0
 
 
 class CheckSettings(_SettingsSection):

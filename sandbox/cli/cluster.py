@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table, to_json
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 
 if TYPE_CHECKING:
     from sandbox.cluster.dispatcher import Dispatcher
-    from sandbox.models.operations import OperationAnswer
+    from sandbox.models.operations import OperationAnswer, TaskOperation
 
 _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
@@ -60,12 +61,18 @@ def workers(invocation: Invocation) -> None:
 @click.option("--prompt", default="", metavar="TEXT", help="What the task is about.")
 @click.option("--base", "base_branch", metavar="BRANCH", help="Where it starts. Default: the default branch.")
 @click.option("--profile", metavar="NAME", help="Profile, instead of the detected one.")
+@click.option("--task", default="", metavar="TASK", help="Id of a task that waits for a worker, to wait on for it.")
 @global_options
 @click.pass_obj
-def create(invocation: Invocation, url: str, prompt: str, base_branch: str | None, profile: str | None) -> None:
-    """Create a task for the repository URL on a worker, and print its id."""
+def create(invocation: Invocation, /, url: str, task: str, **arguments: str | None) -> None:
+    """Create a task for the repository URL on a worker, and print its id.
+
+    If all workers are busy, the error says the task's id and about its place in the line. It keeps its place.
+    """
+    if task:
+        _make_operation(id="create", task_id=task, name="create")
     with _dispatcher(invocation) as dispatcher:
-        answer = dispatcher.place(url, {"prompt": prompt, "base_branch": base_branch, "profile": profile})
+        answer = dispatcher.place(url, arguments, task)
     _raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 
@@ -82,11 +89,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
 
     JSON has the arguments, such as '{"check_ids": ["test"]}' for check. docs/cluster.md lists those of each operation.
     """
-    from sandbox.models.operations import OperationName, TaskOperation  # noqa: PLC0415 - as above
-
-    asked = TaskOperation(
-        id=key or uuid.uuid4().hex, task_id=task, name=OperationName(operation), arguments=_parse(arguments)
-    )
+    asked = _make_operation(id=key or uuid.uuid4().hex, task_id=task, name=operation, arguments=_parse(arguments))
     with _dispatcher(invocation) as dispatcher:
         dispatcher.submit(asked)
         answer = dispatcher.result(asked)
@@ -96,6 +99,20 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
         note(answer.lost)
     _raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(to_json({"value": answer.value})))
+
+
+def _make_operation(**fields: Any) -> TaskOperation:
+    """Raises: `invalid_input` for an id that can be none."""
+    from pydantic import ValidationError  # noqa: PLC0415 - lazy: the command starts fast
+
+    from sandbox.models.operations import TaskOperation  # noqa: PLC0415 - as above
+
+    try:
+        return TaskOperation.model_validate(fields)
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "This is no id of a task or operation", details=describe_errors(error)
+        ) from error
 
 
 def _parse(text: str) -> dict[str, Any]:

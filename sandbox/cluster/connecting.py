@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.config import ClusterSettings
+from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import ErrorCode, SandboxError
 
 
@@ -45,17 +45,19 @@ def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
             hint="Set cluster.address to the host and port of your Temporal server, and cluster.hub (docs/cluster.md).",
         )
     _require_extra()
-    asyncio.run(_work(workbench, settings, announce))
+    asyncio.run(_work(workbench, announce))
 
 
-async def _work(workbench: Workbench, settings: ClusterSettings, announce: Callable[[str], None]) -> None:
+async def _work(workbench: Workbench, announce: Callable[[str], None]) -> None:
     from sandbox.cluster.temporal_client import connect_client, find_address  # noqa: PLC0415 - an extra
     from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
 
+    settings = workbench.settings.cluster
     client = await connect_client(find_address(settings))
     worker = ClusterWorker(workbench, settings.hub)
+    slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
     with _first_signal() as stopping:
-        await run_worker(client, worker, settings.name, stopping, announce)
+        await run_worker(client, worker, settings.name, slots, stopping, announce)
 
 
 @contextmanager

@@ -6,6 +6,10 @@ next epoch and another worker, which continues from the hub; the operation is th
 epoch. The hub refuses what the lost worker still sends, so an operation counts at most once in each epoch and only the
 last epoch counts. Temporal may run this code again from its history: it is pure but for the activities.
 
+A task is offered first to the workers that have the repository's clone, for a moment, then to all. A worker that has no
+free slot does not read offers, so the task then waits in the line of the shared queue. Operations that need a worker at
+the same time search for one together.
+
 This module does not import the rest of the package, because Temporal loads it in a sandbox of its own.
 """
 
@@ -18,14 +22,31 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,
+    TimeoutType,
+    is_cancelled_exception,
+)
 
 PERFORM, OFFER, TAKE_OVER = "perform", "offer", "take-over"
 READS = frozenset({"read-file", "status", "diff"})
 KEPT_ANSWERS = 200
 _MOVES = 3
 _OPERATION_S = 24 * 3600.0
-OFFER_S = 60.0
+PREFER_S = 2.0
+"""How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
+
+LINE_S = 3600.0
+"""How long a task waits for a worker with a free slot; reached: the operation fails."""
+
+_PREFERS_CLONES = "offers-of-a-repository"
+"""The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
+that waits can be cancelled. Tasks that began before do as they did.
+"""
+
+_ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
 _ONCE = RetryPolicy(maximum_attempts=1)
 _OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
 _LOST = {TimeoutType.HEARTBEAT, TimeoutType.SCHEDULE_TO_START}
@@ -40,9 +61,17 @@ def name_worker_queue(prefix: str, worker: str) -> str:
     return f"{prefix}-{worker}"
 
 
+def name_offer_queue(prefix: str, repository: str = "") -> str:
+    """The queue of offers that all workers read; that of a repository's key is read by those that have its clone."""
+    return f"{prefix}-offers-{repository}" if repository else f"{prefix}-offers"
+
+
 @dataclass
 class TaskStart:
-    """`lost_after_s`: how long a worker may be silent. The rest is set when a long history is begun anew."""
+    """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
+    earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. The rest is set when a
+    long history is begun anew.
+    """
 
     task_id: str
     url: str
@@ -53,6 +82,8 @@ class TaskStart:
     is_created: bool = False
     lost: list[str] = field(default_factory=list)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repository: str = ""
+    is_cloned: bool = True
 
 
 @workflow.defn(name="space-sandbox-task")
@@ -63,9 +94,10 @@ class TaskWorkflow:
     def __init__(self, start: TaskStart) -> None:
         self._task = start
         self._turn = asyncio.Lock()
+        self._placing = asyncio.Lock()
         self._running: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
         self._is_closed = False
-        self._loss = ""
+        self._is_waiting = False
 
     @workflow.run
     async def run(self, _start: TaskStart) -> None:
@@ -86,14 +118,19 @@ class TaskWorkflow:
 
     @workflow.signal
     def cancel(self, operation_id: str) -> None:
-        """End the checks of an operation in progress."""
+        """End the checks of an operation in progress; one that waits for a worker leaves the line."""
         if handle := self._running.get(operation_id):
             handle.cancel()
 
     @workflow.query
     def placement(self) -> dict[str, Any]:
-        """Which worker has the task, and for which epoch."""
-        return {"worker": self._task.worker, "epoch": self._task.epoch, "lost": self._task.lost}
+        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue."""
+        return {
+            "worker": self._task.worker,
+            "epoch": self._task.epoch,
+            "lost": self._task.lost,
+            "is_waiting": self._is_waiting,
+        }
 
     def _remember(self, operation: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         answers = self._task.answers
@@ -109,13 +146,14 @@ class TaskWorkflow:
         loss = ""
         for _ in range(_MOVES):
             if not self._task.worker:
-                await self._place()
+                await self._ensure_worker(operation["id"])
+            worker = self._task.worker
             try:
                 answer = await self._perform({**operation, "epoch": self._task.epoch})
             except ActivityError as error:
                 if not _is_loss(error):
                     raise ApplicationError(f"The worker failed: {error.cause}", non_retryable=True) from error
-                loss = await self._replace_worker()
+                loss = await self._replace_worker(worker, operation["id"])
                 continue
             return {**answer, "lost": loss} if loss else answer
         raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)
@@ -138,39 +176,72 @@ class TaskWorkflow:
         finally:
             self._running.pop(operation["id"], None)
 
-    async def _replace_worker(self) -> str:
-        """Give the task to another worker. Readers and the operation in its turn may notice a loss at once."""
-        lost = self._task.worker
+    async def _replace_worker(self, lost: str, waiting: str) -> str:
+        """Give the task to another worker, if that was not done. Several operations may notice one loss."""
+        if not workflow.patched(_PREFERS_CLONES):
+            lost = self._task.worker
         if lost and lost not in self._task.lost:
             self._task.lost.append(lost)
             self._task.worker = ""
         if not self._task.worker:
-            await self._place()
+            await self._ensure_worker(waiting)
         return _LOSS.format(worker=lost, successor=self._task.worker)
 
-    async def _place(self) -> None:
+    async def _ensure_worker(self, waiting: str) -> None:
+        """`waiting`: the id of the operation that needs a worker."""
+        if not workflow.patched(_PREFERS_CLONES):
+            await self._place(waiting)
+            return
+        async with self._placing:
+            if not self._task.worker:
+                await self._place(waiting)
+
+    async def _place(self, waiting: str) -> None:
         self._task.epoch += 1
         epoch = self._task.epoch
         while True:
-            worker = await self._find_worker()
+            worker = await self._find_worker(waiting)
             if not self._task.is_created or await self._take_over(worker, epoch):
                 self._task.worker = worker
+                self._task.is_cloned = True
                 return
             self._task.lost.append(worker)
 
-    async def _find_worker(self) -> str:
+    async def _find_worker(self, waiting: str) -> str:
+        prefers_clone = workflow.patched(_PREFERS_CLONES) and self._task.repository and self._task.is_cloned
+        if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S)):
+            return worker
+        self._is_waiting = True
         try:
-            offer = await workflow.execute_activity(
-                OFFER,
-                self._task.lost,
-                task_queue=f"{self._task.prefix}-offers",
-                schedule_to_close_timeout=timedelta(seconds=OFFER_S),
-                retry_policy=_OFFERS,
-            )
+            worker = await self._offer(waiting, "", LINE_S)
+        finally:
+            self._is_waiting = False
+        if not worker:
+            text = f"No worker that did not have the task before offered to take it within {LINE_S:.0f} s"
+            raise ApplicationError(text, type="no_worker", non_retryable=True)
+        return worker
+
+    async def _offer(self, waiting: str, repository: str, limit_s: float) -> str:
+        """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled."""
+        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
+            OFFER,
+            self._task.lost,
+            task_queue=name_offer_queue(self._task.prefix, repository),
+            schedule_to_close_timeout=timedelta(seconds=limit_s),
+            start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
+            retry_policy=_OFFERS,
+        )
+        if workflow.patched(_PREFERS_CLONES):
+            self._running[waiting] = handle
+        try:
+            return str((await handle)["worker"])
         except ActivityError as error:
-            text = f"No worker that did not have the task before offered to take it within {OFFER_S:.0f} s"
-            raise ApplicationError(text, type="no_worker", non_retryable=True) from error
-        return str(offer["worker"])
+            if is_cancelled_exception(error):
+                text = "The operation was cancelled while it waited for a worker"
+                raise ApplicationError(text, type="cancelled", non_retryable=True) from error
+            return ""
+        finally:
+            self._running.pop(waiting, None)
 
     async def _take_over(self, worker: str, epoch: int) -> bool:
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateFailedError,
@@ -22,11 +23,21 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.dispatcher import draw_task_id
-from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow
+from sandbox.cluster.repository_key import make_repository_key
+from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow, name_offer_queue
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
 
+BUSY_S, NO_WORKER_S = 10.0, 60.0
+"""How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
+
+_NO_WORKER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION}
+_WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
+_FAILURES = {
+    "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
+    "cancelled": (ErrorCode.CONFLICT, "cancelled"),
+}
 _ResultT = TypeVar("_ResultT")
 
 
@@ -47,13 +58,21 @@ class TemporalDispatcher:
     def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
         """See `Dispatcher`."""
         task = task_id or draw_task_id()
-        start = TaskStart(task, url, self._place.name, self._place.lost_after_s)
+        key = make_repository_key(url)
+        start = TaskStart(
+            task,
+            url,
+            self._place.name,
+            self._place.lost_after_s,
+            repository=key,
+            is_cloned=bool(key and self._wait(self._list_readers(name_offer_queue(self._place.name, key)))),
+        )
         self._wait(self._start(start))
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
         self._wait(self._submit(create))
-        return self._wait(self._result(create))
+        return self._wait_for_answer(create)
 
     async def _start(self, start: TaskStart) -> None:
         await self._client.start_workflow(
@@ -69,55 +88,117 @@ class TemporalDispatcher:
         self._wait(self._submit(operation))
 
     async def _submit(self, operation: TaskOperation) -> None:
-        await self._handle(operation.task_id).start_update(
-            TaskWorkflow.operate,
-            operation.model_dump(mode="json"),
-            id=operation.id,
-            wait_for_stage=WorkflowUpdateStage.ACCEPTED,
-        )
+        try:
+            await self._handle(operation.task_id).start_update(
+                TaskWorkflow.operate,
+                operation.model_dump(mode="json"),
+                id=operation.id,
+                wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                rpc_timeout=timedelta(seconds=NO_WORKER_S),
+            )
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise _no_worker_error(operation.task_id) from error
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`. Raises also: `internal` if no worker could carry it out."""
+        if wait_s is None:
+            return self._wait_for_answer(operation)
+        return self._wait(self._result(operation, max(wait_s, 0.1)))
+
+    def _wait_for_answer(self, operation: TaskOperation) -> OperationAnswer:
+        """Wait while a worker has the operation, and a moment for a worker."""
+        began = time.monotonic()
+        wait_s = BUSY_S
+        while (answer := self._wait(self._result(operation, wait_s))) is None:
+            self._require_worker(operation, time.monotonic() - began)
+            wait_s = min(2 * wait_s, NO_WORKER_S)
+        return answer
+
+    def _require_worker(self, operation: TaskOperation, waited_s: float) -> None:
+        """Raises: `engine_unavailable` if the task waits for a worker: with its place in the line if some are busy."""
+        placement = self._wait(self._find_placement(operation.task_id))
+        if placement is not None and not placement.get("is_waiting"):
+            return
+        able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
+        if able:
+            place = max(1, self._wait(self._count_waiting()))
+            raise SandboxError(
+                ErrorCode.ENGINE_UNAVAILABLE,
+                f"All workers of the cluster are busy; {operation.task_id} waits in the line",
+                details=f"Its place is about {place}. Workers: {len(able)}.",
+                hint=_WAIT_ON,
+                reason="cluster_busy",
+                data={"task_id": operation.task_id, "operation_id": operation.id, "place": place, "workers": len(able)},
+            )
+        if waited_s >= NO_WORKER_S:
+            raise _no_worker_error(operation.task_id)
+
+    async def _find_placement(self, task_id: str) -> Mapping[str, Any] | None:
+        """None if no worker answers."""
         try:
-            return self._wait(self._result(operation, None if wait_s is None else max(wait_s, 0.1)))
+            return await self._handle(task_id).query(TaskWorkflow.placement, rpc_timeout=timedelta(seconds=BUSY_S))
+        except RPCError as error:
+            if error.status in _NO_WORKER:
+                return None
+            raise
+
+    async def _count_waiting(self) -> int:
+        """About how many tasks wait for a worker with a free slot."""
+        found = await self._describe(name_offer_queue(self._place.name), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        return found.stats.approximate_backlog_count
+
+    async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
+        update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
+        try:
+            return OperationAnswer.model_validate(await update.result(rpc_timeout=timedelta(seconds=wait_s)))
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             return None
-
-    async def _result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer:
-        update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
-        limit = None if wait_s is None else timedelta(seconds=wait_s)
-        try:
-            return OperationAnswer.model_validate(await update.result(rpc_timeout=limit))
         except WorkflowUpdateFailedError as error:
-            is_idle = isinstance(error.cause, ApplicationError) and error.cause.type == "no_worker"
+            kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
+            code, reason = _FAILURES.get(kind or "", (ErrorCode.INTERNAL, None))
             raise SandboxError(
-                ErrorCode.ENGINE_UNAVAILABLE if is_idle else ErrorCode.INTERNAL,
+                code,
                 f"Operation {operation.id} of {operation.task_id} could not be carried out",
                 details=str(error.cause)[:1000],
                 hint="`sandbox cluster workers` shows who can take tasks.",
+                reason=reason,
             ) from error
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         self._wait(self._handle(operation.task_id).signal(TaskWorkflow.cancel, operation.id))
-        self.result(operation)
+        try:
+            self.result(operation)
+        except SandboxError as error:
+            if error.reason != "cancelled":
+                raise
 
     def find_placement(self, task_id: str) -> Mapping[str, Any]:
-        """Which worker has a task, its epoch, and the workers that were lost. Raises: `not_found`."""
+        """Which worker has a task, its epoch, the workers that were lost, and whether it waits for a worker with a free
+        slot. Raises: `not_found`.
+        """
         return self._wait(self._handle(task_id).query(TaskWorkflow.placement))
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
-        answer = self._wait(
-            self._client.workflow_service.describe_task_queue(
-                DescribeTaskQueueRequest(
-                    namespace=self._place.namespace,
-                    task_queue=TaskQueue(name=f"{self._place.name}-offers"),
-                    task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-                )
+        readers = self._wait(self._list_readers(f"{self._place.name}-tasks", TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW))
+        return tuple(WorkerInfo(id=name) for name in sorted(readers))
+
+    async def _list_readers(
+        self, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    ) -> set[str]:
+        """The workers that read a queue, or did in the last minutes."""
+        return {poller.identity for poller in (await self._describe(queue, kind)).pollers}
+
+    async def _describe(self, queue: str, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse:
+        return await self._client.workflow_service.describe_task_queue(
+            DescribeTaskQueueRequest(
+                namespace=self._place.namespace,
+                task_queue=TaskQueue(name=queue),
+                task_queue_type=kind,
+                report_stats=True,
             )
         )
-        return tuple(WorkerInfo(id=name) for name in sorted({poller.identity for poller in answer.pollers}))
 
     def close(self) -> None:
         """See `Dispatcher`."""
@@ -142,3 +223,13 @@ class TemporalDispatcher:
                 details=str(error)[:500],
                 hint="Ask for the task's state with its whole id." if is_unknown else "",
             ) from error
+
+
+def _no_worker_error(task_id: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        f"No worker can take {task_id}",
+        details="None answers that did not have it before.",
+        hint=f"Start one: `sandbox cluster workers` lists those that there are. {_WAIT_ON}",
+        reason="no_worker",
+    )

@@ -1,8 +1,10 @@
 """A worker that takes its operations from Temporal.
 
-Theory. It reads three queues: the workflows of all tasks, offers to take a task, and its own queue of operations. An
-operation runs in a thread while this module reports that the worker lives. A cancelled operation is answered when its
-container is gone, never before. Stopping the worker lets operations in progress end.
+Theory. It reads the workflows of all tasks, its own queue of operations, and offers to take a task: those to all
+workers, and those of each repository that it has. It asks for offers while it has a free slot. A request that waits at
+the server cannot be taken back, so an offer that comes when the last slot is gone is refused. An operation runs in a
+thread while this module reports that the worker lives. A cancelled operation is answered when its container is gone,
+never before. Stopping the worker lets operations in progress end.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -19,12 +21,33 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    CustomSlotSupplier,
+    FixedSizeSlotSupplier,
+    PollerBehaviorSimpleMaximum,
+    SlotMarkUsedContext,
+    SlotPermit,
+    SlotReleaseContext,
+    SlotReserveContext,
+    WorkerTuner,
+)
 from temporalio.worker import Worker as TemporalPoller
 
-from sandbox.cluster.task_workflow import OFFER, PERFORM, TAKE_OVER, TaskWorkflow, name_worker_queue
+from sandbox.cluster.repository_key import make_repository_key
+from sandbox.cluster.repository_queues import RepositoryQueues
+from sandbox.cluster.task_workflow import (
+    OFFER,
+    PERFORM,
+    READS,
+    TAKE_OVER,
+    TaskWorkflow,
+    name_offer_queue,
+    name_worker_queue,
+)
 from sandbox.cluster.worker import ClusterWorker
+from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationError, TaskOperation
+from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
@@ -33,15 +56,17 @@ ANSWER_BYTES = 1024**2
 """Of an answer. Larger ones are refused: Temporal keeps every answer in its history."""
 
 _ALIVE_EVERY_S = 1.0
-_RETRY_OFFER = timedelta(seconds=1)
+_REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
 
 
 class WorkerActivities:
-    """What the workflow of a task asks of a worker."""
+    """What the workflow of a task asks of the worker that has it. `use_clone`: called with a repository's key when this
+    host has made or updated its clone.
+    """
 
-    def __init__(self, worker: ClusterWorker) -> None:
-        self._worker = worker
+    def __init__(self, worker: ClusterWorker, slots: WorkerSlots, use_clone: Callable[[str], None]) -> None:
+        self._worker, self._slots, self._use_clone = worker, slots, use_clone
         self._threads = ThreadPoolExecutor(THREADS, "operation")
 
     @activity.defn(name=PERFORM)
@@ -49,24 +74,32 @@ class WorkerActivities:
         """Carry out one operation. Ends only when the operation has ended, also if it is cancelled."""
         operation = TaskOperation.model_validate(document)
         stop = threading.Event()
-        answer = await self._run(partial(self._worker.perform, operation, stop.is_set), stop.set)
+        act = partial(self._worker.perform, operation, stop.is_set)
+        if operation.name in READS:
+            return _bound_answer(await self._run(act, stop.set)).model_dump(mode="json")
+        with self._slots.occupied(_find_workflow()):
+            answer = await self._run(act, stop.set)
+        if operation.name is OperationName.CREATE:
+            await self._note_clone(str(operation.arguments.get("url", "")))
         return _bound_answer(answer).model_dump(mode="json")
-
-    @activity.defn(name=OFFER)
-    async def offer(self, refused: list[str]) -> dict[str, str]:
-        """Take a task, unless it was lost here before: its state is in this home, but of an ended epoch."""
-        if self._worker.id in refused:
-            raise ApplicationError("The task was here before", next_retry_delay=_RETRY_OFFER)
-        return {"worker": self._worker.id}
 
     @activity.defn(name=TAKE_OVER)
     async def take_over(self, document: dict[str, Any]) -> None:
         """Continue a task from the hub."""
         try:
-            await self._run(partial(self._worker.take_over, **document), lambda: None)
+            with self._slots.occupied(_find_workflow()):
+                await self._run(partial(self._worker.take_over, **document), lambda: None)
         except SandboxError as error:
             text = f"{error.brief} {error.hint}"
             raise ApplicationError(text, type=error.reason or error.code.value, non_retryable=True) from error
+        await self._note_clone(document["url"])
+
+    async def _note_clone(self, url: str) -> None:
+        """What was done stays done if this fails."""
+        key = make_repository_key(url)
+        with suppress(SandboxError):
+            if await asyncio.to_thread(self._worker.has_clone, key):
+                self._use_clone(key)
 
     async def _run(self, act: Callable[[], _ResultT], stop: Callable[[], None]) -> _ResultT:
         running = asyncio.get_running_loop().run_in_executor(self._threads, act)
@@ -79,33 +112,103 @@ class WorkerActivities:
         return running.result()
 
 
+class TaskOffers:
+    """Answers the offers of one queue. `repository`: the key of its repository; empty: the queue of all workers.
+    `drop_clone`: called if the repository's clone is gone.
+    """
+
+    def __init__(
+        self, worker: ClusterWorker, slots: WorkerSlots, repository: str, drop_clone: Callable[[str], None]
+    ) -> None:
+        self._worker, self._slots = worker, slots
+        self._repository, self._drop_clone = repository, drop_clone
+
+    @activity.defn(name=OFFER)
+    async def offer(self, refused: list[str]) -> dict[str, str]:
+        """Take a task, unless it was lost here before: its state is in this home, but of an ended epoch."""
+        if self._worker.id in refused:
+            delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
+            raise ApplicationError("The task was here before", next_retry_delay=delay)
+        if self._repository and not await asyncio.to_thread(self._worker.has_clone, self._repository):
+            self._drop_clone(self._repository)
+            raise ApplicationError("The clone was removed")
+        if not self._slots.reserve(_find_workflow()):
+            raise ApplicationError("No slot is free")
+        return {"worker": self._worker.id}
+
+
+def _find_workflow() -> str:
+    """The workflow of the task that an activity is for."""
+    return activity.info().workflow_id or ""
+
+
 async def run_worker(
-    client: Client, worker: ClusterWorker, prefix: str, until: asyncio.Event, announce: Callable[[str], None]
-) -> None:
+    client: Client, worker: ClusterWorker, prefix: str, slots: WorkerSlots, until: asyncio.Event,
+    announce: Callable[[str], None],
+) -> None:  # fmt: skip
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
     worker's id when it begins.
     """
-    activities = WorkerActivities(worker)
-    async with AsyncExitStack() as stack:
-        for queue, workflows, methods in (  # they end in reverse: no more offers, then operations, then answers
-            (f"{prefix}-tasks", (TaskWorkflow,), ()),
-            (name_worker_queue(prefix, worker.id), (), (activities.perform, activities.take_over)),
-            (f"{prefix}-offers", (), (activities.offer,)),
-        ):
-            await stack.enter_async_context(_poll(client, queue, workflows, methods, worker.id))
+
+    def poll_offers(repository: str) -> TemporalPoller:
+        offers = TaskOffers(worker, slots, repository, queues.drop)
+        return _poll(client, name_offer_queue(prefix, repository), worker.id, (), (offers.offer,), slots)
+
+    queues = RepositoryQueues(poll_offers)
+    activities = WorkerActivities(worker, slots, queues.use)
+    own = (activities.perform, activities.take_over)
+    async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
+        await stack.enter_async_context(_poll(client, f"{prefix}-tasks", worker.id, (TaskWorkflow,)))
+        await stack.enter_async_context(_poll(client, name_worker_queue(prefix, worker.id), worker.id, (), own))
+        await stack.enter_async_context(poll_offers(""))
+        stack.push_async_callback(queues.close)
+        for key in await asyncio.to_thread(worker.list_clones):
+            queues.use(key)
         announce(worker.id)
         await until.wait()
 
 
+class _WhenSlotIsFree(CustomSlotSupplier):
+    """Asks for an offer while the worker has a free slot. Several queues may ask at once for the same one."""
+
+    def __init__(self, slots: WorkerSlots) -> None:
+        self._slots = slots
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        await self._slots.wait_until_free()
+        return SlotPermit()
+
+    def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
+        return None
+
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None: ...
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None: ...
+
+
 def _poll(
-    client: Client, queue: str, workflows: Sequence[type], methods: Sequence[Callable[..., Any]], identity: str
+    client: Client,
+    queue: str,
+    identity: str,
+    workflows: Sequence[type],
+    methods: Sequence[Callable[..., Any]] = (),
+    slots: WorkerSlots | None = None,
 ) -> TemporalPoller:
+    """`slots`: of the worker, for a queue of offers."""
+    fixed = FixedSizeSlotSupplier(100)  # the default of Temporal
     return TemporalPoller(
         client,
         task_queue=queue,
         workflows=workflows,
         activities=methods,
         identity=identity,
+        tuner=WorkerTuner.create_composite(
+            workflow_supplier=fixed,
+            activity_supplier=_WhenSlotIsFree(slots) if slots else fixed,
+            local_activity_supplier=fixed,
+            nexus_supplier=fixed,
+        ),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if slots else 5),
         graceful_shutdown_timeout=timedelta(days=1),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     )

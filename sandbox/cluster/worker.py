@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from sandbox import Workbench
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
+from sandbox.cluster.repository_key import make_repository_key
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Repository
 from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
 from sandbox.workbench import Watch
 
@@ -16,6 +18,10 @@ _log = logging.getLogger(__name__)
 
 def _never() -> bool:
     return False
+
+
+def _key_of(repository: Repository) -> str:
+    return make_repository_key(repository.remote_url)
 
 
 class ClusterWorker:
@@ -40,6 +46,17 @@ class ClusterWorker:
             return self.workbench.answer_once(operation, lambda: self._perform_change(operation, cancelled))
         except SandboxError as error:
             return self._refuse(operation, error)
+
+    def has_clone(self, key: str) -> bool:
+        """Whether this host has the repository of a key, which is not empty."""
+        return bool(key) and key in map(_key_of, self.workbench.repositories())
+
+    def list_clones(self) -> tuple[str, ...]:
+        """The keys of the repositories that this host has, the one fetched longest ago first."""
+        found = self.workbench.repositories()
+        fetched = {one.id: self.workbench.fetched_at(one.id) or one.created_at for one in found}
+        ordered = sorted(found, key=lambda one: fetched[one.id])
+        return tuple(key for key in map(_key_of, ordered) if key)
 
     def take_over(self, url: str, task_id: str, epoch: int) -> None:
         """Continue a task of a lost worker from the hub.

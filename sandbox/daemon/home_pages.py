@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from shutil import disk_usage
@@ -61,7 +60,7 @@ def read_host(person: Workbench) -> Mapping[str, Any]:
         "home": person.home,
         "probes": person.doctor(),
         "guests": _read_guests(person),
-        "parallel": settings.container.parallel or 2 * (os.cpu_count() or 1),
+        "parallel": settings.container.parallel_on_this_host,
         "space": disk_usage(person.home),
         "floor": settings.disk.min_free_bytes,
         "spares": len(person.pool()),

@@ -44,7 +44,7 @@ class Cluster:
     dispatcher: TemporalDispatcher
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start_worker(self, name: str) -> str:
+    def start_worker(self, name: str, slots: int = 0) -> str:
         """Start a worker in a process of its own; returns its id once it takes tasks."""
         home = self.base / name
         if not home.exists():
@@ -55,6 +55,7 @@ class Cluster:
             "SANDBOX_CLUSTER_ADDRESS": self.address,
             "SANDBOX_CLUSTER_NAME": self.name,
             "SANDBOX_CLUSTER_HUB": self.hub,
+            "SANDBOX_CLUSTER_SLOTS": str(slots),
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
@@ -197,7 +196,7 @@ class Services:
     def check_queue(self) -> RunQueue:
         """The queue of checks that wait in this home."""
         self.home.run_queue.mkdir(mode=0o700, exist_ok=True)
-        return run_queue.RunQueue(self.home.run_queue, self.settings.container.parallel or 2 * (os.cpu_count() or 1))
+        return run_queue.RunQueue(self.home.run_queue, self.settings.container.parallel_on_this_host)
 
     @property
     def image_build_context(self) -> images.ImageBuildContext:
