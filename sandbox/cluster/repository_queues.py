@@ -45,7 +45,11 @@ class RepositoryQueues:
         if key not in self._pollers:
             if self._is_closed or key in self._running:
                 return
-            self._pollers[key] = poller = self._start(key)
+            try:
+                self._pollers[key] = poller = self._start(key)
+            except Exception as error:  # noqa: BLE001 - as below
+                _log.warning("offers of repository %s cannot be read: %s", key, error)
+                return
             self._running[key] = asyncio.create_task(self._run(key, poller))
         self._pollers.move_to_end(key)
         while len(self._pollers) > self._most:
@@ -69,7 +73,7 @@ class RepositoryQueues:
     async def _run(self, key: str, poller: Poller) -> None:
         try:
             await poller.run()
-        except Exception as error:  # noqa: BLE001 - the outermost edge of a task
+        except Exception as error:  # noqa: BLE001 - without this queue the worker works on
             _log.warning("offers of repository %s are read no more: %s", key, error)
             self._pollers.pop(key, None)
         finally:

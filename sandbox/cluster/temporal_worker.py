@@ -169,13 +169,20 @@ async def run_worker(
 
 
 class _WhenSlotIsFree(CustomSlotSupplier):
-    """Asks for an offer while the worker has a free slot. Several queues may ask at once for the same one."""
+    """Asks for the next offer of a queue when the last one is answered and the worker has a free slot. Asking earlier
+    would take an offer out of the line only to refuse it. Several queues may ask at once for the same slot.
+    """
 
     def __init__(self, slots: WorkerSlots) -> None:
         self._slots = slots
+        self._loop = asyncio.get_running_loop()
+        self._answered = asyncio.Event()
+        self._answered.set()
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        await self._answered.wait()
         await self._slots.wait_until_free()
+        self._answered.clear()
         return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
@@ -183,7 +190,10 @@ class _WhenSlotIsFree(CustomSlotSupplier):
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None: ...
 
-    def release_slot(self, ctx: SlotReleaseContext) -> None: ...
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
+        """Called in a thread of the client library, also after the loop has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._answered.set)
 
 
 def _poll(

@@ -26,6 +26,13 @@ class Reader:
         self._end.set()
 
 
+class Unmade(Reader):
+    """The client library refuses it."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("refused")
+
+
 class Broken(Reader):
     """The server refuses it."""
 
@@ -86,6 +93,15 @@ def test_a_queue_is_not_read_twice_while_its_last_reader_ends() -> None:
         readers.queues.use("a")
         await settle()
         assert readers.reading() == ["a"]
+        await readers.queues.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_cannot_be_made_is_no_error_of_the_operation_before() -> None:
+    async def scenario() -> None:
+        readers = Readers(Unmade)
+        readers.queues.use("a")
         await readers.queues.close()
 
     asyncio.run(scenario())
