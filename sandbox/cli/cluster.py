@@ -22,6 +22,7 @@ _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
     "commit", "close",
 )  # fmt: skip
+_PRIORITIES = ("person", "agent", "batch")
 
 
 @click.command()
@@ -61,18 +62,23 @@ def workers(invocation: Invocation) -> None:
 @click.option("--prompt", default="", metavar="TEXT", help="What the task is about.")
 @click.option("--base", "base_branch", metavar="BRANCH", help="Where it starts. Default: the default branch.")
 @click.option("--profile", metavar="NAME", help="Profile, instead of the detected one.")
+@click.option("--priority", type=click.Choice(_PRIORITIES), default="agent", help="For whom it waits in the line.")
+@click.option("--owner", default="", metavar="NAME", help="Owners take turns in the line. Default: the repository.")
 @click.option("--task", default="", metavar="TASK", help="Id of a task that waits for a worker, to wait on for it.")
 @global_options
 @click.pass_obj
-def create(invocation: Invocation, /, url: str, task: str, **arguments: str | None) -> None:
+def create(invocation: Invocation, /, url: str, task: str, priority: str, owner: str, **arguments: str | None) -> None:
     """Create a task for the repository URL on a worker, and print its id.
 
     If all workers are busy, the error says the task's id and about its place in the line. It keeps its place.
     """
     if task:
         _make_operation(id="create", task_id=task, name="create")
+    from sandbox.cluster.dispatcher import PlaceInLine  # noqa: PLC0415 - as above
+    from sandbox.models.operations import TaskPriority  # noqa: PLC0415 - as above
+
     with _dispatcher(invocation) as dispatcher:
-        answer = dispatcher.place(url, arguments, task)
+        answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner))
     _raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 

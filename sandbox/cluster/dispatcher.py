@@ -7,11 +7,22 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
+
+
+@dataclass(frozen=True)
+class PlaceInLine:
+    """Where a task waits if all workers are busy. `owner`: for whom; owners of one priority take turns. Empty: the
+    repository.
+    """
+
+    priority: TaskPriority = TaskPriority.AGENT
+    owner: str = ""
 
 
 class Dispatcher(Protocol):
@@ -19,10 +30,14 @@ class Dispatcher(Protocol):
     is submitted. Operations of one task run one after another, reading ones aside.
     """
 
-    def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
+    def place(
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+    ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
         `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
+        `line`: where it waits if all workers are busy; None: as the task of an agent. Raises: `engine_unavailable`
+        (`reason`: `cluster_busy`, with its place, or `no_worker`); it waits on, and the same call waits for it.
         """
         ...
 
@@ -31,11 +46,15 @@ class Dispatcher(Protocol):
         ...
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
-        """The answer of a submitted operation; None if there is none after `wait_s`. Raises: `not_found`."""
+        """The answer of a submitted operation; None if there is none after `wait_s`. Raises: `not_found`; `conflict`
+        (`reason`: `cancelled`) if it was cancelled before a worker had it; without `wait_s` as `place`.
+        """
         ...
 
     def cancel(self, operation: TaskOperation) -> None:
-        """End the checks of an operation. Returns when no container of it runs; the answer has the verdict."""
+        """End the checks of an operation. Returns when no container of it runs; the answer has the verdict. One that
+        waits for a worker leaves the line.
+        """
         ...
 
     def workers(self) -> tuple[WorkerInfo, ...]:
@@ -61,8 +80,10 @@ class LocalDispatcher:
         self._running: dict[tuple[str, str], _Running] = {}
         self._lock = threading.Lock()
 
-    def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
-        """See `Dispatcher`."""
+    def place(
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+    ) -> OperationAnswer:
+        """See `Dispatcher`. There is no line."""
         create = TaskOperation(
             id="create",
             task_id=task_id or draw_task_id(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Coroutine, Mapping
@@ -18,20 +19,21 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.dispatcher import draw_task_id
+from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow, name_offer_queue
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, WorkerInfo
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
 
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
+_PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _NO_WORKER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION}
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
 _FAILURES = {
@@ -55,32 +57,28 @@ class TemporalDispatcher:
             self.close()
             raise
 
-    def place(self, url: str, arguments: Mapping[str, Any], task_id: str = "") -> OperationAnswer:
+    def place(
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+    ) -> OperationAnswer:
         """See `Dispatcher`."""
         task = task_id or draw_task_id()
-        key = make_repository_key(url)
-        start = TaskStart(
-            task,
-            url,
-            self._place.name,
-            self._place.lost_after_s,
-            repository=key,
-            is_cloned=bool(key and self._wait(self._list_readers(name_offer_queue(self._place.name, key)))),
-        )
-        self._wait(self._start(start))
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
+        self._wait(self._start(task, url, line or PlaceInLine()))
         self._wait(self._submit(create))
         return self._wait_for_answer(create)
 
-    async def _start(self, start: TaskStart) -> None:
+    async def _start(self, task: str, url: str, line: PlaceInLine) -> None:
+        key = make_repository_key(url)
+        is_cloned = bool(key and await self._list_readers(name_offer_queue(self._place.name, key)))
         await self._client.start_workflow(
             TaskWorkflow.run,
-            start,
-            id=self._name(start.task_id),
+            TaskStart(task, url, self._place.name, self._place.lost_after_s, repository=key, is_cloned=is_cloned),
+            id=self._name(task),
             task_queue=f"{self._place.name}-tasks",
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            priority=_make_priority(line, key),  # of all that the workflow asks for
         )
 
     def submit(self, operation: TaskOperation) -> None:
@@ -233,3 +231,8 @@ def _no_worker_error(task_id: str) -> SandboxError:
         hint=f"Start one: `sandbox cluster workers` lists those that there are. {_WAIT_ON}",
         reason="no_worker",
     )
+
+
+def _make_priority(line: PlaceInLine, repository: str) -> Priority:
+    key = hashlib.sha256(line.owner.encode()).hexdigest()[:16] if line.owner else repository
+    return Priority(priority_key=_PRIORITIES[line.priority], fairness_key=key or None)

@@ -35,6 +35,14 @@ class OperationName(StrEnum):
     CLOSE = "close"
 
 
+class TaskPriority(StrEnum):
+    """For whom a task is. One for a person goes before those of agents, and these before batch work."""
+
+    PERSON = "person"
+    AGENT = "agent"
+    BATCH = "batch"
+
+
 class TaskOperation(Model):
     """One wish. `epoch`: how often the task was given to a worker; 1 is the first. `arguments`: see
     `sandbox.cluster.operation_table`.

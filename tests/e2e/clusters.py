@@ -29,6 +29,11 @@ MAKEFILE = (
     "test:\n\tgrep -q right answer\n"
 )
 LOST_AFTER_S = 6.0
+IN_ORDER = (  # settings of a server that keeps the line in order (docs/cluster.md)
+    "matching.enableFairness=true",
+    "matching.numTaskqueueReadPartitions=1",
+    "matching.numTaskqueueWritePartitions=1",
+)
 
 
 @dataclass
@@ -124,11 +129,9 @@ def temporal_server(log_file: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    argv = [
-        program,
-        *["server", "start-dev", "--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port"],
-        str(port),
-    ]
+    options = ("--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(port))
+    in_order = [word for setting in IN_ORDER for word in ("--dynamic-config-value", setting)]
+    argv = [program, "server", "start-dev", *options, *in_order]
     with log_file.open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
         try:
             yield f"127.0.0.1:{port}"
