@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.memory import MemoryBudget
+from sandbox.memory import IdleRelease, MemoryBudget
 from tests.unit.conftest import refused
 
 
@@ -113,6 +113,16 @@ def test_an_error_returns_the_reservation() -> None:
     with pytest.raises(ZeroDivisionError), budget.reserve(100, 1):
         raise ZeroDivisionError
     assert budget.free_bytes == 100
+
+
+def test_a_process_gives_memory_back_when_it_is_idle_after_work() -> None:
+    """Not while it works, and not again and again."""
+    released: list[float] = []
+    idle = IdleRelease(lambda: released.append(1))
+    looks = [(0.05, 0), (3.0, 0), (6.0, 0), (6.01, 1), (6.02, 1), (6.05, 1)]
+    for cpu_s, expected in looks:
+        idle.look(cpu_s)
+        assert len(released) == expected, cpu_s
 
 
 HEAPS = """
