@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ exec "$here/LOADER" --library-path "$here/LIBRARIES" --argv0 "$0" "$here/elf/NAM
 """
 _ENTRY = """#!/bin/sh
 core=${0%/*}/../usr/lib/git-core
-exec "$core/git" --exec-path="$core" "$@"
+exec "$core/LOADER" --library-path "$core/LIBRARIES" --argv0 "$core/git" "$core/elf/git" --exec-path="$core" "$@"
 """
 
 
@@ -76,6 +77,14 @@ def find() -> Path:
     if _NOT_OFFERED.is_file():
         raise NotOffered(_NOT_OFFERED.read_text().strip())
     raise FileNotFoundError(f"No newer git at {chosen}: run `scripts/setup tools`")
+
+
+def write_starter(place: Path, git: Path) -> None:
+    """Make `place` a program that starts this git: in one step if we fetched it, as `bin/git` does."""
+    text = f'#!/bin/sh\nexec {shlex.quote(str(git))} "$@"\n'
+    if git == FOLDER / "bin" / "git":
+        text = git.read_text().replace("${0%/*}", shlex.quote(str(git.parent)))
+    _write_program(place, text)
 
 
 def version_of(git: Path) -> tuple[int, int]:
@@ -150,13 +159,16 @@ def _make_startable(folder: Path) -> None:
     loader = next(folder.glob("usr/lib/*/ld-linux*.so.*"))
     places = {"LOADER": os.path.relpath(loader, core), "LIBRARIES": os.path.relpath(loader.parent, core)}
     for program in [p for p in core.iterdir() if p.is_file() and not p.is_symlink() and _is_elf(p)]:
-        text = _STARTER.replace("NAME", program.name)
-        for word, place in places.items():
-            text = text.replace(word, place)
         program.rename(core / "elf" / program.name)
-        _write_program(program, text)
+        _write_program(program, _fill(_STARTER, {**places, "NAME": program.name}))
     (folder / "bin").mkdir()
-    _write_program(folder / "bin" / "git", _ENTRY)
+    _write_program(folder / "bin" / "git", _fill(_ENTRY, places))
+
+
+def _fill(text: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
 
 
 def _is_elf(path: Path) -> bool:

@@ -87,8 +87,7 @@ def git_program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         return str(found)
     # The product refuses a git in a folder that a group may write to, which a checkout may well be.
     starter = tmp_path_factory.mktemp("git") / "git"
-    starter.write_text(f"#!/bin/sh\nexec '{found}' \"$@\"\n")
-    starter.chmod(0o755)
+    newergit.write_starter(starter, found)
     return str(starter)
 
 

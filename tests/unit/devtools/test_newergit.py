@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_it_is_there_or_named(folder: Path, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "mine").touch()
     monkeypatch.setenv("NEWER_GIT", str(tmp_path / "mine"))
     assert find() == tmp_path / "mine"
+
+
+def test_one_that_we_fetched_is_started_from_elsewhere_without_a_program_between(folder: Path, tmp_path: Path) -> None:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "git").write_text("#!/bin/sh\nhere=${0%/*}\necho $0 $here $@\n")
+    mine = tmp_path / "mine's git"
+    mine.symlink_to("/bin/echo")
+    for git, said in ((folder / "bin" / "git", f"{tmp_path}/starter {folder}/bin version\n"), (mine, "version\n")):
+        newergit.write_starter(tmp_path / "starter", git)
+        done = subprocess.run([tmp_path / "starter", "version"], check=True, capture_output=True, text=True)
+        assert done.stdout == said
 
 
 @pytest.mark.parametrize(
