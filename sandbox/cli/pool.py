@@ -43,6 +43,8 @@ def fill(invocation: Invocation) -> int:
         if not workbench.settings.pool.size:
             note("pool.size is 0: set it in config.toml, or SANDBOX_POOL_SIZE")
         found = workbench.fill_pool()
+        if workbench.settings.pool.size and not (found.spares or found.problems):
+            note("Spares are of repositories that have had a task: create the first with `sandbox task create`")
     invocation.emit(found, lambda: _show_change(found))
     return 1 if found.problems else 0
 
