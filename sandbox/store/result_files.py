@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ def save_test_results(
     """
     head = {"schema_version": 1, "source": source, "complete": complete}
     with (logs / f"{run_id}{SUFFIX}").open("w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)  # whatever the umask
         file.write(json.dumps(head) + "\n")
         file.writelines(json.dumps(result.model_dump(mode="json")) + "\n" for result in results)
 

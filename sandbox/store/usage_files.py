@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from sandbox.models import UsageSample, UsageSeries
 from sandbox.models.checks import Check
-from sandbox.store.home import Home, damaged_file_error, read_content
+from sandbox.store.home import Home, damaged_file_error, read_content, write_atomically
 
 SUFFIX = ".usage"
 
@@ -20,7 +20,7 @@ def save_usage(logs: Path, run_id: str, check: Check, samples: Sequence[UsageSam
     Raises: OSError.
     """
     series = UsageSeries(run_id=run_id, check_id=check.id, limits=check.limits, samples=tuple(samples))
-    (logs / f"{run_id}{SUFFIX}").write_text(series.model_dump_json(), encoding="utf-8")
+    write_atomically(logs / f"{run_id}{SUFFIX}", series.model_dump_json().encode(), synced=False)
 
 
 def find_usage(home: Home, owner_id: str, run_id: str) -> UsageSeries | None:

@@ -74,6 +74,7 @@ class LfsObjects:
 
         try:
             with path.open("xb") as file:
+                os.fchmod(file.fileno(), 0o600)  # whatever the umask
                 receive(take)
                 file.flush()
                 os.fsync(file.fileno())

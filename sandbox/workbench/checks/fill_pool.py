@@ -14,6 +14,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Task, TaskStatus
 from sandbox.models.spare_pool import Pool
 from sandbox.profiles import Profile
+from sandbox.store.home import write_atomically
 from sandbox.store.records import find_task, list_repositories, list_spares, list_tasks
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.check_order import order_checks
@@ -126,7 +127,7 @@ def _make_spare(services: Services, repo_id: str, start: _SpareStart) -> Task:
     branch = name_branch(task_id, f"spare {uuid.uuid4().hex[:8]}")  # of no prompt, so that it can be renamed
     spare = draft.model_copy(update={"branch": branch, "status": TaskStatus.SPARE, "session": ""})
     made = start_task(services, git, spare, base_tree, None)
-    services.home.spare_mark(task_id).write_text(start.purpose)
+    write_atomically(services.home.spare_mark(task_id), start.purpose.encode(), synced=False)
     return made
 
 

@@ -121,7 +121,8 @@ def prepare_task_report(home: Home, task_id: str, site: WorktreePaths) -> Path:
     disk if there is one; the folder in the home then says only that the container may exist. The caller holds the
     task's lock, and no check runs in the task.
     """
-    home.report(task_id).mkdir(mode=0o755, exist_ok=True)
+    home.report(task_id).mkdir(exist_ok=True)
+    home.report(task_id).chmod(0o755)  # whatever the umask
     folder = site.report or home.report(task_id)
     empty_tree(folder)
     folder.chmod(0o755)  # cannot be a link: only we can enter the parent folder
