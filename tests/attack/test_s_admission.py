@@ -32,7 +32,7 @@ from tests.attack.arena import GIT, Arena, outcome, refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 MIB = 1024**2
-DISK, FLOOR, RESERVE = 48 * MIB, 12 * MIB, 4 * MIB
+DISK, FLOOR, RESERVE, INODES = 48 * MIB, 12 * MIB, 4 * MIB, 20_000
 FLOORS = {"min_free_bytes": FLOOR, "min_free_files": 0, "reserve_bytes": RESERVE, "reserve_files": 0}
 NO_FLOORS = dict.fromkeys(FLOORS, 0)
 
@@ -65,9 +65,17 @@ class SmallDisk:
             while self.free_bytes > left_bytes:
                 stream.write(b"\0" * min(MIB, self.free_bytes - left_bytes))
 
+    def fill_names(self) -> None:
+        """Another program takes all inodes."""
+        place = self.root / f"fill-{time.monotonic_ns()}"
+        place.mkdir()
+        with suppress(OSError):
+            for number in range(INODES):
+                (place / f"{number}").touch()
+
     def empty(self) -> None:
         for path in self.root.glob("fill-*"):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture
@@ -96,7 +104,9 @@ def disk(tmp_path: Path, origin: Path) -> Iterator[SmallDisk]:
     root = tmp_path / "disk"
     root.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", root], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK},nr_inodes={INODES}", "tmpfs", root],
+        check=False,
+        capture_output=True,
     )
     if done.returncode != 0:
         unavailable(f"no small file system can be mounted: {done.stderr.decode(errors='replace')}")
@@ -183,6 +193,30 @@ def test_s08_a_full_disk_can_be_emptied_and_explained(disk: SmallDisk) -> None:
     with disk.open() as bench:
         bench.close_task(three.id)
     assert Home(disk.home).spare.exists()
+
+
+def test_s08_a_disk_without_inodes_can_be_emptied_and_explained(disk: SmallDisk) -> None:
+    """Control: when the spare directory with its inodes is gone too, the record of a closed task cannot be written."""
+    one, two, three = disk.tasks
+    disk.fill_names()
+    assert FreeSpace.of(disk.root).free_files == 0, "void"
+    with disk.open() as bench:
+        assert [c.path for c in bench.status(one.id).changes] == ["uncommitted"]
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            bench.create_task(disk.repo_id)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            bench.close_task(one.id, delete_worktree=True)
+        assert bench.close_task(one.id, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
+        assert bench.close_task(two.id).status is TaskStatus.CLOSED
+        bench.collect()
+        assert bench.audit_verify().intact
+    shutil.rmtree(Home(disk.home).spare, ignore_errors=True)
+    disk.fill_names()
+    with disk.open() as bench, refused(ErrorCode.QUOTA_EXCEEDED):
+        bench.close_task(three.id)
+    disk.empty()
+    with disk.open() as bench:
+        bench.close_task(three.id)
 
 
 def test_s08_a_task_goes_on_once_there_is_room_again(disk: SmallDisk) -> None:

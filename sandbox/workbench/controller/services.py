@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
 from sandbox.lazy_dataclass import dataclass
@@ -164,7 +164,7 @@ class Services:
         try:
             return liveness.LiveController(self.home.liveness)
         except OSError as error:
-            raise SandboxError(
+            raise translate_shortage(error) or SandboxError(
                 ErrorCode.INTERNAL,
                 "The sandbox home cannot be written",
                 details=error.strerror or str(error),
