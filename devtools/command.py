@@ -23,8 +23,13 @@ DEADLINE_S = 240
 SANDBOX = (sys.executable, "-I", "-m", "sandbox")
 """The command by itself: nothing of the directory it starts in, or of variables for Python, is imported."""
 
-_READ_LATER = ("SANDBOX_", "PYTEST_", "SSH_")
-"""Variables that no import reads: the command reads the first, its ssh the last."""
+READ_LATER = ("SANDBOX_", "PYTEST_", "SSH_", "HOME", "XDG_", "DOCKER_", "GH_", "GITHUB_", "GITLAB_")
+"""Variables that no import reads: the command and its programs do. (fsspec reads `HOME`, for files that no test has.)
+
+Tests of units, and all that follow them in their process, have another home, and none of most others.
+"""
+_READ_AT_IMPORT = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""What the command sets before its imports, and with it every process that has imported it."""
 
 
 @dataclass
@@ -124,7 +129,7 @@ def _find_fork_server(kind: tuple[str, ...], environment: Mapping[str, str]) -> 
     read by then.
     """
     first = first_starts.claim(kind)
-    plain = {k: v for k, v in environment.items() if not k.startswith(_READ_LATER)}
+    plain = _READ_AT_IMPORT | {k: v for k, v in environment.items() if not k.startswith(READ_LATER)}
     if not _servers:
         _servers.append(ForkServer(plain))
     return None if first or _servers[0].environment != plain else _servers[0]

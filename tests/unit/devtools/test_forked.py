@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -174,6 +175,52 @@ def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pyt
     assert started == [("repo", "list", "--json"), ("status", "task-1", "--json")]
     assert Command(tmp_path, {"LANG": "C"}).ok("repo", "list") == {"repositories": []}
     assert len(started) == 3, "an environment of its own needs a process of its own"
+    command._servers[0].close()
+
+
+READS = """
+import importlib, os, pkgutil, sys, sandbox
+names = set()
+
+class Noted(type(os.environ)):
+    def __getitem__(self, name):
+        if sys._getframe(1).f_globals["__name__"] != "fsspec.config":  # it looks for names of its own among all
+            names.add(name)
+        return super().__getitem__(name)
+
+    def copy(self):  # for a program
+        return {name: super(Noted, self).__getitem__(name) for name in self}
+
+    def items(self):
+        return self.copy().items()
+
+os.environ.__class__ = Noted
+for module in pkgutil.walk_packages(sandbox.__path__, "sandbox."):
+    importlib.import_module(module.name)
+print(*sorted(names))
+"""
+
+
+def test_variables_that_may_differ_are_read_by_no_import() -> None:
+    """Of the home fsspec alone asks, for its configuration."""
+    done = subprocess.run([sys.executable, "-I", "-c", READS], check=True, capture_output=True, text=True, timeout=120)
+    read = done.stdout.split()
+    assert "PYDANTIC_DISABLE_PLUGINS" in read, "void"
+    assert [name for name in read if name.startswith(command.READ_LATER)] == ["HOME"]
+
+
+def test_a_home_or_an_engine_of_its_own_needs_no_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "first_starts", FirstStarts())
+    monkeypatch.setattr(command, "_servers", [])
+    monkeypatch.setattr(Command, "start", lambda *_: pytest.fail("started"))
+    command.first_starts.claim(("doctor",))
+    for name in ("PYDANTIC_DISABLE_PLUGINS", "DOCKER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for environment in ({}, {"PYDANTIC_DISABLE_PLUGINS": "__all__"}, {"DOCKER_HOST": "unix:///nonexistent/socket"}):
+        ended = Command(tmp_path, environment | {"HOME": str(tmp_path)})("doctor")
+    assert "/nonexistent/socket" in ended.stdout
     command._servers[0].close()
 
 
