@@ -58,6 +58,32 @@ def workers(invocation: Invocation) -> None:
 
 
 @cluster.command()
+@click.argument("worker_id", metavar="WORKER")
+@global_options
+@click.pass_obj
+def drain(invocation: Invocation, worker_id: str) -> None:
+    """Let WORKER take no more tasks, and end once its operations have ended.
+
+    Its tasks continue on other workers, from their last completed operation. Returns at once.
+    """
+    with _dispatcher(invocation) as dispatcher:
+        found = dispatcher.drain(worker_id)
+    progress = f"{found.operations} operations in progress end first" if found.operations else "it is idle"
+    invocation.emit(found, lambda: note(f"{found.worker} takes no more tasks and ends; {progress}"))
+
+
+@cluster.command()
+@global_options
+@click.pass_obj
+def queue(invocation: Invocation) -> None:
+    """Show how many tasks wait for a worker with a free slot, and since when."""
+    with _dispatcher(invocation) as dispatcher:
+        found = dispatcher.line()
+    row = [str(found.tasks), f"{found.oldest_s:.0f} s" if found.tasks else "-", str(found.workers)]
+    invocation.emit(found, lambda: show_table(["WAITING", "OLDEST", "WORKERS"], [row]))
+
+
+@cluster.command()
 @click.argument("url")
 @click.option("--prompt", default="", metavar="TEXT", help="What the task is about.")
 @click.option("--base", "base_branch", metavar="BRANCH", help="Where it starts. Default: the default branch.")

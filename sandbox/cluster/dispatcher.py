@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
+from sandbox.models.operations import (
+    OperationAnswer,
+    OperationName,
+    TaskOperation,
+    TaskPriority,
+    WaitingLine,
+    WorkerDrain,
+    WorkerInfo,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,17 @@ class Dispatcher(Protocol):
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """The workers that can be given tasks now."""
+        ...
+
+    def drain(self, worker_id: str) -> WorkerDrain:
+        """Let a worker take no more tasks, and end once its operations have ended. Its tasks continue on others.
+
+        Raises: `not_found` if it does not answer; `invalid_input` for the worker of this process.
+        """
+        ...
+
+    def line(self) -> WaitingLine:
+        """The tasks that wait for a worker."""
         ...
 
     def close(self) -> None:
@@ -118,6 +137,18 @@ class LocalDispatcher:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
         return (WorkerInfo(id=self._worker.id, address="this process"),)
+
+    def drain(self, worker_id: str) -> WorkerDrain:
+        """See `Dispatcher`."""
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{worker_id[:100]!a} is no worker of a cluster",
+            hint="Without cluster.address this process is the only worker, and ends by itself.",
+        )
+
+    def line(self) -> WaitingLine:
+        """See `Dispatcher`. There is none."""
+        return WaitingLine(workers=1)
 
     def close(self) -> None:
         """See `Dispatcher`."""

@@ -30,7 +30,7 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-PERFORM, OFFER, TAKE_OVER = "perform", "offer", "take-over"
+PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
 READS = frozenset({"read-file", "status", "diff"})
 KEPT_ANSWERS = 200
 _MOVES = 3
@@ -40,6 +40,9 @@ PREFER_S = 2.0
 
 LINE_S = 3600.0
 """How long a task waits for a worker with a free slot; reached: the operation fails."""
+
+DRAIN_S = 20.0
+"""How long a worker that is to end may not answer; reached: it counts as unknown."""
 
 _PREFERS_CLONES = "offers-of-a-repository"
 """The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
@@ -259,6 +262,25 @@ class TaskWorkflow:
                 return False
             raise ApplicationError(f"The task cannot continue elsewhere: {error.cause}", non_retryable=True) from error
         return True
+
+
+@workflow.defn(name="space-sandbox-drain")
+class DrainWorkflow:
+    """Tells a worker to take no more tasks, and to end once its operations have ended."""
+
+    @workflow.run
+    async def run(self, queue: str) -> int:
+        """`queue`: that only this worker reads. How many operations are in progress on it."""
+        return int(
+            await workflow.execute_activity(
+                DRAIN,
+                task_queue=queue,
+                schedule_to_start_timeout=timedelta(seconds=DRAIN_S / 2),
+                start_to_close_timeout=timedelta(seconds=DRAIN_S / 2),
+                retry_policy=_ONCE,
+                result_type=int,
+            )
+        )
 
 
 def _is_loss(error: ActivityError) -> bool:

@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import (
+    WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -25,10 +26,25 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id
 from sandbox.cluster.repository_key import make_repository_key
-from sandbox.cluster.task_workflow import TaskStart, TaskWorkflow, name_offer_queue
+from sandbox.cluster.task_workflow import (
+    DRAIN_S,
+    DrainWorkflow,
+    TaskStart,
+    TaskWorkflow,
+    name_offer_queue,
+    name_worker_queue,
+)
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
+from sandbox.models.operations import (
+    OperationAnswer,
+    OperationName,
+    TaskOperation,
+    TaskPriority,
+    WaitingLine,
+    WorkerDrain,
+    WorkerInfo,
+)
 
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
@@ -119,7 +135,7 @@ class TemporalDispatcher:
             return
         able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
         if able:
-            place = max(1, self._wait(self._count_waiting()))
+            place = max(1, self.line().tasks)
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 f"All workers of the cluster are busy; {operation.task_id} waits in the line",
@@ -139,11 +155,6 @@ class TemporalDispatcher:
             if error.status in _NO_WORKER:
                 return None
             raise
-
-    async def _count_waiting(self) -> int:
-        """About how many tasks wait for a worker with a free slot."""
-        found = await self._describe(name_offer_queue(self._place.name), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
-        return found.stats.approximate_backlog_count
 
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
@@ -181,6 +192,36 @@ class TemporalDispatcher:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
         readers = self._wait(self._list_readers(f"{self._place.name}-tasks", TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW))
         return tuple(WorkerInfo(id=name) for name in sorted(readers))
+
+    def drain(self, worker_id: str) -> WorkerDrain:
+        """See `Dispatcher`."""
+        if worker_id not in {worker.id for worker in self.workers()}:
+            raise _unknown_worker_error(worker_id, "It reads no queue of the cluster.")
+        return WorkerDrain(worker=worker_id, operations=self._wait(self._drain(worker_id)))
+
+    async def _drain(self, worker_id: str) -> int:
+        try:
+            return await self._client.execute_workflow(
+                DrainWorkflow.run,
+                name_worker_queue(self._place.name, worker_id),
+                id=f"{self._place.name}-drain-{worker_id}",
+                task_queue=f"{self._place.name}-tasks",
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                execution_timeout=timedelta(seconds=DRAIN_S),
+            )
+        except WorkflowFailureError as error:
+            raise _unknown_worker_error(worker_id, f"It did not answer: {error.cause}") from error
+
+    def line(self) -> WaitingLine:
+        """See `Dispatcher`."""
+        stats = self._wait(
+            self._describe(name_offer_queue(self._place.name), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+        ).stats
+        return WaitingLine(
+            tasks=stats.approximate_backlog_count,
+            oldest_s=stats.approximate_backlog_age.ToTimedelta().total_seconds(),
+            workers=len(self.workers()),
+        )
 
     async def _list_readers(
         self, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
@@ -221,6 +262,15 @@ class TemporalDispatcher:
                 details=str(error)[:500],
                 hint="Ask for the task's state with its whole id." if is_unknown else "",
             ) from error
+
+
+def _unknown_worker_error(worker_id: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"No worker {worker_id[:100]!a} takes tasks",
+        details=why[:500],
+        hint="`sandbox cluster workers` lists the workers; one that was killed is listed for some minutes.",
+    )
 
 
 def _no_worker_error(task_id: str) -> SandboxError:

@@ -36,10 +36,12 @@ from temporalio.worker import Worker as TemporalPoller
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.task_workflow import (
+    DRAIN,
     OFFER,
     PERFORM,
     READS,
     TAKE_OVER,
+    DrainWorkflow,
     TaskWorkflow,
     name_offer_queue,
     name_worker_queue,
@@ -56,6 +58,7 @@ ANSWER_BYTES = 1024**2
 """Of an answer. Larger ones are refused: Temporal keeps every answer in its history."""
 
 _ALIVE_EVERY_S = 1.0
+_ANSWER_READ_S = 1.0
 _REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
 
@@ -137,6 +140,21 @@ class TaskOffers:
         return {"worker": self._worker.id}
 
 
+class WorkerEnd:
+    """Ends the worker from afar. `until`: see `run_worker`."""
+
+    def __init__(self, slots: WorkerSlots, until: asyncio.Event) -> None:
+        self._slots, self._until = slots, until
+
+    @activity.defn(name=DRAIN)
+    async def drain(self) -> int:
+        """How many operations are in progress. The worker ends a moment later: it may be the one that has to read this
+        answer.
+        """
+        asyncio.get_running_loop().call_later(_ANSWER_READ_S, self._until.set)
+        return self._slots.running
+
+
 def _find_workflow() -> str:
     """The workflow of the task that an activity is for."""
     return activity.info().workflow_id or ""
@@ -156,9 +174,9 @@ async def run_worker(
 
     queues = RepositoryQueues(poll_offers)
     activities = WorkerActivities(worker, slots, queues.use)
-    own = (activities.perform, activities.take_over)
+    own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
     async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
-        await stack.enter_async_context(_poll(client, f"{prefix}-tasks", worker.id, (TaskWorkflow,)))
+        await stack.enter_async_context(_poll(client, f"{prefix}-tasks", worker.id, (TaskWorkflow, DrainWorkflow)))
         await stack.enter_async_context(_poll(client, name_worker_queue(prefix, worker.id), worker.id, (), own))
         await stack.enter_async_context(poll_offers(""))
         stack.push_async_callback(queues.close)

@@ -49,6 +49,11 @@ class WorkerSlots:
         """Wait until a task could be accepted."""
         await self._free.wait()
 
+    @property
+    def running(self) -> int:
+        """Operations in progress, but for reading ones."""
+        return self._running
+
     def _release(self, task: str) -> bool:
         timer = self._reserved.pop(task, None)
         if timer is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
@@ -89,3 +89,20 @@ class WorkerInfo(Model):
     id: WorkerId
     address: str = ""
     tasks: NonNegativeInt | None = None
+
+
+class WorkerDrain(Model):
+    """A worker that takes no more tasks and ends. `operations`: in progress on it, which end first."""
+
+    worker: WorkerId
+    operations: NonNegativeInt = 0
+
+
+class WaitingLine(Model):
+    """The tasks of a cluster that wait for a worker with a free slot, as Temporal counted them some seconds ago.
+    `oldest_s`: how long the first has waited. `workers`: that take tasks.
+    """
+
+    tasks: NonNegativeInt = 0
+    oldest_s: NonNegativeFloat = 0.0
+    workers: NonNegativeInt = 0

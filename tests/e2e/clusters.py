@@ -83,8 +83,12 @@ class Cluster:
             self.kill(worker)
 
     def drain(self, worker: str) -> int:
+        self.workers[worker].send_signal(signal.SIGTERM)
+        return self.wait_for_end(worker)
+
+    def wait_for_end(self, worker: str) -> int:
+        """The exit code of a worker that was told to end."""
         process = self.workers.pop(worker)
-        process.send_signal(signal.SIGTERM)
         code = process.wait(60)
         assert process.stderr is not None
         process.stderr.close()

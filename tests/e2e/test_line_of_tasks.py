@@ -92,7 +92,7 @@ def list_in_order(address: str, lines: Sequence[PlaceInLine]) -> list[PlaceInLin
         for task, line in tasks.items():
             with pytest.raises(SandboxError, match="busy"):
                 place(dispatcher, task, line)
-        until(lambda: dispatcher._wait(dispatcher._count_waiting()) == len(tasks))
+        until(lambda: dispatcher.line().tasks == len(tasks))
         worker.may_end.set()
         for task in tasks:
             place(dispatcher, task)

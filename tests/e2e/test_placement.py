@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -96,6 +97,9 @@ def test_a_full_cluster_says_so_and_keeps_the_place_in_the_line(
     with busy(cluster, task):
         until(lambda: find_place(cluster, waiting) == 1)
         until(lambda: find_place(cluster, leaving) == 2)  # Temporal counts again every few seconds
+        line = cluster.dispatcher.line()
+        assert (line.tasks, line.workers) == (2, 1)
+        assert line.oldest_s > 0
         cluster.dispatcher.cancel(TaskOperation(id="create", task_id=leaving, name=OperationName.CREATE))
         assert cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).error is None, "its own task goes on"
     placed = cluster.dispatcher.place(cluster.url, {"prompt": "Wait"}, waiting)
@@ -130,6 +134,36 @@ def test_without_workers_a_caller_does_not_wait_for_ever_and_the_task_is_carried
     with pytest.raises(SandboxError) as caught:
         cluster.ask(task, OperationName.STATUS)
     assert caught.value.reason == "no_worker"
+
+
+def test_a_worker_that_is_drained_ends_its_operation_and_its_tasks_go_on_elsewhere(cluster: Cluster) -> None:
+    first = cluster.start_worker("one")
+    task = cluster.begin()
+    cluster.write(task, "right\n", sha256=hash_of(b"wrong\n"))
+    cluster.write(task, "", "pause")
+    check = TaskOperation(
+        id=uuid.uuid4().hex, task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]}
+    )
+    cluster.dispatcher.submit(check)
+    assert cluster.dispatcher.result(check, wait_s=2.0) is None, "void: it ended already"
+    second = cluster.start_worker("two")
+
+    assert cluster.dispatcher.drain(first).operations == 1
+    answer = cluster.dispatcher.result(check)
+    assert answer is not None
+    assert (answer.error, answer.worker) == (None, first)
+    assert cluster.wait_for_end(first) == 0
+
+    content = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
+    assert (content.worker, content.error) == (second, None)
+    with refused(ErrorCode.NOT_FOUND):
+        cluster.dispatcher.drain(first)
+    assert cluster.dispatcher.drain(second).operations == 0, "the last one can be drained, too"
+    assert cluster.wait_for_end(second) == 0
+
+
+def hash_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_tasks_that_come_at_once_are_each_created_once(cluster: Cluster) -> None:
