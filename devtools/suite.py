@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-PROCESSES = 4
+PROCESSES = 6  # on two cores: a third of the time a test waits for an engine, a server or a timeout
 MOST_REPEATED = 12
 FAILED = 1  # pytest's exit code for failed tests, as opposed to an interrupted run or one that left something behind
 REPORT = Path(".pytest_cache/suite.xml")
