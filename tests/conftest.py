@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
 from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
+from devtools.test_groups import GroupScheduling
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
@@ -150,6 +152,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest come first, each kind in the order that it was given."""
     longest = [Path(__file__).parent / name for name in LONGEST]
     items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def _base(session: pytest.Session) -> Path:
