@@ -57,7 +57,7 @@ class WalkLimits:
         return _quota_error(f"The worktree is nested too deeply: more than {self.depth} directories")
 
 
-def _quota_error(brief: str, reason: str = "") -> SandboxError:
+def _quota_error(brief: str, reason: str | None = None) -> SandboxError:
     return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN, reason=reason)
 
 
