@@ -58,7 +58,7 @@ def test_each_missing_mechanism_weakens_exactly_its_walls(fact: dict[str, object
 
 
 def test_another_runtime_or_setting_is_named_but_no_weakness() -> None:
-    other = wall_probes(replace(STRONG, runtime="runsc", plain_hosts=("git.example.com",), file_remotes=True))
+    other = wall_probes(replace(STRONG, runtime="runsc", gate="pr", plain_hosts=("a.example",), file_remotes=True))
     changed = {probe.name for probe, usual in zip(other, wall_probes(STRONG), strict=True) if probe != usual}
     assert changed == {"wall: shared memory", "wall: gate", "wall: local remotes"}
     assert all(probe.level is ProbeLevel.OK for probe in other)
