@@ -105,6 +105,9 @@ class SandboxError(Exception):
 
 DISK_FULL = "The disk is full"
 DISK_FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what killed commands left behind."
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of an OSError that say that a disk, or a quota on it, is full."""
+
 _SHORTAGES = {
     errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, DISK_FULL, DISK_FULL_HINT),
     errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your disk quota is used up", DISK_FULL_HINT),

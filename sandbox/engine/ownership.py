@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.engine.pid1_messages import Posture
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 
-_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # the kernel checks permission first; a check reports these itself
 _OWNER_MAY_WRITE = 0o300
 _LINE = lazy_pattern(r"^(\d{1,9}) (\d{1,10}) ([0-7]{1,6}) (/.*)$", re.MULTILINE)
 
@@ -54,7 +53,8 @@ class _FolderTest:
     def explain_failure(self, uid: int) -> str:
         """'' when a check can write, or when the guest itself, as the owner, removed the write permission."""
         own_doing = self.owner == uid and self.mode & _OWNER_MAY_WRITE != _OWNER_MAY_WRITE
-        if not self.error or self.error in _SPACE or (self.error == errno.EACCES and own_doing):
+        # The kernel checks permission before space; of a lack of space a check reports itself.
+        if not self.error or self.error in NO_SPACE or (self.error == errno.EACCES and own_doing):
             return ""
         return f"{self.path} ({os.strerror(self.error)}; it belongs to uid {self.owner} there, and a check is {uid})"
 

@@ -6,14 +6,13 @@ the task's own where the host can make one (own_disk.py). After a reboot the ove
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.idmap import remove_view
@@ -263,7 +262,7 @@ def _make_disk(site: WorktreePaths) -> None:
     try:
         create_own_disk(site.layers, site.new_disk, site.owner)
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:  # no reason to do without a limit
+        if error.errno in NO_SPACE:  # no reason to do without a limit
             raise
         if site.new_disk.is_required:
             raise SandboxError(

@@ -6,7 +6,6 @@ are data: a path becomes a name on this host only if a person names a file to wr
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from sandbox.checks.coverage import MOST_BYTES, READERS
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models.artifact_lists import Artifact, ArtifactList, Coverage, RefusedArtifact
@@ -31,7 +30,6 @@ MOST_FILES = 1000
 MOST_BYTES_OF_RUN = 512 * 1024**2
 _MOST_REFUSED = 50
 _LIMITS = WalkLimits(entries=100_000, depth=64)
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _log = logging.getLogger(__name__)
 
 Admission = Callable[[int], AbstractContextManager[None]]
@@ -99,7 +97,7 @@ class _ArtifactCollector:
         except SandboxError as error:
             self.refused[shown] = _explain(error)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in NO_SPACE:
                 raise
             self.refused[shown] = "disk"
 
