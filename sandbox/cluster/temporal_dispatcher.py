@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import TaskQueue, TaskQueueStats
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import (
     WorkflowFailureError,
@@ -135,7 +135,7 @@ class TemporalDispatcher:
             return
         able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
         if able:
-            place = max(1, self.line().tasks)
+            place = max(1, self._read_line().approximate_backlog_count)
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 f"All workers of the cluster are busy; {operation.task_id} waits in the line",
@@ -214,14 +214,17 @@ class TemporalDispatcher:
 
     def line(self) -> WaitingLine:
         """See `Dispatcher`."""
-        stats = self._wait(
-            self._describe(name_offer_queue(self._place.name), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
-        ).stats
+        stats = self._read_line()
         return WaitingLine(
             tasks=stats.approximate_backlog_count,
             oldest_s=stats.approximate_backlog_age.ToTimedelta().total_seconds(),
             workers=len(self.workers()),
         )
+
+    def _read_line(self) -> TaskQueueStats:
+        """Temporal's count of the offers that wait for a worker with a free slot."""
+        queue = name_offer_queue(self._place.name)
+        return self._wait(self._describe(queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)).stats
 
     async def _list_readers(
         self, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY

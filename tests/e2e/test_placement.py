@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -139,7 +138,9 @@ def test_without_workers_a_caller_does_not_wait_for_ever_and_the_task_is_carried
 def test_a_worker_that_is_drained_ends_its_operation_and_its_tasks_go_on_elsewhere(cluster: Cluster) -> None:
     first = cluster.start_worker("one")
     task = cluster.begin()
-    cluster.write(task, "right\n", sha256=hash_of(b"wrong\n"))
+    cluster.write(
+        task, "right\n", sha256=cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    )
     cluster.write(task, "", "pause")
     check = TaskOperation(
         id=uuid.uuid4().hex, task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]}
@@ -160,10 +161,6 @@ def test_a_worker_that_is_drained_ends_its_operation_and_its_tasks_go_on_elsewhe
         cluster.dispatcher.drain(first)
     assert cluster.dispatcher.drain(second).operations == 0, "the last one can be drained, too"
     assert cluster.wait_for_end(second) == 0
-
-
-def hash_of(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_tasks_that_come_at_once_are_each_created_once(cluster: Cluster) -> None:
