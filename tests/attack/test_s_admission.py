@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.mounts import unmount_below
+from devtools.mounts import small_file_system
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.disk_usage import FreeSpace
@@ -101,19 +101,8 @@ def commit_all(root: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path, origin: Path) -> Iterator[SmallDisk]:
-    root = tmp_path / "disk"
-    root.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK},nr_inodes={INODES}", "tmpfs", root],
-        check=False,
-        capture_output=True,
-    )
-    if done.returncode != 0:
-        unavailable(f"no small file system can be mounted: {done.stderr.decode(errors='replace')}")
-    try:
+    with small_file_system(tmp_path / "disk", DISK, INODES) as root:
         yield SmallDisk(root, origin)
-    finally:
-        unmount_below(tmp_path)
 
 
 def writers(bench: Workbench, disk: SmallDisk, task: Task) -> dict[str, Callable[[], object]]:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
-from devtools.requirement import unavailable
+from devtools.mounts import small_file_system
 from sandbox.errors import ErrorCode
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.tree import WorktreeFiles
@@ -76,14 +74,8 @@ def reasons(found: ArtifactList) -> dict[str, str]:
 @pytest.fixture
 def small_home(tmp_path: Path) -> Iterator[Path]:
     """A home on a file system of its own, of `DISK` bytes."""
-    (tmp_path / "disk").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path / "disk")]
-    if subprocess.run(mount, check=False).returncode != 0:
-        unavailable("no small file system can be mounted")
-    try:
-        yield tmp_path / "disk" / "home"
-    finally:
-        unmount_below(tmp_path)
+    with small_file_system(tmp_path / "disk", DISK) as disk:
+        yield disk / "home"
 
 
 def test_s114_links_and_special_files_are_not_followed(room: Room, tmp_path: Path) -> None:

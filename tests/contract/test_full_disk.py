@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from devtools.inventory import left_behind
-from devtools.mounts import unmount_below
-from devtools.requirement import unavailable
+from devtools.mounts import small_file_system
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import LeftoverAction
 from tests.unit.conftest import Upstream
@@ -25,20 +23,13 @@ PIECE = 4096
 @pytest.fixture(params=["overlay", "plain"])
 def desk(request: pytest.FixtureRequest, upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
     """A home on a file system of 8 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], check=False, capture_output=True)
-    if done.returncode != 0:
-        unavailable(f"no small file system can be mounted: {done.stderr.decode(errors='replace')}")
-    home = disk / "home"
-    home.mkdir()
-    (home / "config.toml").write_text(f'{NO_FLOOR}[workspaces]\nworktree = "{request.param}"\n')
-    try:
+    with small_file_system(tmp_path / "disk", 8 * 1024**2) as disk:
+        home = disk / "home"
+        home.mkdir()
+        (home / "config.toml").write_text(f'{NO_FLOOR}[workspaces]\nworktree = "{request.param}"\n')
         desk = Desk(upstream, home)
         with desk.workbench:
             yield desk
-    finally:
-        unmount_below(tmp_path)
 
 
 def fill(path: Path) -> None:
