@@ -3,8 +3,7 @@
 `python -m benchmarks.memory [MIB] [ATTACK ...]`: the size of the large files, 511 by default, and attacks by name, all
 by default. Each attack runs in a process of its own, prepared as a server is, and a sampler adds the resident memory of
 that process and of all its children every few milliseconds. The floor is the target: 300 MB for one request, 600 MB for
-sixteen at once.
-No container is started.
+sixteen at once. No container is started.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -218,21 +217,24 @@ def push(workbench: Workbench, words: list[str]) -> None:
     attempt(lambda: workbench.push(words[0]))
 
 
+LOOKS = (status, diff, snapshot)
+
+
+def run_at_once(workbench: Workbench, work: Sequence[tuple[Callable[[Workbench, list[str]], None], str]]) -> None:
+    """Requests, each about one repository or task."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda item: item[0](workbench, [item[1]]), work))
+
+
 def mix(workbench: Workbench, words: list[str]) -> None:
     """Sixteen requests at once: checkouts of both repositories, and looks at tasks with a new large file."""
-    looks = (status, diff, snapshot)
-    work = [(create, [words[0]]), (create, [words[1]]), (create, [words[0]]), (create, [words[1]])]
-    work += [(looks[number % 3], [task]) for number, task in enumerate(words[2:])]
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda item: item[0](workbench, item[1]), work))
+    work = [(create, words[0]), (create, words[1]), (create, words[0]), (create, words[1])]
+    run_at_once(workbench, work + [(LOOKS[number % 3], task) for number, task in enumerate(words[2:])])
 
 
 def many_mix(workbench: Workbench, words: list[str]) -> None:
     """Sixteen looks at once, each at many files."""
-    looks = (status, diff, snapshot)
-    work = [(looks[number % 3], words[number % len(words)]) for number in range(THREADS)]
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda item: item[0](workbench, [item[1]]), work))
+    run_at_once(workbench, [(LOOKS[number % 3], words[number % len(words)]) for number in range(THREADS)])
 
 
 def worst_mix(workbench: Workbench, words: list[str]) -> None:
