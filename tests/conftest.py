@@ -22,7 +22,7 @@ from devtools.guests import remove_guests_below
 from devtools.mounts import unmount_below
 from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
-from devtools.test_groups import GroupScheduling
+from devtools.suite_groups import GroupScheduling
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
@@ -31,12 +31,9 @@ LABEL_PREFIX = "space.sandbox."
 TAG_PREFIX = "space-sandbox/"
 LEFT_BEHIND = 9
 """Exit code of a run whose tests passed and left something: no repetition of a test can mend that."""
-LONGEST = (
-    *("e2e", "attack/test_shipped.py"),
-    *("docker/test_podman.py", "docker/test_slow_engine.py", "docker/test_user_maps.py"),
-)
-"""Where single tests, or those that share an engine, take up to a minute. Started last they would keep one process busy
-while the others idle.
+LONGEST = ("e2e", "attack/test_shipped.py")
+"""Where single tests take up to a minute. Started last they would keep one process busy while the others idle. Groups
+(`devtools.suite_groups`) come before all single tests.
 """
 MOUNT_TYPES = {"overlay", "tmpfs"}
 STILL_USED_S = 20.0

@@ -240,7 +240,7 @@ def test_s09_large_comparisons_are_made_one_at_a_time(arena: Arena, monkeypatch:
         (arena.worktree / "new" / f"{number}").write_text(f"{number}\n")
     with ThreadPoolExecutor(1) as other, compare_task(bench._services, task):
         assert len(other.submit(bench.status, task.id).result().changes) == 20, "void"
-    monkeypatch.setattr(comparison_limits, "WAIT_S", 0.1)
+    monkeypatch.setattr(comparison_limits, "LOCAL_WAIT_S", 0.1)
     monkeypatch.setattr(comparison_limits, "SMALL", replace(comparison_limits.SMALL, changed_files=10))
     with ThreadPoolExecutor(1) as other, compare_task(bench._services, task):
         with refused(ErrorCode.TIMEOUT):
@@ -252,13 +252,13 @@ def test_s09_large_comparisons_are_made_one_at_a_time(arena: Arena, monkeypatch:
 
 def test_s09_a_folder_of_names_is_no_report(tmp_path: Path) -> None:
     """Control: a walk without a limit of its own lists them."""
-    for number in range(2 * report.NAMES // 1000):
+    for number in range(2 * report.FOLDER_NAMES // 1000):
         (tmp_path / f"{number}").mkdir()
         for name in range(500):
             (tmp_path / f"{number}" / f"{name}.txt").touch()
     (tmp_path / "0" / "a.xml").write_text("<testsuite tests='1'><testcase name='a'/></testsuite>")
     with WorktreeFiles(tmp_path) as files:
-        assert sum(1 for _ in files.walk(lambda _: False)) > report.NAMES, "void"
+        assert sum(1 for _ in files.walk(lambda _: False)) > report.FOLDER_NAMES, "void"
     results = CollectedResults()
     assert report.read_report(tmp_path, results=results) is None
     assert not results.complete

@@ -14,9 +14,10 @@ import pytest
 from sandbox.engine.cgroups import find_cgroups, read_held_memory
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL
-from sandbox.models import CheckRun, Task, Verdict
+from sandbox.models import CheckRun, Verdict
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.attack.arena import Arena
+from tests.docker.bench import wait_until
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -116,12 +117,14 @@ def test_s04_processes_of_all_guests_have_one_bound(group: str, guests: Callable
     arena = guests("sh", "-ec", FORKS, extra=ROOM.format(64 * MIB))
     set_bound(arena, group, f"all_pids = {bound}")
     first, second = arena.new_task(), arena.new_task()
-    (worktree_of(arena, second) / "stop").touch()
+    assert first.worktree_path is not None
+    assert second.worktree_path is not None
+    (second.worktree_path / "stop").touch()
     with ThreadPoolExecutor(1) as pool:
         holder = pool.submit(arena.workbench.run_checks, first.id, ["go"])
-        wait_for((worktree_of(arena, first) / "started").exists)
+        wait_until((first.worktree_path / "started").exists)
         (run,) = arena.workbench.run_checks(second.id, ["go"])
-        (worktree_of(arena, first) / "stop").touch()
+        (first.worktree_path / "stop").touch()
         (held,) = holder.result()
     assert held.verdict is Verdict.PASSED, held.stderr_tail
     if bound > 64:
@@ -129,17 +132,6 @@ def test_s04_processes_of_all_guests_have_one_bound(group: str, guests: Callable
     else:
         assert run.verdict is Verdict.FAILED
         assert run.usage.forks_refused, (run.usage, run.stderr_tail)
-
-
-def worktree_of(arena: Arena, task: Task) -> Path:
-    return arena.home / "repositories" / "worktrees" / task.repo_id / task.id
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
 
 
 def run_fresh(arena: Arena) -> CheckRun:

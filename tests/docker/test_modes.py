@@ -12,6 +12,7 @@ from devtools.mounts import unmount_below
 from tests.docker.bench import Bench
 from tests.unit.store.test_modes import Modes, read_modes
 
+pytestmark = pytest.mark.usefixtures("engine")
 PROFILE = """
 label = "modes"
 image = "base"
@@ -66,8 +67,3 @@ def test_modes_of_runs_and_rooms_do_not_depend_on_the_umask(tmp_path: Path) -> N
         different = {name: (mode, modes[name]) for name, mode in found.items() if mode != modes.get(name, mode)}
         assert [name for name in different if name.startswith("profiles")], "void"
         assert {k: v for k, v in different.items() if not k.startswith(("profiles", "config.toml"))} == {}
-
-
-@pytest.fixture(autouse=True)
-def with_engine(engine: object) -> None:
-    """All tests here need one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.test_groups import find_group
+from devtools.suite_groups import find_group
 
 E2E = Path(__file__).parents[2] / "e2e"
 
