@@ -492,16 +492,15 @@ def guest_disk_probe(wanted: WorkspaceSettings, reason: str) -> Probe:
     """What limits the disk of guests. `reason`: why a worktree cannot have a disk of its own, empty if it can: only an
     overlay has one.
     """
-    weaker = "Works, but a check can exceed its limit until the watch notices, and what it holds without a name is not "
-    weaker += "seen everywhere. "
+    weaker = "Works, but a check can pass its limit until the watch notices, or with files that have no name."
     if wanted.disk == "watch" or wanted.worktree == "plain":
         setting = "workspaces.disk" if wanted.disk == "watch" else "workspaces.worktree"
-        return _warn("guest disk", "watched, as configured", f"{weaker}Set {setting} = 'auto'.")
+        return _warn("guest disk", "watched, as configured", f"{weaker} Set {setting} = 'auto'.")
     if not reason:
         return _ok("guest disk", "a file system for each task and clean room")
     if wanted.disk == "image":
         return _fail("guest disk", f"no file systems: {reason}", "Set workspaces.disk = 'auto', or run as root.")
-    return _warn("guest disk", f"watched ({reason})", f"{weaker}Run as root, with overlays, loop devices and mke2fs.")
+    return _warn("guest disk", f"watched ({reason})", f"{weaker} Run as root, with overlays, loop devices and mke2fs.")
 
 
 def _read_info(engine: EngineInformation | SandboxError) -> Facts | SandboxError:

@@ -29,6 +29,8 @@ BUDGET_BYTES = 256 * 1024**2
 TRANSFER_BYTES = 216 * 1024**2
 """All git commands that receive or send objects, and that pack or check a whole clone. Both budgets and a controller
 of 100 MiB stay below 600 MB; a fetch alone stays below 300 MB. 204 MiB unpack a difference of a file of 100 MiB."""
+LOCAL_WAIT_S = 120.0
+"""How long work that uses no network waits for memory, as long as a git command of such work may take."""
 
 
 def prepare_server() -> None:

@@ -29,7 +29,7 @@ from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
-from sandbox.memory import PROCESS_BUDGET
+from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import Report
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
@@ -38,7 +38,7 @@ from sandbox.policy.paths import RepoPath, show_path
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
 _DEPTH_OF_FOLDERS = 3  # perl writes t/name.t
-NAMES = 20_000  # in the folder; tools write pages of coverage beside their report
+FOLDER_NAMES = 20_000  # in all; tools write pages of coverage beside their report
 _FILES = 200  # Surefire and Gradle write one for each class
 _ELEMENTS = 250_000  # per file; a test case with its names takes more than 40 bytes
 _NAMES = 1000  # distinct names of elements and attributes per file; JUnit has about thirty
@@ -46,7 +46,6 @@ _DEPTH = 64
 _TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
 _SMALL_BYTES = 256 * 1024
 _MEMORY_BYTES = 64 * 1024**2  # of files above _SMALL_BYTES together
-_WAIT_S = 120.0
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _TEXT = 500
 _SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
@@ -82,7 +81,7 @@ def _reserve_memory(chosen: Sequence[WalkEntry]) -> Iterator[None]:
     with ExitStack() as held:
         if sum(entry.size for entry in chosen) > _SMALL_BYTES:
             with suppress(SandboxError):
-                held.enter_context(PROCESS_BUDGET.reserve(_MEMORY_BYTES, _WAIT_S))
+                held.enter_context(PROCESS_BUDGET.reserve(_MEMORY_BYTES, LOCAL_WAIT_S))
         yield
 
 
@@ -111,7 +110,7 @@ _SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
 def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], bool]:
     """The files to read, and whether some were left out."""
     try:
-        entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS, WalkLimits(entries=NAMES))
+        entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS, WalkLimits(entries=FOLDER_NAMES))
         reports = [e for e in entries if e.kind is EntryKind.FILE and e.path.endswith(_SUFFIXES)]
     except SandboxError:
         return [], True

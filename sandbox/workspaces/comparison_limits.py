@@ -10,19 +10,17 @@ start repeats a small part of the work, and Python runs one thread at a time, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sandbox.errors import SandboxError
 from sandbox.files.names import TOO_MANY_NAMES, WalkLimits
 from sandbox.git.contents import ContentSpool
 from sandbox.lazy_dataclass import dataclass
-from sandbox.memory import PROCESS_BUDGET, MemoryBudget, return_freed_memory
+from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET, MemoryBudget, return_freed_memory
 
 MEMORY_BYTES = 192 * 1024**2
 """Of a large comparison; a quarter of the budget is left for the git commands of others."""
-
-WAIT_S = 120.0
 
 _IN_PROGRESS = MemoryBudget(MEMORY_BYTES)
 """Only large comparisons wait for this. In the queue of the whole budget, git commands would wait behind them."""
@@ -51,21 +49,21 @@ def compare_within_memory(spool: ContentSpool, find: Callable[[ComparisonLimits]
     """What `find` found, within the memory of a small comparison or else of a large one, which is held until the body
     ends. `find` may be called twice; what it put into the spool the first time is dropped.
 
-    Raises: `quota_exceeded` past the limits of a large one; `timeout` if others use the memory for `WAIT_S`.
+    Raises: `quota_exceeded` past the limits of a large one; `timeout` if others use the memory for `LOCAL_WAIT_S`.
     """
-    with ExitStack() as held:
-        start = spool.position
-        try:
-            found = find(SMALL)
-        except SandboxError as error:
-            if error.reason != TOO_MANY_NAMES:
-                raise
-        else:
-            yield found
-            return
-        spool.rewind(start)
-        held.enter_context(_IN_PROGRESS.reserve(MEMORY_BYTES, WAIT_S))
-        held.enter_context(PROCESS_BUDGET.reserve(MEMORY_BYTES, WAIT_S))
+    start = spool.position
+    try:
+        found = find(SMALL)
+    except SandboxError as error:
+        if error.reason != TOO_MANY_NAMES:
+            raise
+    else:
+        yield found
+        return
+    spool.rewind(start)
+    with _IN_PROGRESS.reserve(MEMORY_BYTES, LOCAL_WAIT_S), PROCESS_BUDGET.reserve(MEMORY_BYTES, LOCAL_WAIT_S):
         return_freed_memory()  # of the answer before this one, which lived longer than its reservation
-        held.callback(return_freed_memory)
-        yield find(LARGE)
+        try:
+            yield find(LARGE)
+        finally:
+            return_freed_memory()

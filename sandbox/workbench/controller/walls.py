@@ -18,6 +18,7 @@ from sandbox.memory import TRANSFER_BYTES, can_share_heap
 from sandbox.models import Probe, ProbeLevel
 from sandbox.policy.approvals import Decision
 from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workspaces.comparison_limits import SMALL
 
 _LIMIT_MEMORY_SINCE = (4, 7)  # RLIMIT_DATA counts private mappings since this version of Linux
 _GIVES_OUT = ("space_repo_push", "space_repo_open_pr")
@@ -132,7 +133,7 @@ def _git_memory(facts: WallFacts) -> Probe:
 
 
 def _request_memory(facts: WallFacts) -> Probe:
-    rule = "one task at a time with more than 2,000 changed files, large reports within the budget"
+    rule = f"one task at a time with more than {SMALL.changed_files:,} changed files, large reports within the budget"
     if facts.one_heap:
         return _strong("request memory", f"{rule}; the threads of a server share one heap")
     return _weak(

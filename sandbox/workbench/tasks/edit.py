@@ -15,9 +15,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
-from sandbox.git.process import LOCAL_DEADLINE_S
 from sandbox.lazy_module import LazyModule
-from sandbox.memory import PROCESS_BUDGET
+from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
@@ -109,7 +108,7 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
     with (
         lock_task(services, task_id) as task,
         _open_files(services, task) as (files, owner),
-        PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_DEADLINE_S),
+        PROCESS_BUDGET.reserve(GATED_BYTES, LOCAL_WAIT_S),
     ):
         allowed = partial(parse_writable_path, policy=services.policies.paths, repo_id=task.repo_id)
         gate = HashGate(
