@@ -497,7 +497,7 @@ def guest_disk_probe(wanted: WorkspaceSettings, reason: str) -> Probe:
         setting = "workspaces.disk" if wanted.disk == "watch" else "workspaces.worktree"
         return _warn("guest disk", "watched, as configured", f"{weaker} Set {setting} = 'auto'.")
     if not reason:
-        return _ok("guest disk", "a file system for each task and clean room")
+        return _ok("guest disk", "a file system for each task, clean room and room of a layer")
     if wanted.disk == "image":
         return _fail("guest disk", f"no file systems: {reason}", "Set workspaces.disk = 'auto', or run as root.")
     return _warn("guest disk", f"watched ({reason})", f"{weaker} Run as root, with overlays, loop devices and mke2fs.")

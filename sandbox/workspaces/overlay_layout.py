@@ -6,13 +6,12 @@ the task's own where the host can make one (own_disk.py). After a reboot the ove
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
 from sandbox.files.idmap import remove_view
@@ -44,7 +43,7 @@ from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.own_disk import (
-    create_own_disk,
+    create_disk_if_possible,
     ensure_disk_mounted,
     find_files,
     is_disk_mounted,
@@ -53,7 +52,6 @@ from sandbox.workspaces.own_disk import (
 )
 from sandbox.workspaces.pristine import ensure_pristine
 
-_log = logging.getLogger(__name__)
 _BASE, _CHECKOUT = "base", "checkout"
 _WITH_ADDED = lazy_pattern(r"-with-[0-9a-f]{16}")
 
@@ -238,7 +236,8 @@ def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:
     """`below`: id of the tree; `checkout`: name of its pristine checkout, which may hold submodules too."""
     site.layers.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.layers.mkdir(mode=0o700)
-    _make_disk(site)
+    if site.new_disk is not None:
+        create_disk_if_possible(site.layers, site.new_disk, site.owner)
     files = find_files(site.layers)
     (files / "work").mkdir(mode=0o700)
     for folder in (site.upper, site.report):
@@ -253,25 +252,6 @@ def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:
     site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     site.root.mkdir(mode=0o755)
     site.root.chmod(0o755)
-
-
-def _make_disk(site: WorktreePaths) -> None:
-    """Create the worktree's own disk, if it gets one. Raises: `policy_violation` if a required one is impossible."""
-    if site.new_disk is None:
-        return
-    try:
-        create_own_disk(site.layers, site.new_disk, site.owner)
-    except OSError as error:
-        if error.errno in NO_SPACE:  # no reason to do without a limit
-            raise
-        if site.new_disk.is_required:
-            raise SandboxError(
-                ErrorCode.POLICY_VIOLATION,
-                "workspaces.disk is 'image', but this host cannot make a disk for a task",
-                details=error.strerror or str(error),
-                hint="Run the controller as root on a host with loop devices and mke2fs, or set it to 'auto'.",
-            ) from error
-        _log.warning("%s has no disk of its own: %s", site.root.name, error)
 
 
 def _layers(site: WorktreePaths) -> OverlayLayers:

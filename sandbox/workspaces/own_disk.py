@@ -8,19 +8,22 @@ edits and mounts still work.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, mount_disk, trim_disk
 from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
 from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
 from sandbox.lazy_dataclass import dataclass
+
+_log = logging.getLogger(__name__)
 
 _IMAGE, _MOUNT, _SPARE = "disk.img", "disk", "spare"
 _SPARE_BYTES, _SPARE_FILES = 4 * 1024**2, 16
@@ -76,6 +79,26 @@ def create_own_disk(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -
         image.unlink(missing_ok=True)
         remove_tree(place)
         raise
+
+
+def create_disk_if_possible(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -> None:
+    """As `create_own_disk`; on a host that makes no disks this does nothing, unless the disk is required.
+
+    Raises: OSError without space for it; `policy_violation` if a required one is impossible.
+    """
+    try:
+        create_own_disk(layers, new, owner)
+    except OSError as error:
+        if error.errno in NO_SPACE:  # no reason to do without a limit
+            raise
+        if new.is_required:
+            raise SandboxError(
+                ErrorCode.POLICY_VIOLATION,
+                "workspaces.disk is 'image', but this host cannot make a disk for a task",
+                details=error.strerror or str(error),
+                hint="Run the controller as root on a host with loop devices and mke2fs, or set it to 'auto'.",
+            ) from error
+        _log.warning("%s has no disk of its own: %s", layers.name, error)
 
 
 def ensure_disk_mounted(layers: Path) -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from devtools.guests import remove_guests_of
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, Permission, Verdict
-from sandbox.workbench import Workbench
+from sandbox.models import Actor, Check, Limits, Permission, Verdict
+from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.run import build_room_recorder
+from sandbox.workbench.checks.step_rooms import open_step_room, run_step
+from sandbox.workbench.controller.services import build_services
 from tests.attack.layer_bench import LayerBench, open_bench
+from tests.docker.conftest import image_digest
 from tests.unit.conftest import refused
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
@@ -153,6 +162,41 @@ def test_s19_an_install_that_fails_leaves_nothing(bench: Bench) -> None:
         bench.run({"pyproject.toml": PROJECT, "use.py": "import evil\n"})
     assert raised.value.code is ErrorCode.INTERNAL, "void: " + raised.value.brief
     assert bench.trees == bench.rooms == []
+
+
+IN_FLIGHT = """
+import os, socket, sys, time
+sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+for _ in range(8):
+    fd = os.open("f", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, bytes(8 << 20))
+    os.unlink("f")
+    socket.send_fds(sender, [b"f"], [fd])
+    os.close(fd)
+print("held", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("disk", ["auto", "watch"])
+def test_s05_files_in_flight_between_sockets_count_in_the_install_of_a_layer(
+    tmp_path: Path, engine: DockerEngine, disk: str
+) -> None:
+    """Control: where the disk is watched, no process has such a file open, and the watch sees none of its bytes."""
+    limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=16, disk_bytes=16 * 1024**2)
+    argv = ("python3", "-c", IN_FLIGHT, "30" if disk == "auto" else "2")
+    check = Check(id="install", label="install", argv=argv, timeout_s=60, limits=limits)
+    services = build_services(tmp_path / "home", os.environ, {"workspaces": {"disk": disk}}, allow_file=True)
+    with closing(services), open_step_room(services, check, {}) as room:
+        setup = GuestSetup(image_digest(engine, "python"), "runc")
+        recorder = replace(build_room_recorder(services, setup, "attack"), logs=room.folder / "logs")
+        run = run_step(services, recorder, (room.run_id, check, room.directories), Watch(), "attack")
+    if disk == "watch":
+        assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "held\n"), f"void: {run.stderr_tail}"
+    else:
+        assert run.verdict is Verdict.DISK_LIMIT, run
+    assert list((tmp_path / "home/repositories/rooms").iterdir()) == []
+    remove_guests_of(tmp_path / "home")
 
 
 def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Bench) -> None:

@@ -360,7 +360,7 @@ def test_python(minor: str, level: ProbeLevel) -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason", "level", "value"),
     [
-        ("auto", "", ProbeLevel.OK, "a file system for each task and clean room"),
+        ("auto", "", ProbeLevel.OK, "a file system for each task, clean room and room of a layer"),
         ("watch", "x", ProbeLevel.WARN, "watched, as configured"),
         ("auto", "mke2fs is missing", ProbeLevel.WARN, "watched (mke2fs is missing)"),
         ("image", "mke2fs is missing", ProbeLevel.FAIL, "no file systems: mke2fs is missing"),
@@ -384,7 +384,7 @@ def test_guest_disks_need_loop_devices_and_overlays(
 
     for name in ("find_disk_obstacle", "_find_overlay_obstacle"):
         monkeypatch.setattr(c, name, lambda *_: "")
-    assert value() == "a file system for each task and clean room"
+    assert value() == "a file system for each task, clean room and room of a layer"
     monkeypatch.setattr(c, obstacle, lambda *_: "for a reason")
     assert value() == "watched (for a reason)"
 

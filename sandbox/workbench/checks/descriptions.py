@@ -17,9 +17,9 @@ from sandbox.git.process import Git
 from sandbox.models import Check, Verdict
 from sandbox.store.home import GIT_MASK
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.fetch import run_step
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_report_folder
+from sandbox.workbench.checks.step_rooms import run_step
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.worktrees import clean_room

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
-from sandbox.checks.execute import CheckDirectories, Recorder, with_heartbeat
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
@@ -24,25 +22,17 @@ from sandbox.egress.registries import Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.checkout import remove_tree
-from sandbox.git.objects import EMPTY_TREES
 from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.memory_admission import demand_memory
-from sandbox.workbench.checks.run import build_room_recorder, new_run_id
-from sandbox.workbench.controller.disk_admission import Demand, Writer
-from sandbox.workbench.controller.disk_space import watch_disk
-from sandbox.workbench.controller.guest_accounts import lease_account
+from sandbox.workbench.checks.run import build_room_recorder
+from sandbox.workbench.checks.step_rooms import open_step_room, run_step
 from sandbox.workbench.controller.services import Services
 
 _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
-
-EMPTY_TREE = EMPTY_TREES[40]
-"""git's id of a tree without files: a fetch sees no file of a repository."""
 
 
 @dataclass(frozen=True)
@@ -123,37 +113,29 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
     ca = _read_ca_file(registries.ca_file or services.settings.images.ca_bundle)
     recorder = build_room_recorder(services, request.setup, request.layer)
     relay = _find_relay(services, request.setup.runtime)
-    run_id = new_run_id(services.presence)
-    room = services.home.clean_room(run_id)
-    with lease_account(services, run_id) as account:
-        try:
-            directories = CheckDirectories(
-                room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
-            )
-            lay_out(room, directories, request.inputs)
-            (room / "ca.pem").write_bytes(ca)
-            (room / "ca.pem").chmod(0o444)
-            proxy = EgressProxy(
-                room / "egress.sock",
-                AllowList(registries.hosts),
-                replace(request.limits, duration_s=min(request.limits.duration_s, request.check.timeout_s + 60)),
-                account.user if os.geteuid() == 0 else None,
-                request.outside,
-            )
-            executor = FetchContainer(
-                services.guest_engine,
-                services.policies.container,
-                recorder.guest,
-                EgressMounts(proxy.path, relay, room / "ca.pem"),
-            )
-            env = {**build_environment(request.ecosystem, registries), **request.check.env}
-            check = request.check.model_copy(update={"env": env})
-            recorder = replace(recorder, executor=executor, logs=room / "logs")
-            with proxy:
-                run = run_step(services, recorder, (run_id, check, directories), watch, request.layer)
-            yield Fetched(run, directories.workspace, proxy.accesses, registries.indexes[0])
-        finally:
-            remove_tree(room)
+    with open_step_room(services, request.check, request.inputs) as room:
+        directories, ca_file = room.directories, room.folder / "ca.pem"
+        ca_file.write_bytes(ca)
+        ca_file.chmod(0o444)
+        proxy = EgressProxy(
+            room.folder / "egress.sock",
+            AllowList(registries.hosts),
+            replace(request.limits, duration_s=min(request.limits.duration_s, request.check.timeout_s + 60)),
+            directories.account.user if os.geteuid() == 0 else None,
+            request.outside,
+        )
+        executor = FetchContainer(
+            services.guest_engine,
+            services.policies.container,
+            recorder.guest,
+            EgressMounts(proxy.path, relay, ca_file),
+        )
+        env = {**build_environment(request.ecosystem, registries), **request.check.env}
+        check = request.check.model_copy(update={"env": env})
+        recorder = replace(recorder, executor=executor, logs=room.folder / "logs")
+        with proxy:
+            run = run_step(services, recorder, (room.run_id, check, directories), watch, request.layer)
+        yield Fetched(run, directories.workspace, proxy.accesses, registries.indexes[0])
 
 
 def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str, str]:
@@ -198,42 +180,6 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
         "go": {"GOPROXY": registries.indexes[0]},
     }
     return common | own[ecosystem]
-
-
-def run_step(
-    services: Services,
-    recorder: Recorder,
-    which: tuple[str, Check, CheckDirectories],
-    watch: Watch,
-    layer: str,
-) -> CheckRun:
-    """Wait for a turn, as a check does, and run the command."""
-    run_id, check, directories = which
-    with defer_interrupts() as interrupted:
-        wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
-        demand = demand_memory(services, (check.limits,), layer)
-        with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued, demand) as turn:
-            disk = watch_disk(services, directories, check.limits)
-            why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
-            with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
-                return recorder.run(run_id, check, directories, watch.follow, why_stop, check_at_end=disk.check_at_end)
-
-
-def lay_out(room: Path, directories: CheckDirectories, inputs: Mapping[str, bytes]) -> None:
-    """Make the folders of a fetch. `workspace` and `report` belong to the guest; it does not see the room. The room
-    belongs to its uid, so that the uid is known to be in use.
-    """
-    room.mkdir(mode=0o700)
-    uid, gid = directories.account.user
-    os.chown(room, uid, gid)
-    for folder in (directories.workspace, directories.report):
-        folder.mkdir()
-        folder.chmod(0o755)
-        os.chown(folder, uid, gid)
-    for name, content in inputs.items():
-        path = directories.workspace / Path(name).name
-        path.write_bytes(content)
-        path.chmod(0o644)
 
 
 def _require_socket_runtime(runtime: str) -> None:

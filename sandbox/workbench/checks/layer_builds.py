@@ -9,28 +9,30 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sandbox.checks.execute import CheckDirectories
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, WITHOUT_EXTENSION, LayerPlan, Step
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
-from sandbox.files.sealing import seal_tree
+from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
 from sandbox.store.home import GIT_MASK
 from sandbox.store.layers import LayerStore
 from sandbox.workbench.checks.callbacks import Watch, report_step
-from sandbox.workbench.checks.fetch import EMPTY_TREE, FetchRequest, fetch, lay_out, run_step
+from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
-from sandbox.workbench.controller.guest_accounts import lease_account
+from sandbox.workbench.checks.step_rooms import StepRoom, open_step_room, run_step
+from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
+from sandbox.workspaces.own_disk import has_disk, measure_own_disk
 
 MAX_ARCHIVES = 4_000
 ARCHIVE_BYTES = 1024**3
@@ -182,30 +184,24 @@ def _install(
     key, began = key_and_start
     steps = find_steps(request.rule.ecosystem)
     recorder = build_room_recorder(services, replace(request.setup, layers=()), request.rule.ecosystem)
-    run_id = new_run_id(services.presence)
-    room = services.home.clean_room(run_id)
-    with lease_account(services, run_id) as account:
-        directories = CheckDirectories(
-            room / "files", room / "report", account, EMPTY_TREE, clean_room=True, task_id=None
+    check = _write_check(services, "install", steps.install)
+    given = {**request.plan.install_files, ".git": GIT_MASK}
+    with open_step_room(services, check, given, _demand_of(archives)) as room:
+        directories = room.directories
+        shutil.move(archives.folder, directories.workspace / steps.archives)
+        (directories.workspace / steps.archives).chmod(0o755)
+        recorder = replace(recorder, logs=room.folder / "logs")
+        run = run_step(services, recorder, (room.run_id, check, directories), watch, request.rule.ecosystem)
+        _require_installed(run)
+        left_out, incomplete = (
+            _read_archive_names(directories.workspace / name, archives.packages)
+            for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )
-        try:
-            lay_out(room, directories, {**request.plan.install_files, ".git": GIT_MASK})
-            archives.folder.rename(directories.workspace / steps.archives)
-            (directories.workspace / steps.archives).chmod(0o755)
-            check = _write_check(services, "install", steps.install)
-            recorder = replace(recorder, logs=room / "logs")
-            run = run_step(services, recorder, (run_id, check, directories), watch, request.rule.ecosystem)
-            _require_installed(run)
-            built = directories.workspace / steps.built
-            left_out, incomplete = (
-                _read_archive_names(directories.workspace / name, archives.packages)
-                for name in (LEFT_OUT, WITHOUT_EXTENSION)
-            )
-            if left_out:
-                watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
-            if incomplete:
-                watch.building(f"Built without an extension, which does not compile: {', '.join(incomplete)}")
-            size = seal_tree(built, (os.geteuid(), os.getegid()))
+        if left_out:
+            watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
+        if incomplete:
+            watch.building(f"Built without an extension, which does not compile: {', '.join(incomplete)}")
+        with _take_built(services, room, directories.workspace / steps.built) as (built, size):
             layer = Layer(
                 key=key,
                 ecosystem=request.rule.ecosystem,
@@ -225,9 +221,26 @@ def _install(
                 if known := LayerStore(services.home).find(key):
                     return known
                 LayerStore(services.home).publish(layer, built)
-        finally:
-            remove_tree(room)
     return layer
+
+
+def _demand_of(archives: _Archives) -> Demand:
+    sizes = [path.stat().st_size for path in archives.folder.iterdir()]
+    return Demand(sum(sizes), len(sizes))
+
+
+@contextmanager
+def _take_built(services: Services, room: StepRoom, built: Path) -> Iterator[tuple[Path, TreeSize]]:
+    """Seal what a guest installed; yields a tree of the home's file system, and its size. The guest has ended.
+
+    A tree on the room's own disk is copied to the room's folder.
+    """
+    size = seal_tree(built, (os.geteuid(), os.getegid()))
+    if not has_disk(room.folder):
+        yield built, size
+        return
+    with services.disk.admit(Writer.LAYER, Demand(measure_own_disk(room.folder).used_bytes, size.files)):
+        yield copy_sealed_tree(built, room.folder / "built"), size
 
 
 def _require_installed(run: CheckRun) -> None:

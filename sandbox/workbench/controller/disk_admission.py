@@ -49,6 +49,7 @@ class Writer(StrEnum):
     CHECK = "a check"
     ARTIFACT = "an artifact"
     IMAGE = "an image build"
+    LAYER = "a layer of packages"
     PACKING = "packing a clone"
     EDIT = "an edit"
     SNAPSHOT = "a snapshot"
@@ -61,7 +62,7 @@ class Writer(StrEnum):
 _NEVER_FROM_THE_RESERVE = frozenset({Writer.PACKING, Writer.SNAPSHOT})
 """Parts of `gc` and of cleaning that can be left out, and could take the whole reserve."""
 
-_LARGE = frozenset({Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.ARTIFACT, Writer.IMAGE})
+_LARGE = frozenset({Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.ARTIFACT, Writer.IMAGE, Writer.LAYER})
 
 
 @dataclass(frozen=True)

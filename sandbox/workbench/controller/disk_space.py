@@ -90,7 +90,10 @@ def _minimum_free_space(settings: Settings) -> disk_watch.FreeSpaceFloor:
 
 
 def _find_layers(home: Home, workspace: Path) -> Path | None:
-    """The layers directory of an overlay; None for a plain worktree."""
+    """The layers directory of an overlay, or the room of a step, if it has a disk; None for a plain worktree."""
     of_room = workspace.with_name(f"{workspace.name}.layers")
     of_task = home.layers(workspace.parent.name, workspace.name)
+    of_step = workspace.parent.parent  # the room, with `disk/files` in it
+    if has_disk(of_step):
+        return of_step
     return next((layers for layers in (of_room, of_task) if layers.is_dir()), None)

@@ -21,7 +21,7 @@ from tests.unit.conftest import refused
 
 MIB = 1024**2
 SETTINGS = DiskSettings(min_free_bytes=100 * MIB, min_free_files=100, reserve_bytes=10 * MIB, reserve_files=10)
-LARGE = [Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.ARTIFACT, Writer.IMAGE]
+LARGE = [Writer.FETCH, Writer.CHECKOUT, Writer.CHECK, Writer.ARTIFACT, Writer.IMAGE, Writer.LAYER]
 SMALL = sorted(set(Writer) - set(LARGE))
 
 
