@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home, write_json
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
+from sandbox.workbench.reconciling import clone_objects
 from tests.unit.conftest import Upstream, refused
 
 KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "clone objects", "clone"}
@@ -226,6 +228,39 @@ def test_gc_packs_a_clone_and_says_how_small_it_is(
     (left,) = found(bench)
     assert (left.kind, left.action, left.note.startswith("packed: ")) == ("clone objects", LeftoverAction.REMOVED, True)
     assert bench.create_task(repo_id).head_commit
+
+
+def test_a_fetch_beside_the_packing_waits_for_it_and_loses_nothing(
+    opened: Callable[..., Workbench], repo_id: str, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: without the lock of the repository the fetch would end while the clone is packed."""
+    bench, url = opened(), str(upstream.root)
+    upstream.write("f", b"two\n")
+    wanted = upstream.commit()
+    monkeypatch.setattr(maintenance, "MANY_PACKS", 0)
+    with ThreadPoolExecutor(1) as pool:
+        fetches: list[Future[object]] = []
+
+        def repack_beside_a_fetch(git: Git, max_bytes: int) -> int:
+            fetches.append(pool.submit(opened().fetch, url))
+            assert not wait(fetches, timeout=0.5).done
+            return maintenance.repack(git, max_bytes)
+
+        monkeypatch.setattr(clone_objects, "repack", repack_beside_a_fetch)
+        assert [left.action for left in found(bench)] == [LeftoverAction.REMOVED]
+        fetches[0].result(timeout=60)
+    git = Git(Home(bench.home).clone(repo_id))
+    git.run("fsck", "--strict", "--connectivity-only", wanted)
+
+
+def test_gc_leaves_a_clone_that_is_fetched_for_the_next_time(
+    opened: Callable[..., Workbench], repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = opened()
+    monkeypatch.setattr(maintenance, "MANY_PACKS", 0)
+    with Home(bench.home).locked(f"repository-{repo_id}"):  # as a fetch does
+        assert [left.action for left in found(bench)] == [LeftoverAction.BUSY]
+    assert [left.action for left in found(bench)] == [LeftoverAction.REMOVED]
 
 
 def test_gc_does_not_pack_on_a_full_disk_and_does_not_fail(
