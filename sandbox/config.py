@@ -30,6 +30,7 @@ from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
 from sandbox.models.ids import PackageName, SimpleName
+from sandbox.models.workers import CAPABILITIES, Labels
 from sandbox.shipped_files import find_resources as find_resources
 
 if TYPE_CHECKING:
@@ -160,11 +161,13 @@ class ProfileSettings(_SettingsSection):
     `runtime`: engine runtime for this profile's checks, instead of `container.runtime`.
     `timeout_factor`: multiplies the deadline of each of its checks, for a host that is slower or busier than most. A
     deadline set for one repository is taken as it is.
+    `require`: what a worker of a cluster must have to get a task with this profile (docs/cluster.md).
     """
 
     image: str = ""
     packages: tuple[PackageName, ...] = ()
     runtime: str = ""
+    require: Labels = Field(default_factory=dict)
     timeout_factor: PositiveFloat = Field(default=1.0, le=100.0)
 
 
@@ -398,6 +401,7 @@ class ClusterSettings(_SettingsSection):
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
     `slots`: of a worker: how many operations it carries out at once before it takes no more tasks; those of its own
     tasks are still carried out. 0: as many as `container.parallel` says.
+    `labels`: of a worker, beside what it says of its host; a task may require them. In a variable: `zone=a,gpu=yes`.
     """
 
     address: str = ""
@@ -411,6 +415,14 @@ class ClusterSettings(_SettingsSection):
     hub: str = ""
     lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
     slots: NonNegativeInt = 0
+    labels: Labels = Field(default_factory=dict)
+
+    @field_validator("labels")
+    @classmethod
+    def _keep_capabilities(cls, value: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(set(value) & set(CAPABILITIES)):
+            raise ValueError(f"'{taken[0]}' is no label: the worker itself says what its host has")
+        return value
 
 
 class CheckSettings(_SettingsSection):
@@ -450,6 +462,7 @@ class ProjectSettings(_SettingsSection):
 class RepositorySettings(_SettingsSection):
     """For one repository only. `checks`: overrides by check id. `packages`: Debian packages for all of its checks.
     `max_bytes`: instead of `storage.repository_max_bytes`.
+    `require`: what a worker of a cluster must have to get a task of this repository, before that of its profile.
 
     `project`: its projects, beside those of `sandbox repo set`, which replace one of the same name.
     """
@@ -457,6 +470,7 @@ class RepositorySettings(_SettingsSection):
     packages: tuple[PackageName, ...] = ()
     max_bytes: NonNegativeInt | None = None
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
+    require: Labels = Field(default_factory=dict)
     project: tuple[ProjectSettings, ...] = Field(default=(), max_length=32)
 
     @field_validator("project")

@@ -13,10 +13,11 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note, show_table, to_json
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.cluster.dispatcher import Dispatcher
-    from sandbox.models.operations import OperationAnswer, TaskOperation
+    from sandbox.models.operations import OperationAnswer, TaskOperation, WorkerInfo
 
 _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
@@ -26,9 +27,12 @@ _PRIORITIES = ("person", "agent", "batch")
 
 
 @click.command()
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label that tasks may require. Repeatable."
+)
 @global_options
 @click.pass_obj
-def worker(invocation: Invocation) -> None:
+def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     """Take tasks of the cluster that cluster.address names, until SIGTERM or Ctrl-C.
 
     Operations in progress then end first; a second signal ends them. Tasks of this host continue on other workers.
@@ -36,7 +40,7 @@ def worker(invocation: Invocation) -> None:
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
 
     with invocation.agent_workbench() as workbench:
-        work(workbench, lambda name: note(f"{name} takes tasks"))
+        work(workbench, lambda name: note(f"{name} takes tasks"), _split_pairs(labels))
 
 
 @click.group()
@@ -51,10 +55,24 @@ def cluster() -> None:
 @global_options
 @click.pass_obj
 def workers(invocation: Invocation) -> None:
-    """List the workers that can be given tasks."""
+    """List the workers that can be given tasks, and what each can do."""
     with _dispatcher(invocation) as dispatcher:
         found = dispatcher.workers()
-    invocation.emit({"workers": found}, lambda: show_table(["WORKER"], [[one.id] for one in found]))
+    headers = ["WORKER", "VERSION", "SLOTS", "ARCH", "CPUS", "MEMORY", "CGROUP", "RUNTIMES", "LABELS"]
+    invocation.emit({"workers": found}, lambda: show_table(headers, [_list_cells(one) for one in found]))
+
+
+def _list_cells(worker: WorkerInfo) -> list[str]:
+    """A row of the table; `-` for what a worker of an earlier version does not say."""
+    slots = "-" if worker.slots is None else str(worker.slots)
+    cells = [worker.id, worker.version or "-", slots]
+    able = worker.capabilities
+    if able is None:
+        return [*cells, *"------"]
+    labels = ",".join(f"{key}={value}" for key, value in sorted(able.labels.items()))
+    memory = f"{able.memory_bytes / 1024**3:.1f} GiB"
+    figures = [able.arch, str(able.cpus), memory, able.cgroup or "-", ",".join(able.runtimes) or "-", labels or "-"]
+    return [*cells, *(one_line(cell) for cell in figures)]
 
 
 @cluster.command()
@@ -90,21 +108,38 @@ def queue(invocation: Invocation) -> None:
 @click.option("--profile", metavar="NAME", help="Profile, instead of the detected one.")
 @click.option("--priority", type=click.Choice(_PRIORITIES), default="agent", help="For whom it waits in the line.")
 @click.option("--owner", default="", metavar="NAME", help="Owners take turns in the line. Default: the repository.")
+@click.option(
+    "--require", "required", multiple=True, metavar="NAME=VALUE",
+    help="What the worker must have: arch=arm64, cgroup=2, cpus=8, memory=16g, runtime=runsc, or a label. Repeatable.",
+)  # fmt: skip
 @click.option("--task", default="", metavar="TASK", help="Id of a task that waits for a worker, to wait on for it.")
 @global_options
 @click.pass_obj
-def create(invocation: Invocation, /, url: str, task: str, priority: str, owner: str, **arguments: str | None) -> None:
+def create(
+    invocation: Invocation,
+    /,
+    url: str,
+    task: str,
+    priority: str,
+    owner: str,
+    required: tuple[str, ...],
+    **arguments: str | None,
+) -> None:
     """Create a task for the repository URL on a worker, and print its id.
 
     If all workers are busy, the error says the task's id and about its place in the line. It keeps its place.
+    If no worker has what is required, by --require, the settings or the profile, no task is created.
     """
     if task:
         _make_operation(id="create", task_id=task, name="create")
+    from sandbox.cluster.connecting import find_requirements  # noqa: PLC0415 - lazy: the command starts fast
     from sandbox.cluster.dispatcher import PlaceInLine  # noqa: PLC0415 - as above
     from sandbox.models.operations import TaskPriority  # noqa: PLC0415 - as above
 
+    with invocation.workbench() as workbench:
+        requirements = find_requirements(workbench, url, arguments["profile"], _split_pairs(required))
     with _dispatcher(invocation) as dispatcher:
-        answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner))
+        answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner), requirements)
     _raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 
@@ -131,6 +166,13 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
         note(answer.lost)
     _raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(to_json({"value": answer.value})))
+
+
+def _split_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise click.UsageError(f"'{wrong[0][:80]}' is not NAME=VALUE.")
+    return found
 
 
 def _make_operation(**fields: Any) -> TaskOperation:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+
+from pydantic import ValidationError
 
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher
+from sandbox.cluster.requirements import Requirements, check_requirements, find_profile_requirements
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.cluster.worker_slots import WorkerSlots
+from sandbox.config import ClusterSettings
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.remotes import parse_remote
 
 
 def connect_dispatcher(workbench: Workbench) -> Dispatcher:
@@ -22,7 +28,7 @@ def connect_dispatcher(workbench: Workbench) -> Dispatcher:
     """
     settings = workbench.settings.cluster
     if not settings.address:
-        return LocalDispatcher(ClusterWorker(workbench))
+        return LocalDispatcher(ClusterWorker(workbench, labels=settings.labels))
     _require_extra()
     from sandbox.cluster.temporal_client import find_address  # noqa: PLC0415 - an extra
     from sandbox.cluster.temporal_dispatcher import TemporalDispatcher  # noqa: PLC0415 - an extra
@@ -30,9 +36,26 @@ def connect_dispatcher(workbench: Workbench) -> Dispatcher:
     return TemporalDispatcher(find_address(settings))
 
 
-def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
+def find_requirements(workbench: Workbench, url: str, profile: str | None, asked: Requirements) -> dict[str, str]:
+    """What a task of a repository requires of a worker: what its profile and the settings say, and before that what was
+    asked for. The profile is known if it is named, or if this home has the repository.
+
+    Raises: `not_found` for the profile; `invalid_input` for what cannot be required.
+    """
+    try:
+        repo_id = parse_remote(url, allow_file=True, allow_http=True).id
+    except SandboxError:  # the worker says what is wrong with it
+        repo_id = ""
+    known = next((one for one in workbench.repositories() if one.id == repo_id), None)
+    name = profile or (known.profile if known else None)
+    chosen = workbench.profile(name) if name else None
+    return check_requirements({**find_profile_requirements(workbench.settings, chosen, repo_id), **asked})
+
+
+def work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[str, str] | None = None) -> None:
     """Take tasks of the cluster until SIGTERM or SIGINT, and then until operations in progress have ended. A second
-    signal ends them. `announce`: called with the worker's id when it is connected. For the main thread.
+    signal ends them. `announce`: called with the worker's id when it is connected. `labels`: beside those of the
+    settings. For the main thread.
 
     Raises: `invalid_input` without an address or the extra; `network_error` if the server does not answer; as
     `find_address`.
@@ -45,16 +68,29 @@ def work(workbench: Workbench, announce: Callable[[str], None]) -> None:
             hint="Set cluster.address to the host and port of your Temporal server, and cluster.hub (docs/cluster.md).",
         )
     _require_extra()
-    asyncio.run(_work(workbench, announce))
+    asyncio.run(_work(workbench, announce, _add_labels(settings, labels or {})))
 
 
-async def _work(workbench: Workbench, announce: Callable[[str], None]) -> None:
+def _add_labels(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[str, str]:
+    """Raises: `invalid_input`."""
+    try:
+        return ClusterSettings.model_validate({"labels": {**settings.labels, **labels}}).labels
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A worker cannot have these labels",
+            details=describe_errors(error),
+            hint="Names are lower-case words such as zone, values such as a1 (docs/cluster.md).",
+        ) from error
+
+
+async def _work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[str, str]) -> None:
     from sandbox.cluster.temporal_client import connect_client, find_address  # noqa: PLC0415 - an extra
     from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
 
     settings = workbench.settings.cluster
     client = await connect_client(find_address(settings))
-    worker = ClusterWorker(workbench, settings.hub)
+    worker = ClusterWorker(workbench, settings.hub, labels)
     slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
     with _first_signal() as stopping:
         await run_worker(client, worker, settings.name, slots, stopping, announce)

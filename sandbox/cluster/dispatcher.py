@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
@@ -39,13 +40,20 @@ class Dispatcher(Protocol):
     """
 
     def place(
-        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+        self,
+        url: str,
+        arguments: Mapping[str, Any],
+        task_id: str = "",
+        line: PlaceInLine | None = None,
+        requirements: Requirements | None = None,
     ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
         `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
         `line`: where it waits if all workers are busy; None: as the task of an agent. Raises: `engine_unavailable`
         (`reason`: `cluster_busy`, with its place, or `no_worker`); it waits on, and the same call waits for it.
+        `requirements`: of a worker. Raises: `engine_unavailable` (`reason`: `requirements_unmet`) at once if no worker
+        meets them; no task is created then.
         """
         ...
 
@@ -100,9 +108,16 @@ class LocalDispatcher:
         self._lock = threading.Lock()
 
     def place(
-        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+        self,
+        url: str,
+        arguments: Mapping[str, Any],
+        task_id: str = "",
+        line: PlaceInLine | None = None,
+        requirements: Requirements | None = None,
     ) -> OperationAnswer:
         """See `Dispatcher`. There is no line."""
+        if requirements:
+            require_worker((self._worker.describe(),), requirements)
         create = TaskOperation(
             id="create",
             task_id=task_id or draw_task_id(),
@@ -136,7 +151,7 @@ class LocalDispatcher:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
-        return (WorkerInfo(id=self._worker.id, address="this process"),)
+        return (self._worker.describe().model_copy(update={"address": "this process"}),)
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""

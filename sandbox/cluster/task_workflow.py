@@ -10,6 +10,10 @@ A task is offered first to the workers that have the repository's clone, for a m
 free slot does not read offers, so the task then waits in the line of the shared queue. Operations that need a worker at
 the same time search for one together.
 
+A task that requires something waits in the line of each class of workers that has it (`sandbox.cluster.announcement`),
+and a worker checks it once more. Its workflow is on the queue of the worker directory, which workers that do not
+know of requirements do not read.
+
 This module does not import the rest of the package, because Temporal loads it in a sandbox of its own.
 """
 
@@ -30,7 +34,7 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
+PERFORM, OFFER, TAKE_OVER, DRAIN, FIND_CLASSES = "perform", "offer", "take-over", "drain", "find-classes"
 READS = frozenset({"read-file", "status", "diff"})
 KEPT_ANSWERS = 200
 _MOVES = 3
@@ -41,6 +45,9 @@ PREFER_S = 2.0
 LINE_S = 3600.0
 """How long a task waits for a worker with a free slot; reached: the operation fails."""
 
+CLASSES_S = 30.0
+"""After how long a task that waits is put into the lines of classes that there were not before."""
+
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
 
@@ -49,6 +56,7 @@ _PREFERS_CLONES = "offers-of-a-repository"
 that waits can be cancelled. Tasks that began before do as they did.
 """
 
+_MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
 _ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
 _ONCE = RetryPolicy(maximum_attempts=1)
 _OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
@@ -69,11 +77,21 @@ def name_offer_queue(prefix: str, repository: str = "") -> str:
     return f"{prefix}-offers-{repository}" if repository else f"{prefix}-offers"
 
 
+def name_task_queue(prefix: str) -> str:
+    """The queue of workflows without requirements."""
+    return f"{prefix}-tasks"
+
+
+def name_worker_directory(prefix: str) -> str:
+    """The queue of workflows that require something. Workers read it under an identity that says what they can do."""
+    return f"{prefix}-workers"
+
+
 @dataclass
 class TaskStart:
     """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
-    earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. The rest is set when a
-    long history is begun anew.
+    earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
+    worker. The rest is set when a long history is begun anew.
     """
 
     task_id: str
@@ -87,6 +105,7 @@ class TaskStart:
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     repository: str = ""
     is_cloned: bool = True
+    requirements: dict[str, str] = field(default_factory=dict)
 
 
 @workflow.defn(name="space-sandbox-task")
@@ -98,7 +117,7 @@ class TaskWorkflow:
         self._task = start
         self._turn = asyncio.Lock()
         self._placing = asyncio.Lock()
-        self._running: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
+        self._running: dict[str, asyncio.Task[Any]] = {}
         self._is_closed = False
         self._is_waiting = False
 
@@ -133,6 +152,7 @@ class TaskWorkflow:
             "epoch": self._task.epoch,
             "lost": self._task.lost,
             "is_waiting": self._is_waiting,
+            "requirements": self._task.requirements,
         }
 
     def _remember(self, operation: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +236,10 @@ class TaskWorkflow:
             return worker
         self._is_waiting = True
         try:
-            worker = await self._offer(waiting, "", LINE_S)
+            if self._task.requirements:
+                worker = await self._search(waiting)
+            else:
+                worker = await self._offer(waiting, "", LINE_S)
         finally:
             self._is_waiting = False
         if not worker:
@@ -226,25 +249,71 @@ class TaskWorkflow:
 
     async def _offer(self, waiting: str, repository: str, limit_s: float) -> str:
         """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled."""
-        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
-            OFFER,
-            self._task.lost,
-            task_queue=name_offer_queue(self._task.prefix, repository),
-            schedule_to_close_timeout=timedelta(seconds=limit_s),
-            start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
-            retry_policy=_OFFERS,
-        )
+        handle = self._start_offer(repository, limit_s)
         if workflow.patched(_PREFERS_CLONES):
             self._running[waiting] = handle
         try:
             return str((await handle)["worker"])
         except ActivityError as error:
             if is_cancelled_exception(error):
-                text = "The operation was cancelled while it waited for a worker"
-                raise ApplicationError(text, type="cancelled", non_retryable=True) from error
+                raise _cancellation_error() from error
             return ""
         finally:
             self._running.pop(waiting, None)
+
+    def _start_offer(self, queue: str, limit_s: float) -> workflow.ActivityHandle[dict[str, Any]]:
+        """`queue`: a repository's key, or a class of workers."""
+        required = (self._task.requirements,) if self._task.requirements else ()
+        return workflow.start_activity(
+            OFFER,
+            args=(self._task.lost, *required),
+            task_queue=name_offer_queue(self._task.prefix, queue),
+            schedule_to_close_timeout=timedelta(seconds=limit_s),
+            start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
+            retry_policy=_OFFERS,
+        )
+
+    async def _search(self, waiting: str) -> str:
+        """As `_offer`, in the lines of all classes that meet the requirements. Several may take the task at once: the
+        first one has it, and the others keep a slot for it in vain for some seconds.
+        """
+        search = asyncio.create_task(self._wait_in_lines())
+        self._running[waiting] = search
+        try:
+            return await search
+        except asyncio.CancelledError as error:
+            if not search.cancelled():  # the workflow itself ends
+                raise
+            raise _cancellation_error() from error
+        finally:
+            self._running.pop(waiting, None)
+
+    async def _wait_in_lines(self) -> str:
+        offers: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
+        end = workflow.now() + timedelta(seconds=LINE_S)
+        try:
+            while workflow.now() < end:
+                for key in await self._find_classes():
+                    if key not in offers or offers[key].done():
+                        offers[key] = self._start_offer(key, LINE_S)
+                if worker := await _first_taker([*offers.values()]):
+                    return worker
+        finally:
+            for offer in offers.values():
+                offer.cancel()
+        return ""
+
+    async def _find_classes(self) -> list[str]:
+        found: list[str] = await workflow.execute_activity(
+            FIND_CLASSES,
+            self._task.requirements,
+            task_queue=name_worker_directory(self._task.prefix),
+            schedule_to_close_timeout=timedelta(seconds=LINE_S),
+            start_to_close_timeout=timedelta(seconds=_ACCEPTED_S),
+            retry_policy=_OFFERS,
+            result_type=list,
+        )
+        return found[:_MOST_CLASSES]
 
     async def _take_over(self, worker: str, epoch: int) -> bool:
         try:
@@ -285,3 +354,22 @@ class DrainWorkflow:
 
 def _is_loss(error: ActivityError) -> bool:
     return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST
+
+
+def _cancellation_error() -> ApplicationError:
+    return ApplicationError(
+        "The operation was cancelled while it waited for a worker", type="cancelled", non_retryable=True
+    )
+
+
+async def _first_taker(offers: list[workflow.ActivityHandle[dict[str, Any]]]) -> str:
+    """The worker that took the first of these offers within `CLASSES_S`; empty if none did."""
+    pending = [offer for offer in offers if not offer.done()]
+    if not pending:
+        await workflow.sleep(CLASSES_S)
+        return ""
+    done, _ = await workflow.wait(pending, timeout=CLASSES_S, return_when=asyncio.FIRST_COMPLETED)
+    for offer in done:
+        if not offer.cancelled() and offer.exception() is None:
+            return str(offer.result()["worker"])
+    return ""

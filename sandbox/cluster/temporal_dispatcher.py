@@ -6,13 +6,11 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue, TaskQueueStats
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.api.taskqueue.v1 import TaskQueueStats
 from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
@@ -24,17 +22,22 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from sandbox.cluster.announcement import make_class_key
 from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id
 from sandbox.cluster.repository_key import make_repository_key
+from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.task_workflow import (
     DRAIN_S,
     DrainWorkflow,
     TaskStart,
     TaskWorkflow,
     name_offer_queue,
+    name_task_queue,
+    name_worker_directory,
     name_worker_queue,
 )
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
+from sandbox.cluster.worker_directory import describe_queue, list_readers, list_workers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
@@ -74,25 +77,36 @@ class TemporalDispatcher:
             raise
 
     def place(
-        self, url: str, arguments: Mapping[str, Any], task_id: str = "", line: PlaceInLine | None = None
+        self,
+        url: str,
+        arguments: Mapping[str, Any],
+        task_id: str = "",
+        line: PlaceInLine | None = None,
+        requirements: Requirements | None = None,
     ) -> OperationAnswer:
         """See `Dispatcher`."""
+        if requirements:
+            require_worker(self.workers(), requirements)
         task = task_id or draw_task_id()
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
-        self._wait(self._start(task, url, line or PlaceInLine()))
+        self._wait(self._start(task, url, line or PlaceInLine(), requirements or {}))
         self._wait(self._submit(create))
         return self._wait_for_answer(create)
 
-    async def _start(self, task: str, url: str, line: PlaceInLine) -> None:
-        key = make_repository_key(url)
-        is_cloned = bool(key and await self._list_readers(name_offer_queue(self._place.name, key)))
+    async def _start(self, task: str, url: str, line: PlaceInLine, requirements: Requirements) -> None:
+        key, prefix = make_repository_key(url), self._place.name
+        is_cloned = bool(key and await list_readers(self._client, name_offer_queue(prefix, key)))
+        start = TaskStart(
+            task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
+            requirements=dict(requirements),
+        )  # fmt: skip
         await self._client.start_workflow(
             TaskWorkflow.run,
-            TaskStart(task, url, self._place.name, self._place.lost_after_s, repository=key, is_cloned=is_cloned),
+            start,
             id=self._name(task),
-            task_queue=f"{self._place.name}-tasks",
+            task_queue=name_worker_directory(prefix) if requirements else name_task_queue(prefix),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             priority=_make_priority(line, key),  # of all that the workflow asks for
         )
@@ -133,9 +147,12 @@ class TemporalDispatcher:
         placement = self._wait(self._find_placement(operation.task_id))
         if placement is not None and not placement.get("is_waiting"):
             return
+        required = placement.get("requirements") or {} if placement else {}
         able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
         if able:
-            place = max(1, self._read_line().approximate_backlog_count)
+            require_worker(able, required)
+            lines = self._read_lines(able, required or None)
+            place = max(1, min(line.approximate_backlog_count for line in lines))
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 f"All workers of the cluster are busy; {operation.task_id} waits in the line",
@@ -190,8 +207,7 @@ class TemporalDispatcher:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
-        readers = self._wait(self._list_readers(f"{self._place.name}-tasks", TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW))
-        return tuple(WorkerInfo(id=name) for name in sorted(readers))
+        return self._wait(list_workers(self._client, self._place.name))
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""
@@ -205,7 +221,7 @@ class TemporalDispatcher:
                 DrainWorkflow.run,
                 name_worker_queue(self._place.name, worker_id),
                 id=f"{self._place.name}-drain-{worker_id}",
-                task_queue=f"{self._place.name}-tasks",
+                task_queue=name_task_queue(self._place.name),
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 execution_timeout=timedelta(seconds=DRAIN_S),
             )
@@ -213,34 +229,23 @@ class TemporalDispatcher:
             raise _unknown_worker_error(worker_id, f"It did not answer: {error.cause}") from error
 
     def line(self) -> WaitingLine:
-        """See `Dispatcher`."""
-        stats = self._read_line()
-        return WaitingLine(
-            tasks=stats.approximate_backlog_count,
-            oldest_s=stats.approximate_backlog_age.ToTimedelta().total_seconds(),
-            workers=len(self.workers()),
-        )
+        """See `Dispatcher`. A task that waits for workers of several classes is counted for each."""
+        workers = self.workers()
+        lines = [*self._read_lines(workers), *self._read_lines(workers, {})]
+        ages = [line.approximate_backlog_age.ToTimedelta().total_seconds() for line in lines]
+        tasks = sum(line.approximate_backlog_count for line in lines)
+        return WaitingLine(tasks=tasks, oldest_s=max(ages), workers=len(workers))
 
-    def _read_line(self) -> TaskQueueStats:
-        """Temporal's count of the offers that wait for a worker with a free slot."""
-        queue = name_offer_queue(self._place.name)
-        return self._wait(self._describe(queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)).stats
-
-    async def _list_readers(
-        self, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-    ) -> set[str]:
-        """The workers that read a queue, or did in the last minutes."""
-        return {poller.identity for poller in (await self._describe(queue, kind)).pollers}
-
-    async def _describe(self, queue: str, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse:
-        return await self._client.workflow_service.describe_task_queue(
-            DescribeTaskQueueRequest(
-                namespace=self._place.namespace,
-                task_queue=TaskQueue(name=queue),
-                task_queue_type=kind,
-                report_stats=True,
-            )
-        )
+    def _read_lines(
+        self, workers: Sequence[WorkerInfo], requirements: Requirements | None = None
+    ) -> list[TaskQueueStats]:
+        """Temporal's count of the offers that wait for a worker with a free slot: in the line of all workers; with
+        `requirements`, in those of the classes of the workers that meet them, if they meet any.
+        """
+        able = [] if requirements is None else [one for one in workers if not list_unmet(one, requirements)]
+        keys = sorted({make_class_key(one.capabilities) for one in able if one.capabilities is not None})
+        queues = [name_offer_queue(self._place.name, key) for key in (keys if requirements is not None else [""])]
+        return [self._wait(describe_queue(self._client, queue)).stats for queue in queues]
 
     def close(self) -> None:
         """See `Dispatcher`."""

@@ -33,10 +33,13 @@ from temporalio.worker import (
 )
 from temporalio.worker import Worker as TemporalPoller
 
+from sandbox.cluster.announcement import encode, make_class_key
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
+from sandbox.cluster.requirements import list_unmet
 from sandbox.cluster.task_workflow import (
     DRAIN,
+    FIND_CLASSES,
     OFFER,
     PERFORM,
     READS,
@@ -44,12 +47,15 @@ from sandbox.cluster.task_workflow import (
     DrainWorkflow,
     TaskWorkflow,
     name_offer_queue,
+    name_task_queue,
+    name_worker_directory,
     name_worker_queue,
 )
 from sandbox.cluster.worker import ClusterWorker
+from sandbox.cluster.worker_directory import find_classes
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
+from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation, WorkerInfo
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
@@ -116,19 +122,28 @@ class WorkerActivities:
 
 
 class TaskOffers:
-    """Answers the offers of one queue. `repository`: the key of its repository; empty: the queue of all workers.
-    `drop_clone`: called if the repository's clone is gone.
+    """Answers the offers of one queue. `info`: what the worker announces. `repository`: the key of its repository;
+    empty: the queue of all workers, or of its class. `drop_clone`: called if the repository's clone is gone.
     """
 
     def __init__(
-        self, worker: ClusterWorker, slots: WorkerSlots, repository: str, drop_clone: Callable[[str], None]
+        self,
+        worker: ClusterWorker,
+        slots: WorkerSlots,
+        info: WorkerInfo,
+        repository: str,
+        drop_clone: Callable[[str], None],
     ) -> None:
-        self._worker, self._slots = worker, slots
+        self._worker, self._slots, self._info = worker, slots, info
         self._repository, self._drop_clone = repository, drop_clone
 
     @activity.defn(name=OFFER)
-    async def offer(self, refused: list[str]) -> dict[str, str]:
-        """Take a task, unless it was lost here before: its state is in this home, but of an ended epoch."""
+    async def offer(self, refused: list[str], required: dict[str, str] | None = None) -> dict[str, str]:
+        """Take a task, unless it was lost here before: its state is in this home, but of an ended epoch. `required`: of
+        a worker, by a task that has the clone here or is of this class.
+        """
+        if unmet := list_unmet(self._info, required or {}):
+            raise ApplicationError(f"This worker lacks {', '.join(unmet)}")
         if self._worker.id in refused:
             delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
             raise ApplicationError("The task was here before", next_retry_delay=delay)
@@ -138,6 +153,18 @@ class TaskOffers:
         if not self._slots.reserve(_find_workflow()):
             raise ApplicationError("No slot is free")
         return {"worker": self._worker.id}
+
+
+class WorkerDirectory:
+    """Finds the workers that a task can wait for. `prefix`: the name of the cluster."""
+
+    def __init__(self, client: Client, prefix: str) -> None:
+        self._client, self._prefix = client, prefix
+
+    @activity.defn(name=FIND_CLASSES)
+    async def find_classes(self, requirements: dict[str, str]) -> list[str]:
+        """The classes of workers that meet the requirements."""
+        return list(await find_classes(self._client, self._prefix, requirements))
 
 
 class WorkerEnd:
@@ -169,16 +196,25 @@ async def run_worker(
     """
 
     def poll_offers(repository: str) -> TemporalPoller:
-        offers = TaskOffers(worker, slots, repository, queues.drop)
+        offers = TaskOffers(worker, slots, info, repository, queues.drop)
         return _poll(client, name_offer_queue(prefix, repository), worker.id, (), (offers.offer,), slots)
 
+    def poll_class(key: str) -> TemporalPoller:
+        offers = TaskOffers(worker, slots, info, "", queues.drop)
+        return _poll(client, name_offer_queue(prefix, key), worker.id, (), (offers.offer,), slots)
+
+    info = await asyncio.to_thread(worker.describe, slots.count)
     queues = RepositoryQueues(poll_offers)
     activities = WorkerActivities(worker, slots, queues.use)
     own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
+    workflows, find = (TaskWorkflow, DrainWorkflow), (WorkerDirectory(client, prefix).find_classes,)
     async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
-        await stack.enter_async_context(_poll(client, f"{prefix}-tasks", worker.id, (TaskWorkflow, DrainWorkflow)))
+        await stack.enter_async_context(_poll(client, name_task_queue(prefix), worker.id, workflows))
+        await stack.enter_async_context(_poll(client, name_worker_directory(prefix), encode(info), workflows, find))
         await stack.enter_async_context(_poll(client, name_worker_queue(prefix, worker.id), worker.id, (), own))
         await stack.enter_async_context(poll_offers(""))
+        if info.capabilities is not None:
+            await stack.enter_async_context(poll_class(make_class_key(info.capabilities)))
         stack.push_async_callback(queues.close)
         for key in await asyncio.to_thread(worker.list_clones):
             queues.use(key)

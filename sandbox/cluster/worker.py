@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sandbox import Workbench
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Repository
-from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation
+from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation, WorkerInfo
+from sandbox.version import __version__
 from sandbox.workbench import Watch
 
 _log = logging.getLogger(__name__)
@@ -26,14 +27,15 @@ def _key_of(repository: Repository) -> str:
 
 class ClusterWorker:
     """The controller of one home, for a dispatcher. Thread-safe. `hub`: URL of the hub; empty: this host is the only
-    one, and a task is lost with it.
+    one, and a task is lost with it. `labels`: what it announces beside the capabilities of its host.
 
     Its id is that of the home: hosts that share an engine or an address are still different workers.
     """
 
-    def __init__(self, workbench: Workbench, hub: str = "") -> None:
+    def __init__(self, workbench: Workbench, hub: str = "", labels: Mapping[str, str] | None = None) -> None:
         self.workbench = workbench
         self.hub = hub
+        self.labels = dict(labels or {})
         self.id = f"worker-{workbench.instance_id}"
 
     def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = _never) -> OperationAnswer:
@@ -46,6 +48,11 @@ class ClusterWorker:
             return self.workbench.answer_once(operation, lambda: self._perform_change(operation, cancelled))
         except SandboxError as error:
             return self._refuse(operation, error)
+
+    def describe(self, slots: int | None = None) -> WorkerInfo:
+        """What it announces. `slots`: how many it has. Raises: errors of the engine; `policy_violation`."""
+        found = self.workbench.capabilities(self.labels)
+        return WorkerInfo(id=self.id, version=__version__, slots=slots, capabilities=found)
 
     def has_clone(self, key: str) -> bool:
         """Whether this host has the repository of a key, which is not empty."""

@@ -19,7 +19,7 @@ class WorkerSlots:
     """`count`: of operations; reached: no task is accepted until one of them has ended."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._running = 0
         self._reserved: dict[str, asyncio.TimerHandle] = {}
         self._free = asyncio.Event()
@@ -62,7 +62,7 @@ class WorkerSlots:
         return timer is not None
 
     def _update(self) -> None:
-        if self._running + len(self._reserved) < self._count:
+        if self._running + len(self._reserved) < self.count:
             self._free.set()
         else:
             self._free.clear()

@@ -21,7 +21,7 @@ from sandbox.images.catalogue import TAG_PREFIX, has_recipe, tag_of
 from sandbox.images.lookup import ImageBuildContext, find_recipe_image, find_use_tags
 from sandbox.models import ImageArchive, TransferredImage
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def import_images(
@@ -74,7 +74,7 @@ def _import_checked(
 
 
 def _require_this_machine(images: Iterable[ArchivedImage]) -> None:
-    wanted = ("linux", _ARCHITECTURES.get(platform.machine(), platform.machine()))
+    wanted = ("linux", ARCHITECTURES.get(platform.machine(), platform.machine()))
     for image in images:
         found = (image.config.os, image.config.architecture)
         if found != wanted:

@@ -10,6 +10,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstr
 
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
+from sandbox.models.workers import HostCapabilities
 
 OperationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Chosen by the caller. The same id is the same wish: it is carried out once, and answered alike as often as asked."""
@@ -84,11 +85,18 @@ class OperationAnswer(SparseModel):
 
 
 class WorkerInfo(Model):
-    """A worker that can be given tasks. `tasks`: how many it was given and has not ended; None if unknown."""
+    """A worker that can be given tasks. `tasks`: how many it was given and has not ended; None if unknown.
+
+    `version`: of the package; `slots`: how many operations it carries out before it takes no more tasks;
+    `capabilities`: what it can do. A worker of a version that does not announce them has none of these.
+    """
 
     id: WorkerId
     address: str = ""
     tasks: NonNegativeInt | None = None
+    version: str = ""
+    slots: NonNegativeInt | None = None
+    capabilities: HostCapabilities | None = None
 
 
 class WorkerDrain(Model):

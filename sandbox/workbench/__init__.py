@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         WorkspaceRequest,
     )
     from sandbox.models.operations import OperationAnswer, TaskOperation
+    from sandbox.models.workers import HostCapabilities
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
     from sandbox.store import flaky_tests as flaky_records
@@ -1743,6 +1744,13 @@ class Workbench:
     def record_attacks(self, report: AttackReport) -> None:
         """Write the result of `sandbox.attack.attack` into the home's journal. Raises: no specific code."""
         home_operations.record_attacks(self._services, report)
+
+    def capabilities(self, labels: Mapping[str, str] | None = None) -> HostCapabilities:
+        """What this host can do for tasks, with these labels.
+
+        Raises: `engine_unavailable`; `policy_violation`; `invalid_input` for a policy with a mistake.
+        """
+        return use.host_capabilities.find_capabilities(self._services, labels or {})
 
     def doctor(self) -> tuple[Probe, ...]:
         """Capabilities and problems of this host. Raises: no code, also not the general ones."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import credentials as credentials
     from sandbox.workbench.controller import doctor as doctor
     from sandbox.workbench.controller import home_events as home_events
+    from sandbox.workbench.controller import host_capabilities as host_capabilities
     from sandbox.workbench.controller import image_archives as image_archives
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
@@ -96,6 +97,7 @@ else:
             "credentials",
             "doctor",
             "home_events",
+            "host_capabilities",
             "image_archives",
             "journaling",
             "rules",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +19,8 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.cluster.temporal_worker import run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import SandboxError
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
+from sandbox.models.workers import HostCapabilities
 from tests.e2e.clusters import connected, until
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -29,10 +30,15 @@ URL = "https://git.example.org/team/project"
 class Recorder:
     """Creates tasks by writing them down. Its checks run until they may end."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str]) -> None:
         self.id = f"worker-{uuid.uuid4().hex[:16]}"
+        self.labels = labels
         self.created: list[str] = []
         self.may_end = threading.Event()
+
+    def describe(self, slots: int) -> WorkerInfo:
+        found = HostCapabilities(arch="amd64", cgroup="2", cpus=4, memory_bytes=8 * 1024**3, labels=self.labels)
+        return WorkerInfo(id=self.id, slots=slots, capabilities=found)
 
     def list_clones(self) -> tuple[str, ...]:
         return ()
@@ -51,9 +57,9 @@ class Recorder:
 
 
 @contextmanager
-def working(address: str, name: str) -> Iterator[Recorder]:
+def working(address: str, name: str, labels: Mapping[str, str] | None = None) -> Iterator[Recorder]:
     """A worker with one slot, in a thread."""
-    worker: Any = Recorder()
+    worker: Any = Recorder(labels or {})
     is_ready = threading.Event()
 
     async def work() -> None:
@@ -113,3 +119,33 @@ def test_a_person_goes_before_agents_and_these_before_batch_work(temporal: str) 
 def test_owners_take_turns(temporal: str) -> None:
     many, few = PlaceInLine(owner="many"), PlaceInLine(owner="few")
     assert few in list_in_order(temporal, [many, many, many, many, few])[:2]
+
+
+def test_a_task_goes_only_to_a_worker_that_has_what_it_requires(temporal: str) -> None:
+    """Also: it waits for that one while another is idle, is told so at once if there is none, and leaves the line."""
+    name = f"line-{uuid.uuid4().hex[:8]}"
+    gpu = {"gpu": "yes"}
+    with connected(temporal, name) as dispatcher, working(temporal, name) as plain:
+        with pytest.raises(SandboxError, match="No worker has gpu=yes") as caught:
+            dispatcher.place(URL, {}, requirements=gpu)
+        assert caught.value.reason == "requirements_unmet"
+        assert f"{plain.id} lacks gpu=yes. It has arch=amd64, cgroup=2, cpus=4" in caught.value.details
+        with working(temporal, name, gpu) as able:
+            until(lambda: {one.id for one in dispatcher.workers()} == {plain.id, able.id})
+            placed = [dispatcher.place(URL, {}, requirements={**gpu, "memory": "8g"}) for _ in range(3)]
+            assert {one.worker for one in placed} == {able.id}
+            check = TaskOperation(
+                id="check", task_id=placed[0].task_id, name=OperationName.CHECK, arguments={"check_ids": ["test"]}
+            )
+            dispatcher.submit(check)
+            assert dispatcher.result(check, wait_s=1.0) is None
+            waiting, leaving = (f"task-{uuid.uuid4()}" for _ in range(2))
+            for task in (waiting, leaving):
+                with pytest.raises(SandboxError, match="busy"):
+                    dispatcher.place(URL, {}, task, requirements=gpu)
+            until(lambda: dispatcher.line().tasks == 2)
+            dispatcher.cancel(TaskOperation(id="create", task_id=leaving, name=OperationName.CREATE))
+            able.may_end.set()
+            assert dispatcher.place(URL, {}, waiting, requirements=gpu).worker == able.id
+            assert leaving not in able.created
+        assert plain.created == []

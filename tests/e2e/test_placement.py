@@ -16,6 +16,7 @@ from devtools.gitserver import GitServer
 from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.task_workflow import name_offer_queue
+from sandbox.cluster.worker_directory import list_readers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationName, TaskOperation
 from tests.e2e.clusters import Cluster, cluster_of, until
@@ -38,7 +39,7 @@ def worker_of(cluster: Cluster, task: str) -> str:
 def readers(cluster: Cluster) -> set[str]:
     """The workers that read the offers of the cluster's repository."""
     queue = name_offer_queue(cluster.name, make_repository_key(cluster.url))
-    return cluster.dispatcher._wait(cluster.dispatcher._list_readers(queue))
+    return cluster.dispatcher._wait(list_readers(cluster.dispatcher._client, queue))
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+"""The workers of a Temporal cluster and what they can do, from the readers of its queues."""
+
+from __future__ import annotations
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.client import Client
+
+from sandbox.cluster.announcement import decode, make_class_key
+from sandbox.cluster.requirements import Requirements, list_unmet
+from sandbox.cluster.task_workflow import name_task_queue, name_worker_directory
+from sandbox.models.operations import WorkerInfo
+
+_ACTIVITY, _WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+
+
+async def describe_queue(
+    client: Client, queue: str, kind: TaskQueueType.ValueType = _ACTIVITY
+) -> DescribeTaskQueueResponse:
+    """Who reads a queue, or did in the last minutes, and how much is in it."""
+    return await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind, report_stats=True
+        )
+    )
+
+
+async def list_readers(client: Client, queue: str, kind: TaskQueueType.ValueType = _ACTIVITY) -> set[str]:
+    """The identities of a queue's readers."""
+    return {poller.identity for poller in (await describe_queue(client, queue, kind)).pollers}
+
+
+async def list_workers(client: Client, prefix: str) -> tuple[WorkerInfo, ...]:
+    """All workers, by id. What one of an earlier version can do is unknown; of one that was started again with other
+    labels, what it announced last counts.
+    """
+    found = {name: WorkerInfo(id=name) for name in await list_readers(client, name_task_queue(prefix), _WORKFLOW)}
+    pollers = (await describe_queue(client, name_worker_directory(prefix), _WORKFLOW)).pollers
+    for poller in sorted(pollers, key=lambda one: one.last_access_time.ToNanoseconds()):
+        if (worker := decode(poller.identity)) is not None:
+            found[worker.id] = worker
+    return tuple(found[name] for name in sorted(found))
+
+
+async def find_classes(client: Client, prefix: str, requirements: Requirements) -> tuple[str, ...]:
+    """The classes of workers that meet the requirements, those with the most workers first."""
+    able = [worker for worker in await list_workers(client, prefix) if not list_unmet(worker, requirements)]
+    keys = [make_class_key(worker.capabilities) for worker in able if worker.capabilities is not None]
+    return tuple(sorted(set(keys), key=lambda key: (-keys.count(key), key)))
