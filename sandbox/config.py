@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -30,7 +31,6 @@ from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
 from sandbox.models.ids import PackageName, SimpleName
-from sandbox.models.workers import CAPABILITIES, Labels
 from sandbox.shipped_files import find_resources as find_resources
 
 if TYPE_CHECKING:
@@ -49,6 +49,36 @@ _HINTS_BY_PREFIX = {
 
 ProxyUrl = Annotated[str, StringConstraints(pattern=r"^(|(https?|socks5h?)://[A-Za-z0-9.\[\]:-]{1,260}/?)$")]
 """Without user and password: the URL is in arguments of programs."""
+
+CAPABILITIES = ("arch", "cgroup", "cpus", "memory", "runtime")
+"""What a task may require beside labels; no label has one of these names."""
+
+MAX_LABELS = 16
+
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$")]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+
+
+def _split_pairs(value: object) -> object:
+    """`a=b,c=d` as a mapping, so that an environment variable can say it; anything else unchanged.
+
+    Raises: ValueError for a part without `=`, and for a name that is there twice.
+    """
+    if not isinstance(value, str):
+        return value
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        key, equals, text = part.partition("=")
+        if not equals:
+            raise ValueError(f"'{part[:80]}' is not NAME=VALUE")
+        if key in found:
+            raise ValueError(f"'{key[:80]}' is there twice")
+        found[key] = text
+    return found
+
+
+Labels = Annotated[dict[LabelKey, LabelValue], BeforeValidator(_split_pairs), Field(max_length=MAX_LABELS)]
+"""Names and values chosen by the operator, or what a task requires of a worker: labels and `CAPABILITIES`."""
 
 
 class _SettingsSection(BaseModel):

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandbox.config import Settings
+from sandbox.config import Labels, Settings
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.models.operations import WorkerInfo
-from sandbox.models.workers import HostCapabilities, Labels
+from sandbox.models.workers import HostCapabilities
 from sandbox.profiles import Profile
 
 Requirements = Mapping[str, str]
-"""By name: a capability (`sandbox.models.workers.CAPABILITIES`) or a label."""
+"""By name: a capability (`sandbox.config.CAPABILITIES`) or a label."""
 
 _SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)(i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
