@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from shutil import disk_usage
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,6 +14,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandbox.cluster.connecting import connect_dispatcher
+from sandbox.daemon.cluster_metrics import ClusterCollector
 from sandbox.models import ApprovalState, TaskStatus
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
@@ -51,9 +54,11 @@ class HomeCollector(Collector):
 
 
 def make_registry(workbench: Workbench) -> CollectorRegistry:
-    """The figures of a home and of the daemon's process that serves HTTP."""
+    """The figures of a home, of its cluster if it belongs to one, and of the daemon's process that serves HTTP."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(HomeCollector(workbench))
+    if workbench.settings.cluster.address:
+        registry.register(ClusterCollector(partial(connect_dispatcher, workbench)))
     ProcessCollector(registry=registry)
     return registry
 

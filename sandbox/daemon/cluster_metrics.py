@@ -1,0 +1,74 @@
+"""Figures of the cluster that a home belongs to, for Prometheus. A server that is silent delays no other figure."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.errors import SandboxError
+from sandbox.models.operations import WaitingLine, WorkerInfo
+
+READ_S = 3.0
+"""How long one request for figures waits; reached: the cluster counts as silent. The next one gets the answer."""
+
+
+@dataclass(frozen=True)
+class _Figures:
+    workers: tuple[WorkerInfo, ...]
+    line: WaitingLine
+
+
+class ClusterCollector(Collector):
+    """Counts workers, slots and waiting tasks. `connect`: called at the first request, and again after a failure."""
+
+    def __init__(self, connect: Callable[[], Dispatcher]) -> None:
+        self._connect = connect
+        self._dispatcher: Dispatcher | None = None
+        self._pool = ThreadPoolExecutor(1, "cluster-figures")
+        self._pending: Future[_Figures] | None = None
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All figures, read now. Only `sandbox_cluster_up` if the cluster does not answer."""
+        found = self._read_in_time()
+        yield _gauge("sandbox_cluster_up", "Whether the cluster's server answers.", float(found is not None))
+        if found is None:
+            return
+        workers = GaugeMetricFamily("sandbox_cluster_workers", "Workers that take tasks.", labels=["version"])
+        for version, count in sorted(Counter(one.version or "unknown" for one in found.workers).items()):
+            workers.add_metric([version], count)
+        yield workers
+        slots = sum(one.slots or 0 for one in found.workers)
+        yield _gauge("sandbox_cluster_slots", "Operations at once before the workers take no more tasks.", slots)
+        yield _gauge("sandbox_cluster_waiting_tasks", "Tasks that wait for a worker.", found.line.tasks)
+        yield _gauge("sandbox_cluster_waiting_oldest_seconds", "How long the first has waited.", found.line.oldest_s)
+
+    def _read_in_time(self) -> _Figures | None:
+        with self._lock:
+            asked = self._pending = self._pending or self._pool.submit(self._read)
+            try:
+                found = asked.result(READ_S)
+            except FutureTimeoutError:
+                return None
+            except SandboxError:
+                found = None
+            self._pending = None
+            return found
+
+    def _read(self) -> _Figures:
+        self._dispatcher = self._dispatcher or self._connect()
+        return _Figures(self._dispatcher.workers(), self._dispatcher.line())
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric([], value)
+    return family
