@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
@@ -52,16 +53,21 @@ from sandbox.cluster.task_workflow import (
     name_worker_queue,
 )
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.cluster.worker_directory import find_classes
+from sandbox.cluster.worker_directory import find_classes, wait_until_listed
 from sandbox.cluster.worker_slots import WorkerSlots
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, OperationError, OperationName, TaskOperation, WorkerInfo
+from sandbox.version import __version__
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
 
 ANSWER_BYTES = 1024**2
 """Of an answer. Larger ones are refused: Temporal keeps every answer in its history."""
+
+LISTED_S = 10.0
+"""How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""
 
 _ALIVE_EVERY_S = 1.0
 _ANSWER_READ_S = 1.0
@@ -81,7 +87,10 @@ class WorkerActivities:
     @activity.defn(name=PERFORM)
     async def perform(self, document: dict[str, Any]) -> dict[str, Any]:
         """Carry out one operation. Ends only when the operation has ended, also if it is cancelled."""
-        operation = TaskOperation.model_validate(document)
+        try:
+            operation = TaskOperation.model_validate(document)
+        except ValidationError as error:
+            return _refuse_unknown(document, self._worker.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
         if operation.name in READS:
@@ -192,7 +201,7 @@ async def run_worker(
     announce: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
-    worker's id when it begins.
+    worker's id when it begins and the server lists it.
     """
 
     def poll_offers(repository: str) -> TemporalPoller:
@@ -218,6 +227,7 @@ async def run_worker(
         stack.push_async_callback(queues.close)
         for key in await asyncio.to_thread(worker.list_clones):
             queues.use(key)
+        await wait_until_listed(client, prefix, encode(info), LISTED_S)
         announce(worker.id)
         await until.wait()
 
@@ -275,6 +285,24 @@ def _poll(
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if slots else 5),
         graceful_shutdown_timeout=timedelta(days=1),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+    )
+
+
+def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationError) -> OperationAnswer:
+    """The answer to an operation of a newer version."""
+    refusal = SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"{worker} does not know the operation {str(document.get('name'))[:100]!a}",
+        details=f"It is of version {__version__}.\n{describe_errors(error)}",
+        hint="Upgrade the worker, or drain it so that the task continues on a newer one; then ask under another id.",
+        reason="unknown_operation",
+    )
+    return OperationAnswer(
+        operation_id=document["id"],
+        task_id=document["task_id"],
+        epoch=document["epoch"],
+        worker=worker,
+        error=OperationError.model_validate(refusal.payload()["error"]),
     )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from sandbox.cluster.announcement import decode, make_class_key
 from sandbox.cluster.requirements import Requirements, list_unmet
 from sandbox.cluster.task_workflow import name_task_queue, name_worker_directory
 from sandbox.models.operations import WorkerInfo
 
+_ASK_AGAIN_S = 0.1
 _ACTIVITY, _WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
 
@@ -41,6 +46,14 @@ async def list_workers(client: Client, prefix: str) -> tuple[WorkerInfo, ...]:
         if (worker := decode(poller.identity)) is not None:
             found[worker.id] = worker
     return tuple(found[name] for name in sorted(found))
+
+
+async def wait_until_listed(client: Client, prefix: str, identity: str, limit_s: float) -> None:
+    """Returns when the server lists a worker that announced this, after the limit, or if it fails."""
+    with suppress(TimeoutError, RPCError):
+        async with asyncio.timeout(limit_s):
+            while identity not in await list_readers(client, name_worker_directory(prefix), _WORKFLOW):
+                await asyncio.sleep(_ASK_AGAIN_S)
 
 
 async def find_classes(client: Client, prefix: str, requirements: Requirements) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +18,7 @@ from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.cluster.temporal_worker import run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
+from sandbox.daemon.cluster_metrics import ClusterCollector
 from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
 from sandbox.models.workers import HostCapabilities
@@ -57,22 +58,24 @@ class Recorder:
 
 
 @contextmanager
-def working(address: str, name: str, labels: Mapping[str, str] | None = None) -> Iterator[Recorder]:
+def working(
+    address: str, name: str, labels: Mapping[str, str] | None = None, run: Callable[..., Any] = run_worker
+) -> Iterator[Recorder]:
     """A worker with one slot, in a thread."""
     worker: Any = Recorder(labels or {})
     is_ready = threading.Event()
 
     async def work() -> None:
         client = await connect_client(ClusterAddress(address, name=name))
-        await run_worker(client, worker, name, WorkerSlots(1), end, lambda _: is_ready.set())
+        await run(client, worker, name, WorkerSlots(1), end, lambda _: is_ready.set())
 
-    async def run() -> None:
+    async def begin() -> None:
         loops.append(asyncio.get_running_loop())
         await work()
 
     end, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(asyncio.run, run())
+        done = pool.submit(asyncio.run, begin())
         assert is_ready.wait(60)
         try:
             yield worker
@@ -144,6 +147,8 @@ def test_a_task_goes_only_to_a_worker_that_has_what_it_requires(temporal: str) -
                 with pytest.raises(SandboxError, match="busy"):
                     dispatcher.place(URL, {}, task, requirements=gpu)
             until(lambda: dispatcher.line().tasks == 2)
+            figures = [one.samples[0].value for one in ClusterCollector(lambda: dispatcher).collect()]
+            assert figures[:4] == [1, 2, 2, 2], "up, workers, slots, waiting tasks"
             dispatcher.cancel(TaskOperation(id="create", task_id=leaving, name=OperationName.CREATE))
             able.may_end.set()
             assert dispatcher.place(URL, {}, waiting, requirements=gpu).worker == able.id

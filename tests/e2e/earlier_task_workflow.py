@@ -1,0 +1,274 @@
+"""The workflow of a task as it was before requirements (7fb2e0db), unchanged but for this text: do not edit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,
+    TimeoutType,
+    is_cancelled_exception,
+)
+
+PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
+READS = frozenset({"read-file", "status", "diff"})
+KEPT_ANSWERS = 200
+_MOVES = 3
+_OPERATION_S = 24 * 3600.0
+PREFER_S = 2.0
+"""How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
+
+LINE_S = 3600.0
+"""How long a task waits for a worker with a free slot; reached: the operation fails."""
+
+DRAIN_S = 20.0
+"""How long a worker that is to end may not answer; reached: it counts as unknown."""
+
+_PREFERS_CLONES = "offers-of-a-repository"
+"""The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
+that waits can be cancelled. Tasks that began before do as they did.
+"""
+
+_ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
+_ONCE = RetryPolicy(maximum_attempts=1)
+_OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
+_LOST = {TimeoutType.HEARTBEAT, TimeoutType.SCHEDULE_TO_START}
+_LOSS = (
+    "{worker} was lost. The task continues on {successor} from its last completed operation; what an operation in "
+    "progress had changed is lost."
+)
+
+
+def name_worker_queue(prefix: str, worker: str) -> str:
+    """The queue that only this worker reads."""
+    return f"{prefix}-{worker}"
+
+
+def name_offer_queue(prefix: str, repository: str = "") -> str:
+    """The queue of offers that all workers read; that of a repository's key is read by those that have its clone."""
+    return f"{prefix}-offers-{repository}" if repository else f"{prefix}-offers"
+
+
+@dataclass
+class TaskStart:
+    """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
+    earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. The rest is set when a
+    long history is begun anew.
+    """
+
+    task_id: str
+    url: str
+    prefix: str
+    lost_after_s: float = 10.0
+    worker: str = ""
+    epoch: int = 0
+    is_created: bool = False
+    lost: list[str] = field(default_factory=list)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repository: str = ""
+    is_cloned: bool = True
+
+
+@workflow.defn(name="space-sandbox-task")
+class TaskWorkflow:
+    """See the module."""
+
+    @workflow.init
+    def __init__(self, start: TaskStart) -> None:
+        self._task = start
+        self._turn = asyncio.Lock()
+        self._placing = asyncio.Lock()
+        self._running: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
+        self._is_closed = False
+        self._is_waiting = False
+
+    @workflow.run
+    async def run(self, _start: TaskStart) -> None:
+        """Live until the task is closed; a long history is replaced by a new one with the same state."""
+        await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if not self._is_closed:
+            workflow.continue_as_new(self._task)
+
+    @workflow.update
+    async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an operation; the answer of an earlier one with the same id."""
+        if operation["name"] in READS:
+            return await self._carry_out(operation)
+        async with self._turn:
+            known = self._task.answers.get(operation["id"])
+            return known or self._remember(operation, await self._carry_out(operation))
+
+    @workflow.signal
+    def cancel(self, operation_id: str) -> None:
+        """End the checks of an operation in progress; one that waits for a worker leaves the line."""
+        if handle := self._running.get(operation_id):
+            handle.cancel()
+
+    @workflow.query
+    def placement(self) -> dict[str, Any]:
+        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue."""
+        return {
+            "worker": self._task.worker,
+            "epoch": self._task.epoch,
+            "lost": self._task.lost,
+            "is_waiting": self._is_waiting,
+        }
+
+    def _remember(self, operation: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        answers = self._task.answers
+        answers[operation["id"]] = answer
+        while len(answers) > KEPT_ANSWERS:
+            del answers[next(iter(answers))]
+        succeeded = "error" not in answer
+        self._task.is_created |= succeeded and operation["name"] == "create"
+        self._is_closed |= succeeded and operation["name"] == "close"
+        return answer
+
+    async def _carry_out(self, operation: dict[str, Any]) -> dict[str, Any]:
+        loss = ""
+        for _ in range(_MOVES):
+            if not self._task.worker:
+                await self._ensure_worker(operation["id"])
+            worker = self._task.worker
+            try:
+                answer = await self._perform({**operation, "epoch": self._task.epoch})
+            except ActivityError as error:
+                if not _is_loss(error):
+                    raise ApplicationError(f"The worker failed: {error.cause}", non_retryable=True) from error
+                loss = await self._replace_worker(worker, operation["id"])
+                continue
+            return {**answer, "lost": loss} if loss else answer
+        raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)
+
+    async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
+        silent = timedelta(seconds=self._task.lost_after_s / 2)
+        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
+            PERFORM,
+            operation,
+            task_queue=name_worker_queue(self._task.prefix, self._task.worker),
+            schedule_to_start_timeout=silent,
+            heartbeat_timeout=silent,
+            start_to_close_timeout=timedelta(seconds=_OPERATION_S),
+            retry_policy=_ONCE,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        self._running[operation["id"]] = handle
+        try:
+            return await handle
+        finally:
+            self._running.pop(operation["id"], None)
+
+    async def _replace_worker(self, lost: str, waiting: str) -> str:
+        """Give the task to another worker, if that was not done. Several operations may notice one loss."""
+        if not workflow.patched(_PREFERS_CLONES):
+            lost = self._task.worker
+        if lost and lost not in self._task.lost:
+            self._task.lost.append(lost)
+            self._task.worker = ""
+        if not self._task.worker:
+            await self._ensure_worker(waiting)
+        return _LOSS.format(worker=lost, successor=self._task.worker)
+
+    async def _ensure_worker(self, waiting: str) -> None:
+        """`waiting`: the id of the operation that needs a worker."""
+        if not workflow.patched(_PREFERS_CLONES):
+            await self._place(waiting)
+            return
+        async with self._placing:
+            if not self._task.worker:
+                await self._place(waiting)
+
+    async def _place(self, waiting: str) -> None:
+        self._task.epoch += 1
+        epoch = self._task.epoch
+        while True:
+            worker = await self._find_worker(waiting)
+            if not self._task.is_created or await self._take_over(worker, epoch):
+                self._task.worker = worker
+                self._task.is_cloned = True
+                return
+            self._task.lost.append(worker)
+
+    async def _find_worker(self, waiting: str) -> str:
+        prefers_clone = workflow.patched(_PREFERS_CLONES) and self._task.repository and self._task.is_cloned
+        if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S)):
+            return worker
+        self._is_waiting = True
+        try:
+            worker = await self._offer(waiting, "", LINE_S)
+        finally:
+            self._is_waiting = False
+        if not worker:
+            text = f"No worker that did not have the task before offered to take it within {LINE_S:.0f} s"
+            raise ApplicationError(text, type="no_worker", non_retryable=True)
+        return worker
+
+    async def _offer(self, waiting: str, repository: str, limit_s: float) -> str:
+        """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled."""
+        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
+            OFFER,
+            self._task.lost,
+            task_queue=name_offer_queue(self._task.prefix, repository),
+            schedule_to_close_timeout=timedelta(seconds=limit_s),
+            start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
+            retry_policy=_OFFERS,
+        )
+        if workflow.patched(_PREFERS_CLONES):
+            self._running[waiting] = handle
+        try:
+            return str((await handle)["worker"])
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                text = "The operation was cancelled while it waited for a worker"
+                raise ApplicationError(text, type="cancelled", non_retryable=True) from error
+            return ""
+        finally:
+            self._running.pop(waiting, None)
+
+    async def _take_over(self, worker: str, epoch: int) -> bool:
+        try:
+            await workflow.execute_activity(
+                TAKE_OVER,
+                {"url": self._task.url, "task_id": self._task.task_id, "epoch": epoch},
+                task_queue=name_worker_queue(self._task.prefix, worker),
+                schedule_to_start_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                heartbeat_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                start_to_close_timeout=timedelta(hours=1),
+                retry_policy=_ONCE,
+            )
+        except ActivityError as error:
+            if _is_loss(error) or (isinstance(error.cause, ApplicationError) and error.cause.type == "task_exists"):
+                return False
+            raise ApplicationError(f"The task cannot continue elsewhere: {error.cause}", non_retryable=True) from error
+        return True
+
+
+@workflow.defn(name="space-sandbox-drain")
+class DrainWorkflow:
+    """Tells a worker to take no more tasks, and to end once its operations have ended."""
+
+    @workflow.run
+    async def run(self, queue: str) -> int:
+        """`queue`: that only this worker reads. How many operations are in progress on it."""
+        return int(
+            await workflow.execute_activity(
+                DRAIN,
+                task_queue=queue,
+                schedule_to_start_timeout=timedelta(seconds=DRAIN_S / 2),
+                start_to_close_timeout=timedelta(seconds=DRAIN_S / 2),
+                retry_policy=_ONCE,
+                result_type=int,
+            )
+        )
+
+
+def _is_loss(error: ActivityError) -> bool:
+    return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST

@@ -1,0 +1,113 @@
+"""Workers of the version before requirements and of this one serve a cluster together."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
+from temporalio.worker import Worker as TemporalPoller
+from temporalio.workflow import NondeterminismError
+
+from sandbox.cluster import temporal_worker
+from sandbox.cluster.task_workflow import TaskWorkflow
+from sandbox.cluster.temporal_worker import TaskOffers, WorkerActivities, WorkerEnd, run_worker
+from sandbox.cluster.worker_slots import WorkerSlots
+from sandbox.models.operations import OperationName, TaskOperation, WorkerInfo
+from tests.e2e import earlier_task_workflow as earlier
+from tests.e2e.clusters import connected
+from tests.e2e.test_line_of_tasks import URL, Recorder, working
+
+pytestmark = pytest.mark.xdist_group("temporal")
+
+
+async def run_earlier_worker(
+    client: Client, worker: Any, prefix: str, slots: WorkerSlots, until: asyncio.Event, announce: Callable[[str], None]
+) -> None:
+    """`run_worker` of the earlier version, without the queues of repositories."""
+    activities = WorkerActivities(worker, slots, lambda _: None)
+    offers = TaskOffers(worker, slots, WorkerInfo(id=worker.id), "", lambda _: None)
+    own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
+    poll = partial(temporal_worker._poll, client)
+    async with AsyncExitStack() as stack:
+        workflows = (earlier.TaskWorkflow, earlier.DrainWorkflow)
+        await stack.enter_async_context(poll(f"{prefix}-tasks", worker.id, workflows))
+        await stack.enter_async_context(poll(earlier.name_worker_queue(prefix, worker.id), worker.id, (), own))
+        queue = earlier.name_offer_queue(prefix)
+        await stack.enter_async_context(poll(queue, worker.id, (), (offers.offer,), slots))
+        announce(worker.id)
+        await until.wait()
+
+
+def test_steps_of_a_task_are_done_by_either_version_and_requirements_only_by_the_newer(
+    temporal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker keeps a workflow in memory, so each of its steps is replayed from its history by any of them."""
+    monkeypatch.setattr(temporal_worker, "TemporalPoller", partial(TemporalPoller, max_cached_workflows=0))
+    name = f"upgrade-{uuid.uuid4().hex[:8]}"
+    with (
+        connected(temporal, name) as dispatcher,
+        working(temporal, name, run=run_earlier_worker) as old,
+        working(temporal, name, {"gpu": "yes"}, run=run_worker) as new,
+    ):
+        old.may_end.set()
+        new.may_end.set()
+        tasks = [dispatcher.place(URL, {}).task_id for _ in range(4)]
+        for index, task in enumerate(tasks * 3):
+            asked = TaskOperation(id=f"snapshot-{index}", task_id=task, name=OperationName.SNAPSHOT)
+            dispatcher.submit(asked)
+            answer = dispatcher.result(asked)
+            assert answer is not None
+            assert answer.error is None
+        assert sorted(old.created + new.created) == sorted(tasks)
+        required = [dispatcher.place(URL, {}, requirements={"gpu": "yes"}) for _ in range(2)]
+        assert {one.worker for one in required} == {new.id}
+        assert {one.id: one.version for one in dispatcher.workers()} == {old.id: "", new.id: ""}
+        histories = asyncio.run(fetch(temporal, name, tasks))
+        newer = asyncio.run(fetch(temporal, name, [required[0].task_id]))[0]
+
+    assert count_failed_steps([*histories, newer]) == 0
+    assert set().union(*map(list_authors, histories)) >= {old.id, new.id}, "void: only one of them had work"
+    assert {author.split()[0] for author in list_authors(newer)} == {new.id}
+    for history in histories:
+        asyncio.run(Replayer(workflows=[earlier.TaskWorkflow]).replay_workflow(history))
+        asyncio.run(Replayer(workflows=[TaskWorkflow]).replay_workflow(history))
+    with pytest.raises(NondeterminismError):  # control: why a worker of the earlier version must not have it
+        asyncio.run(Replayer(workflows=[earlier.TaskWorkflow]).replay_workflow(newer))
+
+
+async def fetch(address: str, name: str, tasks: list[str]) -> list[WorkflowHistory]:
+    client = await Client.connect(address)
+    return [await client.get_workflow_handle(f"{name}-{task}").fetch_history() for task in tasks]
+
+
+def count_failed_steps(histories: list[WorkflowHistory]) -> int:
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    return sum(event.event_type == failed for history in histories for event in history.events)
+
+
+def list_authors(history: WorkflowHistory) -> set[str]:
+    """Who did the steps of a workflow."""
+    done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return {
+        event.workflow_task_completed_event_attributes.identity for event in history.events if event.event_type == done
+    }
+
+
+def test_an_operation_of_a_newer_version_is_refused_by_name() -> None:
+    async def ask() -> dict[str, Any]:
+        worker: Any = Recorder({})
+        activities = WorkerActivities(worker, WorkerSlots(1), lambda _: None)
+        task = f"task-{uuid.uuid4()}"
+        return await activities.perform({"id": "one", "task_id": task, "epoch": 1, "name": "teleport", "arguments": {}})
+
+    error = asyncio.run(ask())["error"]
+    assert (error["code"], error["reason"]) == ("invalid_input", "unknown_operation")
+    assert "does not know the operation 'teleport'" in error["brief"]
