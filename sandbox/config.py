@@ -346,10 +346,12 @@ class CacheSettings(_SettingsSection):
     `url`: a directory, or a URL of fsspec such as `s3://bucket/folder` (extra `fsspec`); empty: none. Entries are
     receipts; one that no trusted key signed is not used.
     `write`: passed verdicts of this home are added, signed with its key.
+    `layers`: layers of packages are shared there, too (docs/dependencies.md).
     """
 
     url: str = ""
     write: bool = True
+    layers: bool = False
 
 
 class CredentialSettings(_SettingsSection):

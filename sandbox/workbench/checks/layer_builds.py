@@ -29,6 +29,7 @@ from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
+from sandbox.workbench.checks.shared_layers import open_shared_layers
 from sandbox.workbench.checks.step_rooms import StepRoom, open_step_room, run_step
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
@@ -78,11 +79,16 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
         with report_step(watch.building, f"Fetching the {request.rule.ecosystem} packages that the project asks for"):
             archives = _fetch_archives(services, request, watch, staging)
         key = compute_key(request, archives.packages)
+        shared = open_shared_layers(services)
         layer = store.find(key)
+        if layer is None and shared:
+            layer = shared.take(key, staging)
         if layer is None:
             text = f"Installing {len(archives.packages)} packages into the layer {key[:12]}"
             with report_step(watch.building, text):
                 layer = _install(services, request, archives, watch, (key, began))
+            if shared:
+                shared.add(layer)
     finally:
         remove_tree(staging)
     store.save_resolution(

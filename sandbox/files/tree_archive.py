@@ -1,0 +1,100 @@
+"""A tree of plain files, directories and links as one tar file, and back, from an archive that may be hostile.
+
+Nothing is written through a link: an entry is made only in a directory that this module has made, and no entry twice.
+What a link leads to is not looked at: the tree is read by guests, in their own file system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol
+
+from sandbox.errors import ErrorCode, SandboxError
+
+MAX_ENTRIES = 500_000
+MAX_DEPTH = 100
+_COPY_BYTES = 1024**2
+
+
+class ArchiveTarget(Protocol):
+    """What an archive is written to, in order."""
+
+    def write(self, content: bytes, /) -> int:
+        """Take all of it."""
+        ...
+
+
+def pack_tree(root: Path, target: ArchiveTarget) -> None:
+    """Write the tree, sorted and without owners. Times are whole seconds. Raises: OSError."""
+    stream: Any = target  # typeshed asks for more than the mode of streams calls
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        archive.add(root, ".", filter=_without_owner)
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = int(entry.mtime)
+    return entry
+
+
+def unpack_tree(source: IO[bytes], target: Path, most_bytes: int) -> None:
+    """Make `target` with the tree of an archive. On an error the caller removes it.
+
+    Raises: `policy_violation` for anything but plain entries with plain names, or for more than `most_bytes` or
+    `MAX_ENTRIES`; OSError.
+    """
+    made: set[PurePosixPath] = set()
+    try:
+        with tarfile.open(fileobj=source, mode="r|") as archive:
+            for count, entry in enumerate(archive, start=1):
+                most_bytes -= entry.size
+                if count > MAX_ENTRIES or most_bytes < 0:
+                    raise _refusal("more than it may hold")
+                _unpack_entry(archive, entry, target, made)
+    except (tarfile.TarError, EOFError, UnicodeError, ValueError) as error:
+        raise _refusal(f"what cannot be read: {error}") from error
+    if PurePosixPath() not in made:
+        raise _refusal("no directory at its top")
+
+
+def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path, made: set[PurePosixPath]) -> None:
+    name = PurePosixPath(entry.name)
+    if name.is_absolute() or ".." in name.parts or len(name.parts) > MAX_DEPTH:
+        raise _refusal(f"the name {entry.name[:200]!a}")
+    if name != PurePosixPath() and name.parent not in made:
+        raise _refusal(f"an entry outside its directories: {entry.name[:200]!a}")
+    path = target / name
+    try:
+        if entry.isdir():
+            path.mkdir(mode=0o755)
+            made.add(name)
+        elif entry.issym():
+            path.symlink_to(entry.linkname)
+        elif entry.type in tarfile.REGULAR_TYPES:
+            _write_file(archive, entry, path)
+        else:
+            raise _refusal(f"an entry that is no file, directory or link: {entry.name[:200]!a}")
+    except FileExistsError as error:
+        raise _refusal(f"the name {entry.name[:200]!a} twice") from error
+
+
+def _write_file(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
+    content = archive.extractfile(entry)
+    if content is None:
+        raise _refusal(f"a file without content: {entry.name[:200]!a}")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        shutil.copyfileobj(content, file, _COPY_BYTES)
+        os.fchmod(fd, 0o555 if entry.mode & 0o111 else 0o444)
+        file.flush()
+        os.utime(fd, (entry.mtime, entry.mtime))  # compiled files of Python name the time of their source
+
+
+def _refusal(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION, f"The archive of a tree holds {what}", hint="It was not used; remove the archive."
+    )

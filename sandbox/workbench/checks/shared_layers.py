@@ -1,0 +1,205 @@
+"""Layers that several homes share, in the store of the shared verdict cache.
+
+layer-KEY.json         a signed statement: the record of the layer, and the digests of the parts of its content
+layer-part-SHA256      8 MiB of the archive of a layer's tree, addressed by its content
+
+Everyone who may write to the store can put any content under any name. So a statement counts if a key that this home
+trusts signed it, for the very key that is asked for; and each part if its content has the digest in the statement. A
+trusted key says that its home installed these archives, without a network, into this tree. What is refused is a miss,
+with a warning: the layer is installed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Annotated, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from sandbox.document_errors import describe_errors
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
+from sandbox.files.sealing import TreeSize, seal_tree
+from sandbox.files.tree_archive import pack_tree, unpack_tree
+from sandbox.models.layers import Layer
+from sandbox.models.model import Model
+from sandbox.models.receipts import ReceiptRefusal
+from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_strict_json, sign_payload
+from sandbox.receipts.receipt_refusals import refusal_error
+from sandbox.store.layers import LayerStore
+from sandbox.store.shared_store import SharedStore, open_store
+from sandbox.workbench.controller import signing
+from sandbox.workbench.controller.disk_admission import Demand, Writer
+from sandbox.workbench.controller.services import Services
+
+PART_BYTES = 8 * 1024**2
+"""Small enough that a store answers within its time, and that one part in memory does not matter."""
+
+MOST_LAYER_BYTES = 8 * 1024**3
+_ENTRY_BYTES = 1024
+"""What a file adds to an archive beside its content: two blocks of a header, and filling."""
+
+_log = logging.getLogger(__name__)
+
+
+class SharedLayer(Model):
+    """What a home signs about a layer. `parts`: sha256 of each part of the archive, in order, in hex."""
+
+    type: Literal["space-sandbox/layer/v1"] = "space-sandbox/layer/v1"
+    layer: Layer
+    parts: Annotated[tuple[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")], ...], Field(max_length=10_000)]
+
+
+def open_shared_layers(services: Services) -> SharedLayers | None:
+    """The store of `cache.url` if `cache.layers` is set. Raises: `invalid_input` for a URL that cannot be used."""
+    cache = services.settings.cache
+    return SharedLayers(services, open_store(cache.url)) if cache.url and cache.layers else None
+
+
+@dataclass(frozen=True)
+class SharedLayers:
+    """Takes and adds layers. A store that does not answer is a miss, with a warning."""
+
+    services: Services
+    store: SharedStore
+
+    def take(self, key: str, staging: Path) -> Layer | None:
+        """Publish the shared layer with this key in this home; None if there is none that can be trusted. `staging`: a
+        folder of ours in the home, for a moment.
+
+        Raises: `invalid_input` for a trusted key that cannot be used; `quota_exceeded` if the disk has no room.
+        """
+        built = staging / "shared-layer"
+        try:
+            entry = self._find(key)
+            if entry is None:
+                return None
+            size = _bound(entry.layer)
+            admitted = self.services.disk.admit(Writer.CHECK, Demand(2 * size, entry.layer.files))
+            with admitted, tempfile.TemporaryFile(dir=staging) as archive:
+                self._fetch(entry, archive)
+                unpack_tree(archive, built, size)
+            found = seal_tree(built, (os.geteuid(), os.getegid()))
+            if found != TreeSize(entry.layer.bytes, entry.layer.files):
+                raise refusal_error(ReceiptRefusal.INCONSISTENT, "the tree has another size than the statement says")
+            return self._publish(entry.layer, built)
+        except OSError as error:
+            _log.warning("the shared layer %s cannot be read: %s", key[:12], str(error)[:200])
+        except SandboxError as error:
+            if error.code not in {ErrorCode.RECEIPT_REFUSED, ErrorCode.POLICY_VIOLATION}:
+                raise
+            _log.warning("refused the shared layer %s: %s %s", key[:12], error.brief, error.details[:200])
+        finally:
+            if built.exists():
+                remove_tree(built)
+        return None
+
+    def add(self, layer: Layer) -> None:
+        """Add a layer, if this home writes. Raises: `invalid_input` for a signing key that cannot be used."""
+        if not self.services.settings.cache.write or _bound(layer) > MOST_LAYER_BYTES:
+            return
+        signer = signing.find_signer(self.services, None)
+        try:
+            parts = _PartWriter(self._write_part)
+            pack_tree(LayerStore(self.services.home).tree(layer), parts)
+            payload = SharedLayer(layer=layer, parts=parts.finish()).model_dump(mode="json")
+            content = sign_payload(json.dumps(payload, sort_keys=True).encode(), signer).encode()
+            if len(content) <= MOST_BYTES:
+                self.store.write(_name(layer.key), content)
+        except OSError as error:
+            _log.warning("the layer %s was not added to the shared store: %s", layer.key[:12], str(error)[:200])
+
+    def _find(self, key: str) -> SharedLayer | None:
+        content = self.store.read(_name(key), MOST_BYTES)
+        if content is None:
+            return None
+        opened = open_envelope(content, signing.load_trusted(self.services, ()))
+        if opened.key.retired_at is not None:  # no time of the signature that could be believed is known
+            raise refusal_error(ReceiptRefusal.RETIRED_KEY, opened.key.keyid[:12])
+        try:
+            entry = SharedLayer.model_validate(parse_strict_json(opened.payload))
+        except ValidationError as error:
+            raise refusal_error(ReceiptRefusal.DOWNGRADED, describe_errors(error)) from error
+        is_large = max(_bound(entry.layer), len(entry.parts) * PART_BYTES) > MOST_LAYER_BYTES
+        if entry.layer.key != key or is_large:
+            raise refusal_error(
+                ReceiptRefusal.INCONSISTENT, "it is about another layer, or about one that is too large"
+            )
+        return entry
+
+    def _fetch(self, entry: SharedLayer, archive: IO[bytes]) -> None:
+        for part in self._read_parts(entry):
+            archive.write(part)
+        archive.seek(0)
+
+    def _read_parts(self, entry: SharedLayer) -> Iterator[bytes]:
+        for digest in entry.parts:
+            part = self.store.read(_name_part(digest), PART_BYTES)
+            if part is None:
+                raise FileNotFoundError(f"part {digest[:12]} is not there")
+            if hashlib.sha256(part).hexdigest() != digest:
+                raise refusal_error(ReceiptRefusal.TAMPERED, f"part {digest[:12]} has another content")
+            yield part
+
+    def _write_part(self, part: bytes) -> str:
+        """Written also if it is there: what is there may be another's, with other content."""
+        digest = hashlib.sha256(part).hexdigest()
+        self.store.write(_name_part(digest), part)
+        return digest
+
+    def _publish(self, shared: Layer, built: Path) -> Layer:
+        folder = f"{shared.key[:32]}-{secrets.token_hex(6)}"
+        layer = shared.model_copy(update={"folder": folder, "built_at": datetime.now(UTC)})
+        store = LayerStore(self.services.home)
+        with self.services.home.locked("layers"):
+            if known := store.find(layer.key):
+                return known
+            store.publish(layer, built)
+        return layer
+
+
+class _PartWriter:
+    """Cuts what is written into parts. `keep`: stores a part and returns its digest."""
+
+    def __init__(self, keep: Callable[[bytes], str]) -> None:
+        self._keep = keep
+        self._held = bytearray()
+        self._digests: list[str] = []
+
+    def write(self, content: bytes) -> int:
+        self._held += content
+        while len(self._held) >= PART_BYTES:
+            self._cut()
+        return len(content)
+
+    def finish(self) -> tuple[str, ...]:
+        """The digests of all parts, in order."""
+        if self._held:
+            self._cut()
+        return tuple(self._digests)
+
+    def _cut(self) -> None:
+        self._digests.append(self._keep(bytes(self._held[:PART_BYTES])))
+        del self._held[:PART_BYTES]
+
+
+def _bound(layer: Layer) -> int:
+    """The most that the content of its archive may have; a number of the statement, so a trusted one."""
+    return layer.bytes + _ENTRY_BYTES * (layer.files + 1)
+
+
+def _name(key: str) -> str:
+    return f"layer-{key}.json"
+
+
+def _name_part(digest: str) -> str:
+    return f"layer-part-{digest}"
