@@ -285,6 +285,10 @@ class TaskWorkflow:
             if not search.cancelled():  # the workflow itself ends
                 raise
             raise _cancellation_error() from error
+        except ActivityError as error:  # of the question for classes
+            if is_cancelled_exception(error):
+                raise _cancellation_error() from error
+            return ""
         finally:
             self._running.pop(waiting, None)
 
