@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from sandbox.cluster.announcement import MAX_BYTES, decode, encode, make_class_key
 from sandbox.cluster.requirements import check_requirements, find_profile_requirements, list_unmet, require_worker
+from sandbox.cluster.temporal_worker import TaskOffers
+from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.config import Settings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import WorkerInfo
@@ -113,3 +119,15 @@ def test_labels_come_from_a_variable_too_and_have_no_name_of_a_capability() -> N
     for wrong in ("arch=arm64", "zone", "zone=a,zone=b"):
         with pytest.raises(ValueError, match=r"label|NAME=VALUE|twice"):
             Settings.model_validate({"cluster": {"labels": wrong}})
+
+
+def test_a_worker_refuses_an_offer_that_it_cannot_meet_whatever_queue_it_came_from() -> None:
+    """An offer over the queue of a repository is not of the worker's class."""
+
+    async def offer() -> None:
+        worker: Any = None
+        offers = TaskOffers(worker, WorkerSlots(1), WORKER, "repository", lambda _: None)
+        await offers.offer([], {"zone": "a", "gpu": "yes"})
+
+    with pytest.raises(ApplicationError, match="This worker lacks gpu=yes"):
+        asyncio.run(offer())
