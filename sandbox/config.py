@@ -431,6 +431,8 @@ class ClusterSettings(_SettingsSection):
     `namespace`: of that server. `name`: of the cluster; workers and callers of one cluster have the same.
     `hub`: URL of a git repository that all workers can push to, which carries tasks between them; empty: a task is lost
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
+    `role`: what `sandbox worker` of this home does: `work` takes tasks; `publish` pushes tasks and opens their pull
+    requests with the credentials of this home, and runs none of their operations.
     `slots`: of a worker: how many operations it carries out at once before it takes no more tasks; those of its own
     tasks are still carried out. 0: as many as `container.parallel` says.
     `labels`: of a worker, beside what it says of its host; a task may require them. In a variable: `zone=a,gpu=yes`.
@@ -446,6 +448,7 @@ class ClusterSettings(_SettingsSection):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "space-sandbox"
     hub: str = ""
     lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
+    role: Literal["work", "publish"] = "work"
     slots: NonNegativeInt = 0
     labels: Labels = Field(default_factory=dict)
 

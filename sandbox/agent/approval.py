@@ -24,7 +24,7 @@ from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import ALWAYS_ASKED, Decision
-from sandbox.workbench.controller.callers import clip_text
+from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 if TYPE_CHECKING:
     from sandbox.agent.agent import Agent
@@ -61,18 +61,18 @@ async def require_approval(
     if how := await _run_in_thread(agent, partial(_find_exemption, agent, call)):
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
-        return PermittedCall(_permission_by_approval(taken), call.state or None)
+        return PermittedCall(permission_by_approval(taken), call.state or None)
     asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
     answer = await _ask_client(context, params, asked) if _can_elicit(context) else None
     if isinstance(answer, types.InputRequiredResult):
         return answer
     if answer is None:
-        raise _approval_required_error(asked)
+        raise approval_required_error(asked)
     await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
     taken = await _run_in_thread(agent, partial(agent.workbench.take_approval, call))
     if taken is None:
         raise _approval_denied_error(tool.name, "The person denied it")
-    return PermittedCall(_permission_by_approval(taken), call.state or None)
+    return PermittedCall(permission_by_approval(taken), call.state or None)
 
 
 def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCall:
@@ -86,8 +86,8 @@ def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCal
     if how := _find_exemption(agent, call):
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := agent.workbench.take_approval(call):
-        return PermittedCall(_permission_by_approval(taken), call.state or None)
-    raise _approval_required_error(agent.workbench.request_approval(call))
+        return PermittedCall(permission_by_approval(taken), call.state or None)
+    raise approval_required_error(agent.workbench.request_approval(call))
 
 
 def _find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
@@ -114,11 +114,6 @@ def permit_without_asking(agent: Agent, tool: Tool) -> Permission:
 def _permission_by_policy(agent: Agent, tool: Tool) -> Permission:
     is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
     return Permission(how="policy" if is_allowed else "auto")
-
-
-def _permission_by_approval(taken: Approval) -> Permission:
-    how: Literal["person", "standing"] = "person" if taken.scope is ApprovalScope.ONCE else "standing"
-    return Permission(how=how, approval_id=taken.id, decided_by=clip_text(taken.decided_by))
 
 
 def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
@@ -185,18 +180,8 @@ def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) ->
     approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
     scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
     if answer.action == "cancel":
-        raise _approval_required_error(asked)  # no decision was made: the request stays pending
+        raise approval_required_error(asked)  # no decision was made: the request stays pending
     agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
-
-
-def _approval_required_error(asked: Approval) -> SandboxError:
-    return SandboxError(
-        ErrorCode.APPROVAL_REQUIRED,
-        f"A person has to approve {asked.tool}",
-        details=asked.id,
-        data={"approval_id": asked.id},
-        hint=f"They run: sandbox approvals approve {asked.id}. Then make exactly the same call again.",
-    )
 
 
 def _approval_denied_error(tool: str, why: str) -> SandboxError:

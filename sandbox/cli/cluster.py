@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
-    "commit", "close",
+    "commit", "close", "push", "open-pr", "pr-status",
 )  # fmt: skip
 _PRIORITIES = ("person", "agent", "batch")
 
@@ -40,7 +40,8 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
 
     with invocation.agent_workbench() as workbench:
-        work(workbench, lambda name: note(f"{name} takes tasks"), _split_pairs(labels))
+        does = "publishes tasks" if workbench.settings.cluster.role == "publish" else "takes tasks"
+        work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
 
 
 @click.group()

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher
+from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.cluster.requirements import Requirements, check_requirements, find_profile_requirements
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.cluster.worker_slots import WorkerSlots
@@ -28,7 +29,7 @@ def connect_dispatcher(workbench: Workbench) -> Dispatcher:
     """
     settings = workbench.settings.cluster
     if not settings.address:
-        return LocalDispatcher(ClusterWorker(workbench, labels=settings.labels))
+        return LocalDispatcher(ClusterWorker(workbench, labels=settings.labels, publishes=True))
     _require_extra()
     from sandbox.cluster.temporal_client import find_address  # noqa: PLC0415 - an extra
     from sandbox.cluster.temporal_dispatcher import TemporalDispatcher  # noqa: PLC0415 - an extra
@@ -67,6 +68,12 @@ def work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[
             "This home belongs to no cluster",
             hint="Set cluster.address to the host and port of your Temporal server, and cluster.hub (docs/cluster.md).",
         )
+    if settings.role == "publish" and not settings.hub:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A controller that publishes takes tasks from the hub, and this home has none",
+            hint="Set cluster.hub to the hub of the workers (docs/cluster.md).",
+        )
     _require_extra()
     asyncio.run(_work(workbench, announce, _add_labels(settings, labels or {})))
 
@@ -86,13 +93,16 @@ def _add_labels(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[st
 
 async def _work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[str, str]) -> None:
     from sandbox.cluster.temporal_client import connect_client, find_address  # noqa: PLC0415 - an extra
-    from sandbox.cluster.temporal_worker import run_worker  # noqa: PLC0415 - an extra
+    from sandbox.cluster.temporal_worker import run_publisher, run_worker  # noqa: PLC0415 - an extra
 
     settings = workbench.settings.cluster
     client = await connect_client(find_address(settings))
-    worker = ClusterWorker(workbench, settings.hub, labels)
-    slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
     with _first_signal() as stopping:
+        if settings.role == "publish":
+            await run_publisher(client, ClusterPublisher(workbench, settings.hub), settings.name, stopping, announce)
+            return
+        worker = ClusterWorker(workbench, settings.hub, labels)
+        slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
         await run_worker(client, worker, settings.name, slots, stopping, announce)
 
 

@@ -15,6 +15,7 @@ from sandbox import Workbench
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Sha256
+from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.workbench import VerifyOptions, Watch
@@ -120,13 +121,30 @@ class CloseArguments(Model):
     discard: bool = False
 
 
+class PushArguments(Model):
+    """As `Workbench.push`. `commit`: the task's last one; another one is not sent."""
+
+    commit: ObjectId
+
+
+class OpenPullRequestArguments(PushArguments):
+    """As `Workbench.open_pull_request`."""
+
+    title: str = ""
+    body: str = ""
+    draft: bool = True
+
+
 @dataclass(frozen=True)
 class OperationRow:
-    """One operation. `changes`: the task, its files or its runs."""
+    """One operation. `changes`: the task, its files or its runs. `publishes`: with credentials of a forge, so no worker
+    carries it out (`sandbox.cluster.publisher`).
+    """
 
     arguments: type[Model]
     perform: Perform
     changes: bool = True
+    publishes: bool = False
 
 
 OPERATIONS: Mapping[OperationName, OperationRow] = {
@@ -173,6 +191,19 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.CLOSE: OperationRow(
         CloseArguments,
         lambda bench, task, a, _: bench.close_task(task, delete_worktree=a.delete_worktree, discard=a.discard),
+    ),
+    OperationName.PUSH: OperationRow(
+        PushArguments, lambda bench, task, a, _: bench.push(task, expected_commit=a.commit), publishes=True
+    ),
+    OperationName.OPEN_PR: OperationRow(
+        OpenPullRequestArguments,
+        lambda bench, task, a, _: bench.open_pull_request(
+            task, a.title, a.body, draft=a.draft, expected_commit=a.commit
+        ),
+        publishes=True,
+    ),
+    OperationName.PR_STATUS: OperationRow(
+        NoArguments, lambda bench, task, _, __: bench.pull_request_status(task), changes=False, publishes=True
     ),
 }
 

@@ -34,8 +34,12 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-PERFORM, OFFER, TAKE_OVER, DRAIN, FIND_CLASSES = "perform", "offer", "take-over", "drain", "find-classes"
-READS = frozenset({"read-file", "status", "diff"})
+PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
+FIND_CLASSES, PUBLISH = "find-classes", "publish"
+READS = frozenset({"read-file", "status", "diff", "pr-status"})
+PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
+"""Carried out by a controller that publishes, not by the worker that has the task."""
+
 KEPT_ANSWERS = 200
 _MOVES = 3
 _OPERATION_S = 24 * 3600.0
@@ -47,6 +51,9 @@ LINE_S = 3600.0
 
 CLASSES_S = 30.0
 """After how long a task that waits is put into the lines of classes that there were not before."""
+
+PUBLISHER_S = 30.0
+"""How long a controller that publishes may not take an operation; reached: the operation fails."""
 
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
@@ -85,6 +92,11 @@ def name_task_queue(prefix: str) -> str:
 def name_worker_directory(prefix: str) -> str:
     """The queue of workflows that require something. Workers read it under an identity that says what they can do."""
     return f"{prefix}-workers"
+
+
+def name_publish_queue(prefix: str) -> str:
+    """The queue that the controllers that publish read."""
+    return f"{prefix}-publish"
 
 
 @dataclass
@@ -166,6 +178,8 @@ class TaskWorkflow:
         return answer
 
     async def _carry_out(self, operation: dict[str, Any]) -> dict[str, Any]:
+        if operation["name"] in PUBLISHES:
+            return await self._publish({**operation, "epoch": max(1, self._task.epoch)})
         loss = ""
         for _ in range(_MOVES):
             if not self._task.worker:
@@ -196,6 +210,31 @@ class TaskWorkflow:
         self._running[operation["id"]] = handle
         try:
             return await handle
+        finally:
+            self._running.pop(operation["id"], None)
+
+    async def _publish(self, operation: dict[str, Any]) -> dict[str, Any]:
+        silent = timedelta(seconds=max(PUBLISHER_S, self._task.lost_after_s))
+        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
+            PUBLISH,
+            {"url": self._task.url, "operation": operation},
+            task_queue=name_publish_queue(self._task.prefix),
+            schedule_to_start_timeout=timedelta(seconds=PUBLISHER_S),
+            heartbeat_timeout=silent,
+            start_to_close_timeout=timedelta(seconds=_OPERATION_S),
+            retry_policy=_ONCE,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        self._running[operation["id"]] = handle
+        try:
+            return await handle
+        except ActivityError as error:
+            if _is_loss(error):
+                text = "No controller that publishes answers; what it had begun may have been sent"
+                raise ApplicationError(text, type="no_publisher", non_retryable=True) from error
+            raise ApplicationError(
+                f"The controller that publishes failed: {error.cause}", non_retryable=True
+            ) from error
         finally:
             self._running.pop(operation["id"], None)
 

@@ -58,7 +58,9 @@ _WAIT_ON = "The task keeps its place: ask for the same operation again to wait o
 _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
     "cancelled": (ErrorCode.CONFLICT, "cancelled"),
+    "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
 }
+_NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 _ResultT = TypeVar("_ResultT")
 
 
@@ -186,7 +188,7 @@ class TemporalDispatcher:
                 code,
                 f"Operation {operation.id} of {operation.task_id} could not be carried out",
                 details=str(error.cause)[:1000],
-                hint="`sandbox cluster workers` shows who can take tasks.",
+                hint=_NO_PUBLISHER_HINT if kind == "no_publisher" else "`sandbox cluster workers` lists the workers.",
                 reason=reason,
             ) from error
 

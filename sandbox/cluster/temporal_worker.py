@@ -35,6 +35,7 @@ from temporalio.worker import (
 from temporalio.worker import Worker as TemporalPoller
 
 from sandbox.cluster.announcement import encode, make_class_key
+from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.requirements import list_unmet
@@ -43,11 +44,13 @@ from sandbox.cluster.task_workflow import (
     FIND_CLASSES,
     OFFER,
     PERFORM,
+    PUBLISH,
     READS,
     TAKE_OVER,
     DrainWorkflow,
     TaskWorkflow,
     name_offer_queue,
+    name_publish_queue,
     name_task_queue,
     name_worker_directory,
     name_worker_queue,
@@ -120,14 +123,36 @@ class WorkerActivities:
                 self._use_clone(key)
 
     async def _run(self, act: Callable[[], _ResultT], stop: Callable[[], None]) -> _ResultT:
-        running = asyncio.get_running_loop().run_in_executor(self._threads, act)
-        while not running.done():
-            activity.heartbeat()
-            try:
-                await asyncio.wait({running}, timeout=_ALIVE_EVERY_S)
-            except asyncio.CancelledError:
-                stop()
-        return running.result()
+        return await _run_alive(self._threads, act, stop)
+
+
+class PublisherActivities:
+    """What the workflow of a task asks of a controller that publishes."""
+
+    def __init__(self, publisher: ClusterPublisher) -> None:
+        self._publisher = publisher
+        self._threads = ThreadPoolExecutor(THREADS, "publish")
+
+    @activity.defn(name=PUBLISH)
+    async def publish(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Push a task, open its pull request, or ask for it."""
+        operation = TaskOperation.model_validate(document["operation"])
+        stop = threading.Event()
+        act = partial(self._publisher.perform, document["url"], operation, stop.is_set)
+        answer = await _run_alive(self._threads, act, stop.set)
+        return _bound_answer(answer).model_dump(mode="json")
+
+
+async def _run_alive(threads: ThreadPoolExecutor, act: Callable[[], _ResultT], stop: Callable[[], None]) -> _ResultT:
+    """Run in a thread while this reports that the host lives. Cancelled, it calls `stop` and waits for the end."""
+    running = asyncio.get_running_loop().run_in_executor(threads, act)
+    while not running.done():
+        activity.heartbeat()
+        try:
+            await asyncio.wait({running}, timeout=_ALIVE_EVERY_S)
+        except asyncio.CancelledError:
+            stop()
+    return running.result()
 
 
 class TaskOffers:
@@ -229,6 +254,16 @@ async def run_worker(
             queues.use(key)
         await wait_until_listed(client, prefix, encode(info), LISTED_S)
         announce(worker.id)
+        await until.wait()
+
+
+async def run_publisher(
+    client: Client, publisher: ClusterPublisher, prefix: str, until: asyncio.Event, announce: Callable[[str], None]
+) -> None:
+    """As `run_worker`, for a controller that publishes."""
+    activities = PublisherActivities(publisher)
+    async with _poll(client, name_publish_queue(prefix), publisher.id, (), (activities.publish,)):
+        announce(publisher.id)
         await until.wait()
 
 

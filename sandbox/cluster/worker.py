@@ -27,15 +27,19 @@ def _key_of(repository: Repository) -> str:
 
 class ClusterWorker:
     """The controller of one home, for a dispatcher. Thread-safe. `hub`: URL of the hub; empty: this host is the only
-    one, and a task is lost with it. `labels`: what it announces beside the capabilities of its host.
+    one, and a task is lost with it. `labels`: what it announces beside the capabilities of its host. `publishes`:
+    whether it pushes tasks itself, as the only worker does.
 
     Its id is that of the home: hosts that share an engine or an address are still different workers.
     """
 
-    def __init__(self, workbench: Workbench, hub: str = "", labels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, workbench: Workbench, hub: str = "", labels: Mapping[str, str] | None = None, *, publishes: bool = False
+    ) -> None:
         self.workbench = workbench
         self.hub = hub
         self.labels = dict(labels or {})
+        self._publishes = publishes
         self.id = f"worker-{workbench.instance_id}"
 
     def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = _never) -> OperationAnswer:
@@ -43,11 +47,14 @@ class ClusterWorker:
         `SandboxError`: it is in the answer. `cancelled`: ends checks, with a verdict.
         """
         try:
-            if not OPERATIONS[operation.name].changes:
+            row = OPERATIONS[operation.name]
+            if row.publishes and not self._publishes:
+                raise _no_publisher_error(operation)
+            if not row.changes:
                 return self._answer(operation, self._carry_out(operation, cancelled), None)
             return self.workbench.answer_once(operation, lambda: self._perform_change(operation, cancelled))
         except SandboxError as error:
-            return self._refuse(operation, error)
+            return refuse_operation(self.id, operation, error)
 
     def describe(self, slots: int | None = None) -> WorkerInfo:
         """What it announces. `slots`: how many it has. Raises: errors of the engine; `policy_violation`."""
@@ -83,7 +90,7 @@ class ClusterWorker:
             value = self._carry_out(operation, cancelled)
             state = self._keep_state(operation)
         except SandboxError as error:
-            return self._refuse(operation, error)
+            return refuse_operation(self.id, operation, error)
         return self._answer(operation, value, state)
 
     def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
@@ -113,12 +120,23 @@ class ClusterWorker:
             state=state,
         )
 
-    def _refuse(self, operation: TaskOperation, error: SandboxError) -> OperationAnswer:
-        _log.info("operation %s of %s: %s", operation.id, operation.task_id, error.brief)
-        return OperationAnswer(
-            operation_id=operation.id,
-            task_id=operation.task_id,
-            epoch=operation.epoch,
-            worker=self.id,
-            error=OperationError.model_validate(error.payload()["error"]),
-        )
+
+def refuse_operation(worker: str, operation: TaskOperation, error: SandboxError) -> OperationAnswer:
+    """The answer of an operation that failed."""
+    _log.info("operation %s of %s: %s", operation.id, operation.task_id, error.brief)
+    return OperationAnswer(
+        operation_id=operation.id,
+        task_id=operation.task_id,
+        epoch=operation.epoch,
+        worker=worker,
+        error=OperationError.model_validate(error.payload()["error"]),
+    )
+
+
+def _no_publisher_error(operation: TaskOperation) -> SandboxError:
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION,
+        f"A worker does not carry out '{operation.name}' on {operation.task_id}",
+        details="Workers have no credentials of a forge.",
+        hint="Ask through a dispatcher; a controller with cluster.role = 'publish' carries it out (docs/cluster.md).",
+    )

@@ -34,6 +34,9 @@ class OperationName(StrEnum):
     RESTORE = "restore"
     COMMIT = "commit"
     CLOSE = "close"
+    PUSH = "push"
+    OPEN_PR = "open-pr"
+    PR_STATUS = "pr-status"
 
 
 class TaskPriority(StrEnum):

@@ -442,6 +442,18 @@ class Workbench:
         with use.journaling.record_operation(self._services, None, "take-over", arguments, names=[task_id]) as done:
             return done(use.hub.take_over(self._services, hub, url, task_id, epoch))
 
+    def import_task(self, hub: str, url: str, task_id: str, commit: str) -> Task:
+        """Take a task's last commit from a hub, to push it from here. It becomes a task of this home, without files,
+        and its gate counts verdicts of this home only.
+
+        Raises: `not_found` if the hub has no state of it; `conflict` (`reason`: `state_moved`) if its last commit is
+        another one than `commit`; `unsafe_path` for a changed path that an edit may not write; `unsafe_repository` for
+        a state that cannot be of this task; as `clone`.
+        """
+        arguments = {"hub": self._services.remotes.parse(hub).url, "commit": commit}
+        with use.journaling.record_operation(self._services, None, "import", arguments, names=[task_id]) as done:
+            return done(use.imported_tasks.import_task(self._services, hub, url, task_id, commit))
+
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """All tasks without spares, or those of one repository. Raises: `not_found` for the repository."""
         if repo_id is not None:

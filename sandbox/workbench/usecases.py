@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import signing as signing
     from sandbox.workbench.delivery import follow as follow
     from sandbox.workbench.delivery import hub as hub
+    from sandbox.workbench.delivery import imported_tasks as imported_tasks
     from sandbox.workbench.delivery import promote as promote
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
@@ -103,7 +104,7 @@ else:
             "rules",
             "signing",
         ),
-        "delivery": ("follow", "hub", "promote", "pull_requests", "push", "receipt_notes"),
+        "delivery": ("follow", "hub", "imported_tasks", "promote", "pull_requests", "push", "receipt_notes"),
         "reconciling": ("remove_repository", "storage_report"),
         "repositories": (
             "change_settings",

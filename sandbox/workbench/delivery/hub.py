@@ -87,7 +87,7 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> st
             with compare_task(services, task) as opened:
                 tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
             commit = _commit_state(services, git, task, tree)
-            _with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
+            run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)
     return commit
 
@@ -98,7 +98,7 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> Non
     if known is not None:
         git = services.repositories.open(_find_repo(services.home, task_id))[1]
         update = {name_ref(task_id, epoch): RefUpdate(None, known)}
-        _with_hub(services, hub_url, lambda access: update_refs(git, access, update))
+        run_with_hub(services, hub_url, lambda access: update_refs(git, access, update))
         _sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
@@ -112,11 +112,9 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     repository = clone.clone(services, url).repository
     git = services.repositories.open(repository.id)[1]
     local = f"refs/sandbox/{task_id}/hub"
-    state = _with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+    state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
     try:
-        recorded = _without_claims(_read_state(git, state, task_id, repository.id), services.caller.session)
-        if objects.parent_of(git, state) != recorded.head_commit:
-            raise _damaged_error(task_id, "it is not on the task's head")
+        recorded = _without_claims(read_state(git, state, task_id, repository.id), services.caller.session)
         has_files = recorded.workspace_kind is not WorkspaceKind.TREE
         place = services.home.worktree(repository.id, task_id) if has_files else None
         task = recorded.model_copy(update={"worktree_path": place})
@@ -164,9 +162,7 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
             if attempt == _TRIES - 1 or list_epochs(git, access, task_id) == there:
                 raise
             continue  # git does not say that a ref is gone but by its words
-        state = objects.resolve_ref(git, local)
-        if state is None or objects.peel(git, state, "commit") != state:
-            raise _damaged_error(task_id, "it is no commit")
+        state = require_state_commit(git, local, task_id)
         claimed = _commit_claim(git, state)
         updates = {name_ref(task_id, epoch): RefUpdate(claimed, None)}
         updates |= {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items()}
@@ -198,19 +194,32 @@ def _commit_state(services: Services, git: Git, task: Task, tree: str) -> str:
     return objects.commit_tree(git, tree, task.head_commit, f"{_SUBJECT}\n\n{record}\n", now)
 
 
-def _read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
-    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked."""
+def require_state_commit(git: Git, local: str, task_id: str) -> str:
+    """The commit of a fetched state. `local`: the ref that it was fetched to. Raises: `unsafe_repository`."""
+    state = objects.resolve_ref(git, local)
+    if state is None or objects.peel(git, state, "commit") != state:
+        raise damaged_error(task_id, "it is no commit")
+    return state
+
+
+def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
+    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked.
+
+    Raises: `unsafe_repository`.
+    """
     try:
         task = Task.model_validate_json(read_message(git, commit).partition("\n\n")[2])
     except ValidationError as error:
-        raise _damaged_error(task_id, "it has no record of a task") from error
+        raise damaged_error(task_id, "it has no record of a task") from error
     if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
-        raise _damaged_error(task_id, "its record is of another task")
+        raise damaged_error(task_id, "its record is of another task")
     if task.workspace_kind not in TASK_KINDS:
-        raise _damaged_error(task_id, "its files are of another kind")
+        raise damaged_error(task_id, "its files are of another kind")
     if not is_published(git, task.base_commit) or not objects.is_ancestor(git, task.base_commit, task.head_commit):
         # The base says which checks there are (`load_task_profile`), so the gate would be the hub's.
-        raise _damaged_error(task_id, "its base is not in a branch or tag of the repository, or not below its head")
+        raise damaged_error(task_id, "its base is not in a branch or tag of the repository, or not below its head")
+    if objects.parent_of(git, commit) != task.head_commit:
+        raise damaged_error(task_id, "it is not on the task's head")
     return task
 
 
@@ -221,7 +230,8 @@ def _without_claims(task: Task, session: str) -> Task:
     return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(claims)})
 
 
-def _damaged_error(task_id: str, why: str) -> SandboxError:
+def damaged_error(task_id: str, why: str) -> SandboxError:
+    """A state in the hub is not used."""
     return SandboxError(
         ErrorCode.UNSAFE_REPOSITORY,
         f"The hub's state of {task_id} cannot be used: {why}",
@@ -229,14 +239,20 @@ def _damaged_error(task_id: str, why: str) -> SandboxError:
     )
 
 
-def _require_unknown(services: Services, task_id: str) -> None:
+def require_task_id(task_id: str) -> None:
+    """Raises: `invalid_input` for what is no id of a task."""
     if re.fullmatch(TASK_ID_PATTERN, task_id) is None:  # it becomes part of paths and refs
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{task_id[:100]!a} is no id of a task")
+
+
+def _require_unknown(services: Services, task_id: str) -> None:
+    require_task_id(task_id)
     if services.home.task(task_id).exists():
         raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
 
 
-def _with_hub(services: Services, hub_url: str, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+def run_with_hub(services: Services, hub_url: str, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+    """Do something at the hub, with our credentials. Raises: `invalid_input` for a path; network errors."""
     remote = services.remotes.parse(hub_url)
     if remote.protocol == "file":
         raise SandboxError(
@@ -252,8 +268,13 @@ def _find_repo(home: Home, task_id: str) -> str:
     return str(document.get("repo_id", ""))
 
 
+def find_record(home: Home, task_id: str, name: str) -> Path:
+    """A file about a task of a cluster, which goes with its answers."""
+    return home.repositories / "operations" / task_id / name
+
+
 def _sent_file(home: Home, task_id: str) -> Path:
-    return home.repositories / "operations" / task_id / "hub.json"
+    return find_record(home, task_id, "hub.json")
 
 
 def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:

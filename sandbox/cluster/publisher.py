@@ -1,0 +1,101 @@
+"""Pushes tasks of a cluster and opens their pull requests, from a home that has the credentials of the forges.
+
+Theory. No request is a proof: who can reach the Temporal server can ask for a push, workers run
+untrusted code, and others may write to the hub. So the state is taken from the hub for one named commit, the path
+policy and the gate are those of this home, and a person answers here what the approval policy asks about agents' calls.
+If the gate needs a verified tree, the checks run here, in clean rooms: no verdict of a worker is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandbox import Workbench
+from sandbox.approvals import AgentCall
+from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
+from sandbox.cluster.worker import refuse_operation
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.gate import DeliveryStep, needs_verification
+from sandbox.models import Permission, Risk
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.policy.approvals import Decision
+from sandbox.workbench import Watch
+from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
+
+_TOOLS = {OperationName.PUSH: "space_repo_push", OperationName.OPEN_PR: "space_repo_open_pr"}
+"""What the approval policy calls them."""
+
+
+class ClusterPublisher:
+    """The controller of a home with the role `publish`. Thread-safe. `hub`: URL of the hub."""
+
+    def __init__(self, workbench: Workbench, hub: str) -> None:
+        self.workbench = workbench
+        self.hub = hub
+        self.id = f"worker-{workbench.instance_id}"
+
+    def perform(self, url: str, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
+        """The answer of an operation that publishes, as `ClusterWorker.perform`. `url`: of the task's repository."""
+        try:
+            row = OPERATIONS[operation.name]
+            if not row.publishes:
+                raise SandboxError(
+                    ErrorCode.POLICY_VIOLATION, f"A controller that publishes does not carry out '{operation.name}'"
+                )
+            if not row.changes:
+                return self._carry_out(self.workbench, operation)
+            return self.workbench.answer_once(operation, lambda: self._publish(url, operation, cancelled))
+        except SandboxError as error:
+            return refuse_operation(self.id, operation, error)
+
+    def _publish(self, url: str, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
+        try:
+            arguments = parse_arguments(operation).model_dump(mode="json")
+            self.workbench.import_task(self.hub, url, operation.task_id, arguments.pop("commit"))
+            self._verify_for_gate(operation, arguments, cancelled)
+            permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments})
+            return self._carry_out(self.workbench.acting(self.workbench.caller, permission), operation)
+        except SandboxError as error:
+            return refuse_operation(self.id, operation, error)
+
+    def _verify_for_gate(
+        self, operation: TaskOperation, arguments: Mapping[str, Any], cancelled: Callable[[], bool]
+    ) -> None:
+        """Run the checks here if the gate asks for a verified tree. Verdicts of this home are not repeated."""
+        opened = DeliveryStep.DRAFT_PR if arguments.get("draft", True) else DeliveryStep.READY_PR
+        step = DeliveryStep.PUSH if operation.name is OperationName.PUSH else opened
+        if needs_verification(step, self.workbench.settings.gate.require):
+            self.workbench.verify(operation.task_id, Watch(cancelled=cancelled))
+
+    def _permit(self, tool: str, arguments: Mapping[str, Any]) -> Permission:
+        """By the approval policy of this home, as for an agent here. The commit is the one of the operation.
+
+        Raises: `approval_denied`; `approval_required`.
+        """
+        decision = self.workbench.approval_decision(tool, Risk.FILESYSTEM_WRITE)
+        if decision is Decision.DENY:
+            raise SandboxError(
+                ErrorCode.APPROVAL_DENIED, f"The approval policy of the controller that publishes denies {tool}"
+            )
+        if decision is Decision.ALLOW:
+            return Permission(how="policy")
+        call = self.workbench.approval_call(tool, arguments)
+        if self.workbench.is_allowed_by_diff(call):
+            return Permission(how="diff")
+        return self._take_approval(call)
+
+    def _take_approval(self, call: AgentCall) -> Permission:
+        if taken := self.workbench.take_approval(call):
+            return permission_by_approval(taken)
+        raise approval_required_error(self.workbench.request_approval(call))
+
+    def _carry_out(self, workbench: Workbench, operation: TaskOperation) -> OperationAnswer:
+        found = OPERATIONS[operation.name].perform(workbench, operation.task_id, parse_arguments(operation), Watch())
+        return OperationAnswer(
+            operation_id=operation.id,
+            task_id=operation.task_id,
+            epoch=operation.epoch,
+            worker=self.id,
+            value=dump_value(found),
+        )
