@@ -17,11 +17,12 @@ from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.cluster.dispatcher import Dispatcher
-    from sandbox.models.operations import OperationAnswer, TaskOperation, WorkerInfo
+    from sandbox.models.operations import TaskOperation, WorkerInfo
 
 _OPERATIONS = (
-    "read-file", "edit-file", "write-file", "apply-patch", "status", "diff", "check", "verify", "snapshot", "restore",
-    "commit", "close", "push", "open-pr", "pr-status",
+    "read-file", "edit-file", "write-file", "apply-patch", "delete-file", "rename-file", "search", "status", "diff",
+    "list-checks", "check", "verify", "snapshot", "list-snapshots", "restore", "commit", "close", "push", "open-pr",
+    "pr-status",
 )  # fmt: skip
 _PRIORITIES = ("person", "agent", "batch")
 
@@ -39,7 +40,7 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     """
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
 
-    with invocation.agent_workbench() as workbench:
+    with invocation.agent_workbench(on_cluster=False) as workbench:
         does = "publishes tasks" if workbench.settings.cluster.role == "publish" else "takes tasks"
         work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
 
@@ -133,7 +134,8 @@ def create(
     """
     if task:
         _make_operation(id="create", task_id=task, name="create")
-    from sandbox.cluster.connecting import find_requirements  # noqa: PLC0415 - lazy: the command starts fast
+    from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast
+    from sandbox.cluster.connecting import find_requirements  # noqa: PLC0415 - as above
     from sandbox.cluster.dispatcher import PlaceInLine  # noqa: PLC0415 - as above
     from sandbox.models.operations import TaskPriority  # noqa: PLC0415 - as above
 
@@ -141,7 +143,7 @@ def create(
         requirements = find_requirements(workbench, url, arguments["profile"], _split_pairs(required))
     with _dispatcher(invocation) as dispatcher:
         answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner), requirements)
-    _raise_for_error(answer)
+    raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 
 
@@ -157,6 +159,8 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
 
     JSON has the arguments, such as '{"check_ids": ["test"]}' for check. docs/cluster.md lists those of each operation.
     """
+    from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast
+
     asked = _make_operation(id=key or uuid.uuid4().hex, task_id=task, name=operation, arguments=_parse(arguments))
     with _dispatcher(invocation) as dispatcher:
         dispatcher.submit(asked)
@@ -165,7 +169,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
         return
     if answer.lost:
         note(answer.lost)
-    _raise_for_error(answer)
+    raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(to_json({"value": answer.value})))
 
 
@@ -200,24 +204,11 @@ def _parse(text: str) -> dict[str, Any]:
     return found
 
 
-def _raise_for_error(answer: OperationAnswer) -> None:
-    if answer.error is not None:
-        found = answer.error
-        raise SandboxError(
-            ErrorCode(found.code),
-            found.brief,
-            details=found.details,
-            hint=found.hint,
-            reason=found.reason,
-            data=found.data,
-        )
-
-
 @contextmanager
 def _dispatcher(invocation: Invocation) -> Iterator[Dispatcher]:
     from sandbox.cluster.connecting import connect_dispatcher  # noqa: PLC0415 - as above
 
-    with invocation.workbench() as workbench:
+    with invocation.workbench(on_cluster=False) as workbench:
         dispatcher = connect_dispatcher(workbench)
         try:
             yield dispatcher

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
+from sandbox.errors import SandboxError
 from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
 
@@ -61,14 +62,23 @@ def push(invocation: Invocation, task_id: str) -> None:
     note("Pushing")
     with invocation.workbench() as workbench:
         result = workbench.push(task_id)
-        task = workbench.task(task_id)
-        host = workbench.repository(task.repo_id).host
-        warning = _find_warning(workbench, task_id)
+        notes = _find_notes(workbench, task_id)
     invocation.emit(result, lambda: _show_push(result))
-    if warning:
-        note(warning)
-    if host is not Host.UNKNOWN:
-        note(add_home(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}"))
+    for line in notes:
+        note(line)
+
+
+def _find_notes(workbench: Workbench, task_id: str) -> list[str]:
+    """A warning and the next step; none for a task that is not in this home."""
+    try:
+        task, warning = workbench.task(task_id), _find_warning(workbench, task_id)
+    except SandboxError as error:
+        if error.reason != "not_on_cluster":
+            raise
+        return []
+    has_forge = workbench.repository(task.repo_id).host is not Host.UNKNOWN
+    following = add_home(f"next: sandbox pr {'status' if task.pr_url else 'open'} {task_id}")
+    return [*filter(None, [warning]), *([following] if has_forge else [])]
 
 
 def _find_warning(workbench: Workbench, task_id: str) -> str:

@@ -45,19 +45,26 @@ class Invocation:
         return _COMMAND.sub(lambda found: f"{found[1]}sandbox --home {home} ", text)
 
     @contextmanager
-    def workbench(self) -> Iterator[Workbench]:
-        """Open the workbench of this command. The command line may use local paths as remotes."""
+    def workbench(self, *, on_cluster: bool = True) -> Iterator[Workbench]:
+        """Open the workbench of this command. The command line may use local paths as remotes.
+
+        `on_cluster`: if the settings name a cluster, operations on its tasks are carried out there.
+        """
         from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
         configure_logs(self.add_home)
-        with Workbench(self.home, allow_file=True, progress=self._progress_callback(), actor=Actor.CLI) as workbench:
-            yield workbench
+        made = Workbench(self.home, allow_file=True, progress=self._progress_callback(), actor=Actor.CLI)
+        with made as workbench, _distribute(workbench, on_cluster=on_cluster) as found:
+            yield found
 
     @contextmanager
-    def agent_workbench(self) -> Iterator[Workbench]:
-        """Open the workbench of a server for agents: the settings say whether local paths may be remotes."""
+    def agent_workbench(self, *, on_cluster: bool = True) -> Iterator[Workbench]:
+        """Open the workbench of a server for agents: the settings say whether local paths may be remotes.
+
+        `on_cluster`: as for `workbench`.
+        """
         from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
         from sandbox.memory import prepare_server  # noqa: PLC0415 - as above
         from sandbox.models import Actor  # noqa: PLC0415 - as above
@@ -65,8 +72,9 @@ class Invocation:
 
         prepare_server()
         configure_logs(self.add_home)
-        with Workbench(self.home, actor=Actor.AGENT) as workbench:
-            yield workbench
+        made = Workbench(self.home, actor=Actor.AGENT)
+        with made as workbench, _distribute(workbench, on_cluster=on_cluster) as found:
+            yield found
 
     def _progress_callback(self) -> Callable[[str], None] | None:
         """Show git's progress in the status line of a terminal; None elsewhere."""
@@ -85,6 +93,17 @@ class Invocation:
             click.echo(to_json(document))
         else:
             print_text()
+
+
+@contextmanager
+def _distribute(workbench: Workbench, *, on_cluster: bool) -> Iterator[Workbench]:
+    if not on_cluster or not workbench.has_cluster:
+        yield workbench
+        return
+    from sandbox.cluster.cluster_workbench import distribute  # noqa: PLC0415 - lazy: homes without a cluster start fast
+
+    with distribute(workbench) as found:
+        yield found
 
 
 def to_json(document: BaseModel | dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, BaseModel, Field, ValidationError
 from sandbox import Workbench
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Sha256
+from sandbox.models import SearchQuery, Sha256
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
@@ -68,6 +68,19 @@ class PatchArguments(Model):
 
     patch: Base64Bytes
     expected_hashes: Mapping[str, Sha256 | None]
+
+
+class DeleteFileArguments(Model):
+    """As `Workbench.delete_file`."""
+
+    path: str
+    expected_sha256: Sha256
+
+
+class RenameFileArguments(DeleteFileArguments):
+    """As `Workbench.rename_file`."""
+
+    new_path: str
 
 
 class DiffArguments(Model):
@@ -167,10 +180,20 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.APPLY_PATCH: OperationRow(
         PatchArguments, lambda bench, task, a, _: bench.apply_patch(task, a.patch, a.expected_hashes)
     ),
+    OperationName.DELETE_FILE: OperationRow(
+        DeleteFileArguments, lambda bench, task, a, _: bench.delete_file(task, a.path, a.expected_sha256)
+    ),
+    OperationName.RENAME_FILE: OperationRow(
+        RenameFileArguments, lambda bench, task, a, _: bench.rename_file(task, a.path, a.new_path, a.expected_sha256)
+    ),
+    OperationName.SEARCH: OperationRow(
+        SearchQuery, lambda bench, task, query, _: bench.search(task, query), changes=False
+    ),
     OperationName.STATUS: OperationRow(NoArguments, lambda bench, task, _, __: bench.status(task), changes=False),
     OperationName.DIFF: OperationRow(
         DiffArguments, lambda bench, task, a, _: bench.diff(task, a.against), changes=False
     ),
+    OperationName.LIST_CHECKS: OperationRow(NoArguments, lambda bench, task, _, __: bench.checks(task), changes=False),
     OperationName.CHECK: OperationRow(
         CheckArguments,
         lambda bench, task, a, watch: bench.run_checks(
@@ -181,6 +204,9 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
         VerifyArguments, lambda bench, task, a, watch: bench.verify(task, watch, VerifyOptions(**a.model_dump()))
     ),
     OperationName.SNAPSHOT: OperationRow(SnapshotArguments, lambda bench, task, a, _: bench.snapshot(task, a.label)),
+    OperationName.LIST_SNAPSHOTS: OperationRow(
+        NoArguments, lambda bench, task, _, __: bench.snapshots(task), changes=False
+    ),
     OperationName.RESTORE: OperationRow(
         RestoreArguments, lambda bench, task, a, _: bench.restore(task, a.snapshot, expected_tree=a.expected_tree)
     ),

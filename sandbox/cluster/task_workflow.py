@@ -36,7 +36,7 @@ from temporalio.exceptions import (
 
 PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
 FIND_CLASSES, PUBLISH = "find-classes", "publish"
-READS = frozenset({"read-file", "status", "diff", "pr-status"})
+READS = frozenset({"read-file", "search", "status", "diff", "list-checks", "list-snapshots", "pr-status"})
 PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
 """Carried out by a controller that publishes, not by the worker that has the task."""
 

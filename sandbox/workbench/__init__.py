@@ -221,6 +221,11 @@ class Workbench:
         """The configuration of this controller."""
         return self._services.settings
 
+    @property
+    def has_cluster(self) -> bool:
+        """Whether the settings name a cluster. Raises: no specific code."""
+        return self._services.has_settings and bool(self._services.settings.cluster.address)
+
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch new commits of it, and describe it.
 

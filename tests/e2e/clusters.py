@@ -49,17 +49,25 @@ class Cluster:
     dispatcher: TemporalDispatcher
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start_worker(self, name: str, slots: int = 0) -> str:
-        """Start a worker in a process of its own; returns its id once it takes tasks."""
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables of a home that belongs to the cluster."""
+        return {
+            "SANDBOX_CLUSTER_ADDRESS": self.address,
+            "SANDBOX_CLUSTER_NAME": self.name,
+            "SANDBOX_CLUSTER_HUB": self.hub,
+        }
+
+    def start_worker(self, name: str, slots: int = 0, role: str = "work") -> str:
+        """Start a worker in a process of its own; returns its id once it takes tasks, or publishes them."""
         home = self.base / name
         if not home.exists():
             introduce(home, self.server)
         environ = {
             **os.environ,
             "SANDBOX_HOME": str(home),
-            "SANDBOX_CLUSTER_ADDRESS": self.address,
-            "SANDBOX_CLUSTER_NAME": self.name,
-            "SANDBOX_CLUSTER_HUB": self.hub,
+            **self.settings,
+            "SANDBOX_CLUSTER_ROLE": role,
             "SANDBOX_CLUSTER_SLOTS": str(slots),
         }
         process = subprocess.Popen(
@@ -67,7 +75,7 @@ class Cluster:
         )
         assert process.stderr is not None
         line = process.stderr.readline().decode()
-        assert "takes tasks" in line, line + process.stderr.read().decode()
+        assert "takes tasks" in line or "publishes tasks" in line, line + process.stderr.read().decode()
         self.workers[line.split()[0]] = process
         return line.split()[0]
 

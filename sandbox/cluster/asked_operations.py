@@ -1,0 +1,113 @@
+"""Operations that this home asks of a cluster, with results of the types that the use-cases have."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.document_errors import describe_errors
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import BackgroundRun, CheckRun, Verification
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.store.placed_tasks import PlacedRun
+
+_ResultT = TypeVar("_ResultT")
+_RUNS = TypeAdapter(tuple[CheckRun, ...])
+
+
+class AskedOperations:
+    """`connect`: makes the dispatcher, at the first operation. Thread-safe."""
+
+    def __init__(self, connect: Callable[[], Dispatcher]) -> None:
+        self._connect = connect
+        self._dispatcher: Dispatcher | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Raises: as `connect_dispatcher`."""
+        with self._lock:
+            if self._dispatcher is None:
+                self._dispatcher = self._connect()
+            return self._dispatcher
+
+    def close(self) -> None:
+        """Let go of the connection, if there is one."""
+        with self._lock:
+            if self._dispatcher is not None:
+                self._dispatcher.close()
+            self._dispatcher = None
+
+    def ask(self, task_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]) -> _ResultT:
+        """The result of an operation. An interrupt ends its checks. Raises: its error; as `Dispatcher`."""
+        operation = TaskOperation(id=uuid.uuid4().hex, task_id=task_id, name=name, arguments=dict(arguments))
+        self.dispatcher.submit(operation)
+        try:
+            answer = self.dispatcher.result(operation)
+        except KeyboardInterrupt:
+            self.dispatcher.cancel(operation)
+            raise
+        assert answer is not None  # noqa: S101 - only with a limit on the wait
+        return read_value(answer, kind)
+
+    def start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> None:
+        """Ask for checks, and return."""
+        self.dispatcher.submit(_operation_of(run, arguments))
+
+    def wait(self, run: PlacedRun, wait_s: float | None) -> BackgroundRun:
+        """A run once it has ended, or that it has not after `wait_s`. Raises: its error."""
+        answer = self.dispatcher.result(_operation_of(run, {}), wait_s)
+        facts: dict[str, Any] = {
+            **run.model_dump(exclude={"schema_version"}),
+            "elapsed_s": (datetime.now(UTC) - run.started_at).total_seconds(),
+        }
+        if answer is None:
+            return BackgroundRun(**facts, state="running")
+        if run.operation == "verify":
+            return BackgroundRun(**facts, state="finished", verification=read_value(answer, Verification))
+        raise_for_error(answer)
+        return BackgroundRun(**facts, state="finished", runs=_RUNS.validate_python(answer.value))
+
+    def stop(self, run: PlacedRun) -> BackgroundRun:
+        """End the checks of a run; returns when none runs. Raises: its error."""
+        self.dispatcher.cancel(_operation_of(run, {}))
+        return self.wait(run, None)
+
+
+def read_value(answer: OperationAnswer, kind: type[_ResultT]) -> _ResultT:
+    """The value of an answer. Raises: its error; `internal` for a value of another type."""
+    raise_for_error(answer)
+    try:
+        return TypeAdapter(kind).validate_python(answer.value)
+    except ValidationError as error:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The answer of {answer.worker} cannot be read",
+            details=describe_errors(error),
+            hint="Use the same version of space-sandbox on all hosts of a cluster.",
+        ) from error
+
+
+def raise_for_error(answer: OperationAnswer) -> None:
+    """Raises: the error of an answer that has one."""
+    if answer.error is not None:
+        found = answer.error
+        raise SandboxError(
+            ErrorCode(found.code),
+            found.brief,
+            details=found.details,
+            hint=found.hint,
+            reason=found.reason,
+            data=found.data,
+        )
+
+
+def _operation_of(run: PlacedRun, arguments: Mapping[str, Any]) -> TaskOperation:
+    name = OperationName.VERIFY if run.operation == "verify" else OperationName.CHECK
+    return TaskOperation(id=run.run_id, task_id=run.task_id, name=name, arguments=dict(arguments))

@@ -1,0 +1,453 @@
+"""A controller with a cluster: operations on tasks that are not in this home go to the worker that has them.
+
+Theory. Surfaces call a `Workbench`. This one has the same methods, and asks the dispatcher for those that a worker or
+the controller that publishes can carry out. New tasks are placed on the cluster; repositories, images and settings are
+those of this home. Each other method that takes a task refuses one of the cluster by name, so that no surface takes
+silence for an answer. A task in this home is this home's, as before.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial, wraps
+from inspect import signature
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from sandbox.cluster.asked_operations import AskedOperations, read_value
+from sandbox.cluster.connecting import connect_dispatcher
+from sandbox.cluster.dispatcher import draw_task_id
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import (
+    TASK_ID_PATTERN,
+    BackgroundRun,
+    Check,
+    CheckRun,
+    CommitResult,
+    Diff,
+    FileContent,
+    PatchResult,
+    PullRequest,
+    PullRequestStatus,
+    PushResult,
+    Remark,
+    RestoreResult,
+    SearchResult,
+    Snapshot,
+    Status,
+    Task,
+    TaskOptions,
+    TaskStatus,
+    Verification,
+)
+from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.store import placed_tasks
+from sandbox.store.placed_tasks import PlacedRun
+from sandbox.workbench import VerifyOptions, Watch, Workbench
+from sandbox.workbench.approvals.question import SENDING
+
+if TYPE_CHECKING:
+    from sandbox.approvals import AgentCall
+    from sandbox.models import SearchQuery
+
+_MethodT = TypeVar("_MethodT", bound=Callable[..., Any])
+_ANYWHERE = frozenset({"complete_id", "create_named_task", "send_task_state", "end_task_state"})
+"""Methods of workers, and those that only look at an id."""
+
+
+@contextmanager
+def distribute(workbench: Workbench) -> Iterator[Workbench]:
+    """The same controller, which asks the cluster of its settings about tasks that are not here."""
+    asked = AskedOperations(partial(connect_dispatcher, workbench))
+    try:
+        yield ClusterWorkbench(workbench, asked)
+    finally:
+        asked.close()
+
+
+def _elsewhere(method: _MethodT) -> _MethodT:
+    """The method is about tasks of the cluster; for one of this home, that of `Workbench` is called."""
+    local = getattr(Workbench, method.__name__)
+
+    @wraps(method)
+    def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
+        return (method if self.is_elsewhere(owner) else local)(self, owner, *args, **kwargs)
+
+    return cast("_MethodT", call)
+
+
+def _refuse_others(cls: type[ClusterWorkbench]) -> type[ClusterWorkbench]:
+    """Give the class a method that refuses, for each method of `Workbench` that takes a task and is not its own."""
+    for name, method in vars(Workbench).items():
+        if name.startswith("_") or name in vars(cls) or name in _ANYWHERE or not isinstance(method, FunctionType):
+            continue
+        if [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"], ["run_id"]):
+            setattr(cls, name, _make_refusal(name, method))
+    return cls
+
+
+def _make_refusal(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
+        if self.is_elsewhere(owner):
+            raise _not_on_cluster_error(name, owner)
+        return method(self, owner, *args, **kwargs)
+
+    return call
+
+
+@_refuse_others
+class ClusterWorkbench(Workbench):
+    """See the module. Made by `distribute`; `acting` copies it."""
+
+    def __init__(self, workbench: Workbench, asked: AskedOperations) -> None:
+        self.__dict__ = copy.copy(workbench.__dict__)
+        self._asked = asked
+
+    def is_elsewhere(self, owner: str) -> bool:
+        """Whether this is the whole id of a task that this home does not have, or of a run that it asked for."""
+        if re.fullmatch(TASK_ID_PATTERN, owner):
+            return not self._services.home.task(owner).exists()
+        return placed_tasks.find_placed_run(self._services.home, owner) is not None
+
+    def create_task(
+        self,
+        repo_id: str,
+        prompt: str = "",
+        base_branch: str | None = None,
+        *,
+        from_snapshot: str | None = None,
+        options: TaskOptions | None = None,
+        fetch: bool = False,
+    ) -> Task:
+        """Place a task on a worker, which fetches what is new in any case."""
+        chosen = options or TaskOptions()
+        if from_snapshot is not None or chosen.workspace_kind != TaskOptions().workspace_kind:
+            raise _not_on_cluster_error("create_task with a snapshot or a kind of workspace", repo_id)
+        url, task_id = self.repository(repo_id).remote_url, draw_task_id()
+        arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
+        try:
+            placed = self._asked.dispatcher.place(url, arguments, task_id)
+        except SandboxError as error:
+            if error.reason == "cluster_busy":
+                create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
+                self._asked.dispatcher.cancel(create)
+                raise _busy_error(error) from error
+            raise
+        task = read_value(placed, Task).model_copy(update={"repo_id": repo_id, "worktree_path": None})
+        placed_tasks.save_placed_task(self._services.home, task)
+        return task
+
+    def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
+        """Those of this home, and those that it placed on the cluster, as they were at their last commit."""
+        found = placed_tasks.list_placed_tasks(self._services.home)
+        placed = tuple(task for task in found if repo_id in {None, task.repo_id} and self.is_elsewhere(task.id))
+        return (*super().tasks(repo_id), *placed)
+
+    @_elsewhere
+    def task(self, task_id: str) -> Task:
+        """As it was at its last commit. Raises: `invalid_input` if another home placed it."""
+        found = placed_tasks.find_placed_task(self._services.home, task_id)
+        if found is None:
+            raise _not_on_cluster_error("task", task_id)
+        return found
+
+    @_elsewhere
+    def use_task(self, task_id: str) -> Task:
+        """Its id has to be given in full, so there is nothing to remember."""
+        return self.task(task_id)
+
+    @_elsewhere
+    def find_local_branch(self, task_id: str) -> str | None:
+        """This home has no branch of it."""
+        return None
+
+    @_elsewhere
+    def advice(self, owner_id: str) -> tuple[Remark, ...]:
+        """Remarks come from runs in this home."""
+        return ()
+
+    @_elsewhere
+    def read_file(
+        self,
+        task_id: str,
+        path: str,
+        start_line: int | None = None,
+        end_line: int | None = None,
+        *,
+        max_bytes: int = 10 * 1024**2,
+    ) -> FileContent:
+        """As in `Workbench`, but for `max_bytes`: an answer of the cluster has a limit of its own."""
+        arguments = {"path": path, "start_line": start_line, "end_line": end_line}
+        return self._asked.ask(task_id, OperationName.READ_FILE, arguments, FileContent)
+
+    @_elsewhere
+    def search(self, task_id: str, query: SearchQuery) -> SearchResult:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.SEARCH, query.model_dump(mode="json"), SearchResult)
+
+    @_elsewhere
+    def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"patch": _encode(patch), "expected_hashes": dict(expected_hashes)}
+        return self._asked.ask(task_id, OperationName.APPLY_PATCH, arguments, PatchResult)
+
+    @_elsewhere
+    def edit_file(
+        self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
+    ) -> PatchResult:
+        """As in `Workbench`, for text."""
+        arguments = {"path": path, "old": _to_text(old), "new": _to_text(new), "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.EDIT_FILE, arguments, PatchResult)
+
+    @_elsewhere
+    def write_file(
+        self,
+        task_id: str,
+        path: str,
+        content: str | bytes,
+        expected_sha256: str | None,
+        *,
+        executable: bool | None = None,
+    ) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {
+            "path": path,
+            "content": _encode(content),
+            "expected_sha256": expected_sha256,
+            "executable": executable,
+        }
+        return self._asked.ask(task_id, OperationName.WRITE_FILE, arguments, PatchResult)
+
+    @_elsewhere
+    def delete_file(self, task_id: str, path: str, expected_sha256: str) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"path": path, "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.DELETE_FILE, arguments, PatchResult)
+
+    @_elsewhere
+    def rename_file(self, task_id: str, path: str, new_path: str, expected_sha256: str) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"path": path, "new_path": new_path, "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.RENAME_FILE, arguments, PatchResult)
+
+    @_elsewhere
+    def status(self, task_id: str) -> Status:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.STATUS, {}, Status)
+
+    @_elsewhere
+    def diff(self, task_id: str, against: str = "base") -> Diff:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.DIFF, {"against": against}, Diff)
+
+    @_elsewhere
+    def checks(self, owner_id: str) -> tuple[Check, ...]:
+        """As in `Workbench`."""
+        return self._asked.ask(owner_id, OperationName.LIST_CHECKS, {}, tuple[Check, ...])
+
+    @_elsewhere
+    def run_checks(
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> tuple[CheckRun, ...]:
+        """As in `Workbench`, without output while they run."""
+        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        return self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...])
+
+    @_elsewhere
+    def start_checks(
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> BackgroundRun:
+        """As in `Workbench`. The run continues when this process ends."""
+        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        run = PlacedRun(
+            run_id=self._new_run_id(),
+            task_id=task_id,
+            operation="check",
+            check_ids=tuple(check_ids),
+            started_at=datetime.now(UTC),
+        )
+        return self._start(run, wanted)
+
+    @_elsewhere
+    def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
+        """As in `Workbench`, without output while the checks run, and with `cache`, `jobs`, `keep_going`, `runtime`."""
+        return self._asked.ask(task_id, OperationName.VERIFY, _choose_options(task_id, options), Verification)
+
+    @_elsewhere
+    def start_verify(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `verify`, without waiting."""
+        run = PlacedRun(run_id=self._new_run_id(), task_id=task_id, operation="verify", started_at=datetime.now(UTC))
+        return self._start(run, _choose_options(task_id, options))
+
+    @_elsewhere
+    def wait_run(
+        self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
+    ) -> BackgroundRun:
+        """As in `Workbench`; `cancelled` does not end the wait."""
+        return self._asked.wait(self._find_run(run_id), wait_s)
+
+    @_elsewhere
+    def stop_run(self, run_id: str) -> BackgroundRun:
+        """As in `Workbench`."""
+        return self._asked.stop(self._find_run(run_id))
+
+    @_elsewhere
+    def commit(
+        self, task_id: str, message: str, allow: Sequence[str] = (), *, expected_tree: str | None = None
+    ) -> CommitResult:
+        """As in `Workbench`."""
+        arguments = {"message": message, "allow": list(allow), "expected_tree": expected_tree}
+        made = self._asked.ask(task_id, OperationName.COMMIT, arguments, CommitResult)
+        if (known := placed_tasks.find_placed_task(self._services.home, task_id)) is not None:
+            placed_tasks.save_placed_task(
+                self._services.home,
+                known.model_copy(update={"head_commit": made.commit, "status": TaskStatus.COMMITTED}),
+            )
+        return made
+
+    @_elsewhere
+    def snapshot(self, task_id: str, label: str = "") -> Snapshot:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.SNAPSHOT, {"label": label}, Snapshot)
+
+    @_elsewhere
+    def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
+        """As in `Workbench`: those that were made on the worker that has the task."""
+        return self._asked.ask(task_id, OperationName.LIST_SNAPSHOTS, {}, tuple[Snapshot, ...])
+
+    @_elsewhere
+    def restore(self, task_id: str, snapshot: str, *, expected_tree: str | None = None) -> RestoreResult:
+        """As in `Workbench`."""
+        arguments = {"snapshot": snapshot, "expected_tree": expected_tree}
+        return self._asked.ask(task_id, OperationName.RESTORE, arguments, RestoreResult)
+
+    @_elsewhere
+    def close_task(
+        self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
+    ) -> Task:
+        """As in `Workbench`. Its checks are not stopped first: it waits for them."""
+        arguments = {"delete_worktree": delete_worktree, "discard": discard}
+        closed = self._asked.ask(task_id, OperationName.CLOSE, arguments, Task)
+        placed_tasks.forget_placed_task(self._services.home, task_id)
+        return closed.model_copy(update={"worktree_path": None})
+
+    @_elsewhere
+    def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
+        """As in `Workbench`, by the controller that publishes: its gate and its approvals decide."""
+        arguments = {"commit": self._find_commit(task_id, expected_commit)}
+        return self._asked.ask(task_id, OperationName.PUSH, arguments, PushResult)
+
+    @_elsewhere
+    def open_pull_request(
+        self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
+    ) -> PullRequest:
+        """As `push`."""
+        commit = self._find_commit(task_id, expected_commit)
+        arguments = {"commit": commit, "title": title, "body": body, "draft": draft}
+        return self._asked.ask(task_id, OperationName.OPEN_PR, arguments, PullRequest)
+
+    @_elsewhere
+    def pull_request_status(self, task_id: str) -> PullRequestStatus:
+        """As in `Workbench`, by the controller that publishes."""
+        return self._asked.ask(task_id, OperationName.PR_STATUS, {}, PullRequestStatus)
+
+    def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
+        """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a
+        part of what they approve.
+        """
+        task_id = arguments.get("task_id")
+        if not isinstance(task_id, str) or not self.is_elsewhere(task_id):
+            return super().approval_call(tool, arguments)
+        rest = {name: value for name, value in arguments.items() if name != "task_id"}
+        found = self.status(task_id)
+        shown = {
+            "task_of_the_cluster": task_id,
+            "commit": found.head_commit,
+            "uncommitted": [change.model_dump(mode="json", exclude_none=True) for change in found.changes],
+        }
+        return replace(super().approval_call(tool, rest), arguments={**rest, **shown})
+
+    def needs_no_question(self, call: AgentCall) -> bool:
+        """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""
+        if "task_of_the_cluster" in call.arguments:
+            return call.tool in SENDING
+        return super().needs_no_question(call)
+
+    def _find_commit(self, task_id: str, expected: str | None) -> str:
+        return expected or self.status(task_id).head_commit
+
+    def _find_run(self, run_id: str) -> PlacedRun:
+        found = placed_tasks.find_placed_run(self._services.home, run_id)
+        assert found is not None  # noqa: S101 - `_elsewhere` has found it
+        return found
+
+    def _new_run_id(self) -> str:
+        return f"run-{self._services.presence.new_id()}"
+
+    def _start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> BackgroundRun:
+        placed_tasks.save_placed_run(self._services.home, run)
+        self._asked.start(run, arguments)
+        return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
+
+
+def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, Any]:
+    """Raises: `invalid_input` for an option that workers do not take."""
+    chosen, defaults = asdict(options or VerifyOptions()), asdict(VerifyOptions())
+    taken = {"cache", "jobs", "keep_going", "runtime"}
+    if others := [name for name, value in chosen.items() if name not in taken and value != defaults[name]]:
+        raise _not_on_cluster_error(f"verify with {', '.join(others)}", task_id)
+    return {name: chosen[name] for name in taken}
+
+
+def _encode(content: str | bytes) -> str:
+    return base64.b64encode(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content).decode()
+
+
+def _to_text(content: str | bytes) -> str:
+    try:
+        return content if isinstance(content, str) else content.decode()
+    except UnicodeDecodeError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "An edit on a cluster is text in UTF-8", hint="Write the whole file instead."
+        ) from error
+
+
+def _not_on_cluster_error(what: str, owner: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"{what.replace('_', ' ')} is not carried out on a cluster, and {owner[:100]} is not in this home",
+        hint="docs/cluster.md lists what is. Look for a typing error in the id if the task should be here.",
+        reason="not_on_cluster",
+    )
+
+
+def _busy_error(error: SandboxError) -> SandboxError:
+    """As the dispatcher's, for callers that cannot wait on: the task has left the line."""
+    return SandboxError(
+        error.code,
+        "All workers of the cluster are busy; the task was not created",
+        details=error.details,
+        hint="Ask again later. `sandbox cluster create` keeps a place in the line.",
+        reason=error.reason,
+    )

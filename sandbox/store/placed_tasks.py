@@ -1,0 +1,70 @@
+"""What this home knows of the tasks that it placed on a cluster: the record of each, and the runs that it asked for."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from sandbox.models import TASK_ID_PATTERN, BackgroundOperation, Task
+from sandbox.models.model import Model
+from sandbox.store.home import Home, read_json, write_json
+
+_RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
+
+
+class PlacedRun(Model):
+    """Checks that were asked for on a cluster; `run_id` is also the id of the operation."""
+
+    schema_version: int = 1
+    run_id: str
+    task_id: str
+    operation: BackgroundOperation
+    check_ids: tuple[str, ...] = ()
+    started_at: datetime
+
+
+def save_placed_task(home: Home, task: Task) -> None:
+    """Remember a task as it is now."""
+    _write(_folder(home) / f"{task.id}.json", {"schema_version": 1, "task": task.model_dump(mode="json")})
+
+
+def find_placed_task(home: Home, task_id: str) -> Task | None:
+    """A task as this home last saw it; None if it did not place it, or it was closed."""
+    found = read_json(_folder(home) / f"{task_id}.json") if re.fullmatch(TASK_ID_PATTERN, task_id) else None
+    return None if found is None else Task.model_validate(found["task"])
+
+
+def list_placed_tasks(home: Home) -> tuple[Task, ...]:
+    """The tasks that are open, the oldest first."""
+    found = (find_placed_task(home, path.stem) for path in _folder(home).glob("task-*.json"))
+    return tuple(sorted((task for task in found if task is not None), key=lambda task: task.created_at))
+
+
+def forget_placed_task(home: Home, task_id: str) -> None:
+    """Delete the record of a task that was closed, and of its runs."""
+    (_folder(home) / f"{task_id}.json").unlink(missing_ok=True)
+    for path in _folder(home).glob("run-*.json"):
+        found = find_placed_run(home, path.stem)
+        if found is not None and found.task_id == task_id:
+            path.unlink(missing_ok=True)
+
+
+def save_placed_run(home: Home, run: PlacedRun) -> None:
+    """Remember a run, before it is asked for."""
+    _write(_folder(home) / f"{run.run_id}.json", run.model_dump(mode="json"))
+
+
+def find_placed_run(home: Home, run_id: str) -> PlacedRun | None:
+    """A run that this home asked for; None for any other."""
+    found = read_json(_folder(home) / f"{run_id}.json") if _RUN_ID.fullmatch(run_id) else None
+    return None if found is None else PlacedRun.model_validate(found)
+
+
+def _folder(home: Home) -> Path:
+    return home.repositories / "placed"
+
+
+def _write(path: Path, document: dict[str, object]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(path, document)

@@ -1,0 +1,119 @@
+"""An agent and a person use a cluster as they use one host: its tools, a worker, and a controller that publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+
+from devtools.agent import AgentServer, approved, failed, ok, talk
+from devtools.command import Command
+from devtools.forges.fixtures import GitHub, forge_packages, require_fit
+from devtools.forges.github import GitHubRules
+from devtools.forges.server import serving
+from devtools.gitserver import GitServer, introduce
+from tests.e2e.clusters import Cluster, cluster_of
+from tests.e2e.test_pull_requests import ServerBranches
+
+__all__ = ["forge_packages"]
+
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.usefixtures("forge_packages")]
+
+
+@dataclass(frozen=True)
+class Homes:
+    """The homes of an agent and a person, and of the controller that publishes; only the latter knows the forge."""
+
+    cluster: Cluster
+    agent: Path
+    publisher: Path
+    forge: GitHub
+
+    @property
+    def branches(self) -> dict[str, str]:
+        rules: Any = self.forge.rules
+        return dict(rules.branches.all())
+
+
+@pytest.fixture
+def homes(temporal: str, git_server: GitServer, tmp_path: Path) -> Iterator[Homes]:
+    with cluster_of(temporal, git_server, tmp_path) as cluster:
+        owner = cluster.url.split("/")[-2]
+        branches: Any = ServerBranches(git_server, owner, "project")
+        rules = GitHubRules(branches, git_server.password, owner=owner, name="project")
+        stand_in = GitHub(rules, git_server.password)
+        with serving(stand_in):
+            publisher, agent = introduce(tmp_path / "publisher", git_server), introduce(tmp_path / "agent", git_server)
+            known = f'api_urls = {{ "127.0.0.1" = "{stand_in.api_url}" }}'
+            (publisher / "config.toml").write_text(f'[remotes]\ngithub_hosts = ["127.0.0.1"]\n{known}\n')
+            cluster.start_worker("worker")
+            cluster.start_worker("publisher", role="publish")
+            yield Homes(cluster, agent, publisher, stand_in)
+        require_fit(stand_in)
+
+
+def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes) -> None:
+    person, publisher = Command(homes.agent), Command(homes.publisher)
+
+    async def session(client: Client) -> None:
+        repository = (await approved(client, person, "space_repo_clone", url=homes.cluster.url))["repository"]
+        task = (await ok(client, "space_repo_create_task", repo_id=repository["id"], prompt="Answer right"))["task"]
+        name = task["id"]
+        assert not (homes.agent / "repositories" / "tasks" / f"{name}.json").exists(), "it is on the worker"
+        assert [one["id"] for one in (await ok(client, "space_repo_list_tasks"))["tasks"]] == [name]
+        checks = (await ok(client, "space_repo_list_checks", task_id=name))["checks"]
+        assert {one["id"] for one in checks} == {"build", "test"}
+        red = await ok(client, "space_repo_run_check", task_id=name, check_id="test", wait_s=60)
+        assert (red["state"], red["verdict"]) == ("finished", "failed")
+        found = await ok(client, "space_repo_search", task_id=name, pattern="wrong")
+        assert [hit["path"] for hit in found["hits"]] == ["answer"]
+        sha256 = (await ok(client, "space_repo_read_file", task_id=name, path="answer"))["sha256"]
+        kept = await ok(client, "space_repo_snapshot", task_id=name, label="before")
+        edit = {"path": "answer", "old": "wrong", "new": "right", "expected_sha256": sha256}
+        await ok(client, "space_repo_edit_file", task_id=name, **edit)
+        assert [one["id"] for one in (await ok(client, "space_repo_list_snapshots", task_id=name))["snapshots"]] == [
+            kept["id"]
+        ]
+        assert "+right" in (await ok(client, "space_repo_diff", task_id=name))["text"]
+        commit = (await ok(client, "space_repo_commit", task_id=name, message="Answer right"))["commit"]
+        verified = await ok(client, "space_repo_verify", task_id=name, wait_s=60)
+        assert (verified["state"], verified["verified"]) == ("finished", True)
+        refused = await failed(client, "space_repo_fork_task", "invalid_input", task_id=name)
+        assert refused["reason"] == "not_on_cluster"
+        pushed = await approved(client, publisher, "space_repo_push", task_id=name)
+        assert homes.branches[pushed["branch"]] == commit
+        ready = {"task_id": name, "title": "Answer right", "draft": False}
+        opened = await approved(client, publisher, "space_repo_open_pr", **ready)
+        assert (opened["head_commit"], opened["draft"]) == (commit, False)
+        assert (await ok(client, "space_repo_pr_status", task_id=name))["url"] == opened["url"]
+        closing = {"task_id": name, "delete_worktree": True, "discard": True}
+        await approved(client, person, "space_repo_close_task", **closing)
+        assert (await ok(client, "space_repo_list_tasks"))["tasks"] == []
+
+    talk(AgentServer(homes.agent, "stdio", ("--approvals", "policy"), homes.cluster.settings), session)
+
+
+def test_a_person_uses_the_commands_of_one_host(homes: Homes) -> None:
+    sandbox = Command(homes.agent, homes.cluster.settings)
+    repository = sandbox.ok("repo", "clone", homes.cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Answer")["task"]["id"]
+    assert sandbox("check", "run", task, "test", "--json").json["verdict"] == "failed"
+    answer = homes.agent / "content"
+    answer.write_text("right\n")
+    sha256 = sandbox.ok("file", "read", task, "answer")["sha256"]
+    sandbox.ok("file", "write", task, "answer", str(answer), "--expect", sha256)
+    assert sandbox.ok("status", task)["dirty"] is True
+    commit = sandbox.ok("commit", task, "-m", "Answer")["commit"]
+    assert sandbox.ok("verify", task)["verified"] is True
+    asked = sandbox("push", task, "--json")
+    assert (asked.code, asked.error["code"]) == (3, "approval_required")
+    Command(homes.publisher).ok("approvals", "approve", asked.json["error"]["data"]["approval_id"])
+    pushed = sandbox.ok("push", task)
+    assert homes.branches[pushed["branch"]] == commit
+    refused = sandbox("task", "log", task, "--json")
+    assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
+    assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"

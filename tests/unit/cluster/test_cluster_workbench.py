@@ -1,0 +1,56 @@
+"""What a controller with a cluster says about a task that is not in its home."""
+
+from __future__ import annotations
+
+from inspect import signature
+from pathlib import Path
+from types import FunctionType
+from unittest.mock import MagicMock
+from uuid import uuid4
+
+import pytest
+
+from sandbox.cluster.asked_operations import AskedOperations
+from sandbox.cluster.cluster_workbench import ClusterWorkbench
+from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import SearchQuery
+from sandbox.workbench import Workbench
+from tests.unit.conftest import refused
+
+ABOUT_TASKS = sorted(
+    name
+    for name, method in vars(Workbench).items()
+    if not name.startswith("_")
+    and isinstance(method, FunctionType)
+    and [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"])
+)
+GIVEN: dict[str, tuple[object, ...]] = {"search": (SearchQuery(glob="*"),), "apply_patch": (b"", {})}
+ON_EVERY_HOST = {"advice", "complete_id", "create_named_task", "end_task_state", "find_local_branch", "send_task_state"}
+
+
+class ConnectedError(Exception):
+    """The cluster is asked."""
+
+
+def connect() -> Dispatcher:
+    raise ConnectedError
+
+
+@pytest.mark.parametrize("name", sorted({*ABOUT_TASKS} - ON_EVERY_HOST))
+def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str, tmp_path: Path) -> None:
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
+    method = getattr(workbench, name)
+    wanted = [p for p in signature(method).parameters.values() if p.default is p.empty][1:]
+    given = GIVEN.get(name, tuple("x" for p in wanted if p.kind is not p.KEYWORD_ONLY))
+    named = {p.name: MagicMock() for p in wanted if p.kind is p.KEYWORD_ONLY}
+    with pytest.raises((ConnectedError, SandboxError)) as caught:
+        method(f"task-{uuid4()}", *given, **named)
+    if isinstance(caught.value, SandboxError):
+        assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
+
+
+def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.status("task-12345678")
