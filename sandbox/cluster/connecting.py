@@ -16,7 +16,7 @@ from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.cluster.requirements import Requirements, check_requirements, find_profile_requirements
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.cluster.worker_slots import WorkerSlots
-from sandbox.config import ClusterSettings
+from sandbox.config import ClusterSettings, Settings
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import parse_remote
@@ -68,12 +68,8 @@ def work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[
             "This home belongs to no cluster",
             hint="Set cluster.address to the host and port of your Temporal server, and cluster.hub (docs/cluster.md).",
         )
-    if settings.role == "publish" and not settings.hub:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            "A controller that publishes takes tasks from the hub, and this home has none",
-            hint="Set cluster.hub to the hub of the workers (docs/cluster.md).",
-        )
+    if settings.role == "publish":
+        _require_publisher_settings(workbench.settings)
     _require_extra()
     asyncio.run(_work(workbench, announce, _add_labels(settings, labels or {})))
 
@@ -124,6 +120,21 @@ def _first_signal() -> Iterator[asyncio.Event]:
     finally:
         for number in ends:
             loop.remove_signal_handler(number)
+
+
+def _require_publisher_settings(settings: Settings) -> None:
+    if not settings.cluster.hub:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A controller that publishes takes tasks from the hub, and this home has none",
+            hint="Set cluster.hub to the hub of the workers (docs/cluster.md).",
+        )
+    if settings.cache.url:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A controller that publishes runs the checks itself, so it takes no verdicts of a shared cache",
+            hint="Remove cache.url from the settings of this home.",
+        )
 
 
 def _require_extra() -> None:

@@ -20,7 +20,7 @@ from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.models import Permission, Risk
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.policy.approvals import Decision
-from sandbox.workbench import Watch
+from sandbox.workbench import VerifyOptions, Watch
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 _TOOLS = {OperationName.PUSH: "space_repo_push", OperationName.OPEN_PR: "space_repo_open_pr"}
@@ -66,7 +66,9 @@ class ClusterPublisher:
         opened = DeliveryStep.DRAFT_PR if arguments.get("draft", True) else DeliveryStep.READY_PR
         step = DeliveryStep.PUSH if operation.name is OperationName.PUSH else opened
         if needs_verification(step, self.workbench.settings.gate.require):
-            self.workbench.verify(operation.task_id, Watch(cancelled=cancelled))
+            accepts_old_failures = self.workbench.settings.gate.accept == "no-new-failures"
+            options = VerifyOptions(against="base" if accepts_old_failures else None)
+            self.workbench.verify(operation.task_id, Watch(cancelled=cancelled), options)
 
     def _permit(self, tool: str, arguments: Mapping[str, Any]) -> Permission:
         """By the approval policy of this home, as for an agent here. The commit is the one of the operation.
@@ -88,7 +90,7 @@ class ClusterPublisher:
     def _take_approval(self, call: AgentCall) -> Permission:
         if taken := self.workbench.take_approval(call):
             return permission_by_approval(taken)
-        raise approval_required_error(self.workbench.request_approval(call))
+        raise approval_required_error(self.workbench.request_approval(call), "the controller that publishes")
 
     def _carry_out(self, workbench: Workbench, operation: TaskOperation) -> OperationAnswer:
         found = OPERATIONS[operation.name].perform(workbench, operation.task_id, parse_arguments(operation), Watch())

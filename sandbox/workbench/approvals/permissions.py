@@ -15,12 +15,13 @@ def permission_by_approval(taken: Approval) -> Permission:
     return Permission(how=how, approval_id=taken.id, decided_by=clip_text(taken.decided_by))
 
 
-def approval_required_error(asked: Approval) -> SandboxError:
-    """A question waits for its answer."""
+def approval_required_error(asked: Approval, where: str = "") -> SandboxError:
+    """A question waits for its answer. `where`: the host on which it does, if that is another one."""
+    command = f"sandbox approvals approve {asked.id}"
     return SandboxError(
         ErrorCode.APPROVAL_REQUIRED,
         f"A person has to approve {asked.tool}",
         details=asked.id,
         data={"approval_id": asked.id},
-        hint=f"They run: sandbox approvals approve {asked.id}. Then make exactly the same call again.",
+        hint=f"They run{f' on {where}' if where else ':'} {command}. Then make exactly the same call again.",
     )
