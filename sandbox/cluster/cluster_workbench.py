@@ -49,6 +49,7 @@ from sandbox.models import (
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
+from sandbox.store.task_table import TaskRow
 from sandbox.workbench import VerifyOptions, Watch, Workbench
 from sandbox.workbench.approvals.question import SENDING
 
@@ -149,6 +150,12 @@ class ClusterWorkbench(Workbench):
         found = placed_tasks.list_placed_tasks(self._services.home)
         placed = tuple(task for task in found if repo_id in {None, task.repo_id} and self.is_elsewhere(task.id))
         return (*super().tasks(repo_id), *placed)
+
+    def task_lines(self, repo_id: str | None = None) -> tuple[TaskRow, ...]:
+        """The fields of `tasks` that a table shows."""
+        placed = (task for task in self.tasks(repo_id) if self.is_elsewhere(task.id))
+        rows = (TaskRow(task.id, task.status, task.repo_id, task.prompt, task.created_at) for task in placed)
+        return (*super().task_lines(repo_id), *rows)
 
     @_elsewhere
     def task(self, task_id: str) -> Task:

@@ -230,7 +230,9 @@ class TaskWorkflow:
             return await handle
         except ActivityError as error:
             if _is_loss(error):
-                text = "No controller that publishes answers; what it had begun may have been sent"
+                has_begun = isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.HEARTBEAT
+                none = f"No controller that publishes took it within {PUBLISHER_S:.0f} s; no data was sent"
+                text = "The controller that publishes was lost; its data may have been sent" if has_begun else none
                 raise ApplicationError(text, type="no_publisher", non_retryable=True) from error
             raise ApplicationError(
                 f"The controller that publishes failed: {error.cause}", non_retryable=True

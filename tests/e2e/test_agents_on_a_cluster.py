@@ -12,24 +12,23 @@ from mcp.client.client import Client
 
 from devtools.agent import AgentServer, approved, failed, ok, talk
 from devtools.command import Command
-from devtools.forges.fixtures import GitHub, forge_packages, require_fit
+from devtools.forges.fixtures import GitHub, require_fit
 from devtools.forges.github import GitHubRules
+from devtools.forges.packages import installed
 from devtools.forges.server import serving
 from devtools.gitserver import GitServer, introduce
+from devtools.requirement import unavailable
 from tests.e2e.clusters import Cluster, cluster_of
 from tests.e2e.test_pull_requests import ServerBranches
 
-__all__ = ["forge_packages"]
-
-pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.usefixtures("forge_packages")]
+pytestmark = pytest.mark.xdist_group("temporal")
 
 
 @dataclass(frozen=True)
 class Homes:
-    """The homes of an agent and a person, and of the controller that publishes; only the latter knows the forge."""
+    """A cluster, and the home of the controller that publishes, which alone knows the forge."""
 
     cluster: Cluster
-    agent: Path
     publisher: Path
     forge: GitHub
 
@@ -39,31 +38,40 @@ class Homes:
         return dict(rules.branches.all())
 
 
-@pytest.fixture
-def homes(temporal: str, git_server: GitServer, tmp_path: Path) -> Iterator[Homes]:
-    with cluster_of(temporal, git_server, tmp_path) as cluster:
+@pytest.fixture(scope="module")
+def homes(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
+    if not installed():
+        unavailable("no stand-in for GitHub and no description of it: scripts/setup tools")
+    base = tmp_path_factory.mktemp("agents")
+    with cluster_of(temporal, git_server, base) as cluster:
         owner = cluster.url.split("/")[-2]
         branches: Any = ServerBranches(git_server, owner, "project")
         rules = GitHubRules(branches, git_server.password, owner=owner, name="project")
         stand_in = GitHub(rules, git_server.password)
         with serving(stand_in):
-            publisher, agent = introduce(tmp_path / "publisher", git_server), introduce(tmp_path / "agent", git_server)
+            publisher = introduce(base / "publisher", git_server)
             known = f'api_urls = {{ "127.0.0.1" = "{stand_in.api_url}" }}'
             (publisher / "config.toml").write_text(f'[remotes]\ngithub_hosts = ["127.0.0.1"]\n{known}\n')
             cluster.start_worker("worker")
             cluster.start_worker("publisher", role="publish")
-            yield Homes(cluster, agent, publisher, stand_in)
+            yield Homes(cluster, publisher, stand_in)
         require_fit(stand_in)
 
 
-def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes) -> None:
-    person, publisher = Command(homes.agent), Command(homes.publisher)
+@pytest.fixture
+def agent(homes: Homes, tmp_path: Path) -> Path:
+    """The home of an agent or a person, with the settings of the cluster in its environment."""
+    return introduce(tmp_path / "agent", homes.cluster.server)
+
+
+def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes, agent: Path) -> None:
+    person, publisher = Command(agent), Command(homes.publisher)
 
     async def session(client: Client) -> None:
         repository = (await approved(client, person, "space_repo_clone", url=homes.cluster.url))["repository"]
         task = (await ok(client, "space_repo_create_task", repo_id=repository["id"], prompt="Answer right"))["task"]
         name = task["id"]
-        assert not (homes.agent / "repositories" / "tasks" / f"{name}.json").exists(), "it is on the worker"
+        assert not (agent / "repositories" / "tasks" / f"{name}.json").exists(), "it is on the worker"
         assert [one["id"] for one in (await ok(client, "space_repo_list_tasks"))["tasks"]] == [name]
         checks = (await ok(client, "space_repo_list_checks", task_id=name))["checks"]
         assert {one["id"] for one in checks} == {"build", "test"}
@@ -94,15 +102,16 @@ def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes) -> None:
         await approved(client, person, "space_repo_close_task", **closing)
         assert (await ok(client, "space_repo_list_tasks"))["tasks"] == []
 
-    talk(AgentServer(homes.agent, "stdio", ("--approvals", "policy"), homes.cluster.settings), session)
+    talk(AgentServer(agent, "stdio", ("--approvals", "policy"), homes.cluster.settings), session)
 
 
-def test_a_person_uses_the_commands_of_one_host(homes: Homes) -> None:
-    sandbox = Command(homes.agent, homes.cluster.settings)
+def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> None:
+    sandbox = Command(agent, homes.cluster.settings)
     repository = sandbox.ok("repo", "clone", homes.cluster.url)["repository"]
     task = sandbox.ok("task", "create", repository["id"], "--prompt", "Answer")["task"]["id"]
+    assert [row["id"] for row in sandbox.ok("task", "list")["tasks"]] == [task]
     assert sandbox("check", "run", task, "test", "--json").json["verdict"] == "failed"
-    answer = homes.agent / "content"
+    answer = agent / "content"
     answer.write_text("right\n")
     sha256 = sandbox.ok("file", "read", task, "answer")["sha256"]
     sandbox.ok("file", "write", task, "answer", str(answer), "--expect", sha256)
