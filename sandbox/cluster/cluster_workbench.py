@@ -98,7 +98,12 @@ def _make_refusal(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
         if self.is_elsewhere(owner):
             raise _not_on_cluster_error(name, owner)
-        return method(self, owner, *args, **kwargs)
+        try:
+            return method(self, owner, *args, **kwargs)
+        except SandboxError as error:
+            if error.code is ErrorCode.NOT_FOUND and owner.startswith("run-"):  # it may be a run of a worker
+                raise _not_on_cluster_error(name, owner) from error
+            raise
 
     return call
 

@@ -50,6 +50,12 @@ def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str,
         assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
 
 
+def test_a_log_of_a_run_that_is_not_here_is_refused_by_name(tmp_path: Path) -> None:
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
+    with pytest.raises(SandboxError, match="read log is not carried out on a cluster"):
+        workbench.read_log("run-" + 32 * "0")
+
+
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
     with refused(ErrorCode.NOT_FOUND):
