@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.corpus.control import contains_failures
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
+from sandbox.models import Report, TestFailure
 
 
 def pack(folder: Path, *members: tuple[str, bytes | str, bytes]) -> Path:
@@ -77,3 +79,15 @@ def test_a_project_is_lost_only_if_the_file_has_no_reason() -> None:
     absent = judge(entry, {"error": {"code": "absent", "brief": "404"}}, 0.0)
     assert absent.state == "absent"
     assert format_table([lost, upstream, verified, absent]).endswith("50 %")
+
+
+def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> None:
+    tests = {"failures": [{"test": "t::a", "message": "no"}], "report": {"failures": 1, "kind": "tests"}}
+    same = Report(tests=2, failures=1, errors=0, skipped=0, failed=(TestFailure(name="t::a", message="no"),))
+    assert contains_failures(tests, same, "")
+    assert not contains_failures(tests, None, "t::a: no")
+    message = "required directory ./sub does not exist"
+    found = {"failures": [{"test": f"Makefile.am: {message}", "message": f"{message}\nmore"}]}
+    found["report"] = {"failures": 1, "kind": "diagnostics"}
+    assert contains_failures(found, None, f"Makefile.am:1: error: {message}\n")
+    assert not contains_failures(found, None, "Makefile.am:1: error: another\n")
