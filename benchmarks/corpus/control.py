@@ -68,7 +68,7 @@ def fails_as_well(entry: Entry, project: Path, home: Path, document: Mapping[str
 
 
 def contains_failures(run: Mapping[str, Any], report: Report | None, output: str) -> bool:
-    """Whether the control has at least the failures of a run: its tests in the report, its diagnostics in the output."""
+    """Whether the control has the failures of a run: failed tests in its report, diagnostics in its output."""
     counts = run.get("report") or {}
     if counts.get("kind") == "diagnostics":  # the control writes none: compilers and autoreconf print them
         return all(found["message"].partition("\n")[0] in output for found in run.get("failures", []))

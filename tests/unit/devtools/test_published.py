@@ -87,7 +87,7 @@ def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> 
     assert contains_failures(tests, same, "")
     assert not contains_failures(tests, None, "t::a: no")
     message = "required directory ./sub does not exist"
-    found = {"failures": [{"test": f"Makefile.am: {message}", "message": f"{message}\nmore"}]}
-    found["report"] = {"failures": 1, "kind": "diagnostics"}
+    diagnostic = {"test": f"Makefile.am: {message}", "message": f"{message}\nmore"}
+    found = {"failures": [diagnostic], "report": {"failures": 1, "kind": "diagnostics"}}
     assert contains_failures(found, None, f"Makefile.am:1: error: {message}\n")
     assert not contains_failures(found, None, "Makefile.am:1: error: another\n")
