@@ -432,7 +432,7 @@ class ClusterSettings(_SettingsSection):
     `hub`: URL of a git repository that all workers can push to, which carries tasks between them; empty: a task is lost
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
     `role`: what `sandbox worker` of this home does: `work` takes tasks; `publish` pushes tasks and opens their pull
-    requests with the credentials of this home, and runs none of their operations.
+    requests with the credentials of this home, and does not run their operations.
     `slots`: of a worker: how many operations it carries out at once before it takes no more tasks; those of its own
     tasks are still carried out. 0: as many as `container.parallel` says.
     `labels`: of a worker, beside what it says of its host; a task may require them. In a variable: `zone=a,gpu=yes`.

@@ -69,7 +69,7 @@ def push(invocation: Invocation, task_id: str) -> None:
 
 
 def _find_notes(workbench: Workbench, task_id: str) -> list[str]:
-    """A warning and the next step; none for a task that is not in this home."""
+    """A warning and the next step; empty for a task that is not in this home."""
     try:
         task, warning = workbench.task(task_id), _find_warning(workbench, task_id)
     except SandboxError as error:

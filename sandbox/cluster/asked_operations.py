@@ -75,7 +75,7 @@ class AskedOperations:
         return BackgroundRun(**facts, state="finished", runs=_RUNS.validate_python(answer.value))
 
     def stop(self, run: PlacedRun) -> BackgroundRun:
-        """End the checks of a run; returns when none runs. Raises: its error."""
+        """End the checks of a run; returns when they have ended. Raises: its error."""
         self.dispatcher.cancel(_operation_of(run, {}))
         return self.wait(run, None)
 

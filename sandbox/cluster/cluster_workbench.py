@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sandbox.cluster.asked_operations import AskedOperations, read_value
-from sandbox.cluster.connecting import connect_dispatcher
+from sandbox.cluster.connecting import connect_dispatcher, find_requirements
 from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
@@ -139,7 +139,8 @@ class ClusterWorkbench(Workbench):
         url, task_id = self.repository(repo_id).remote_url, draw_task_id()
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
         try:
-            placed = self._asked.dispatcher.place(url, arguments, task_id)
+            required = find_requirements(self, url, chosen.profile, {})
+            placed = self._asked.dispatcher.place(url, arguments, task_id, requirements=required)
         except SandboxError as error:
             if error.reason == "cluster_busy":
                 create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
@@ -172,7 +173,7 @@ class ClusterWorkbench(Workbench):
 
     @_elsewhere
     def use_task(self, task_id: str) -> Task:
-        """Its id has to be given in full, so there is nothing to remember."""
+        """Its id has to be given in full, so the home does not remember it."""
         return self.task(task_id)
 
     @_elsewhere

@@ -126,7 +126,7 @@ def _require_publisher_settings(settings: Settings) -> None:
     if not settings.cluster.hub:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
-            "A controller that publishes takes tasks from the hub, and this home has none",
+            "A controller that publishes takes tasks from the hub, and this home has no hub",
             hint="Set cluster.hub to the hub of the workers (docs/cluster.md).",
         )
     if settings.cache.url:

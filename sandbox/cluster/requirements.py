@@ -25,7 +25,7 @@ _SHOWN_WORKERS = 20
 
 
 def check_requirements(requirements: Requirements) -> dict[str, str]:
-    """Raises: `invalid_input` for a name or value that can be none."""
+    """Raises: `invalid_input` for a name or value that is not possible."""
     try:
         found = _LABELS.validate_python(dict(requirements))
         for key, read in _READ_VALUE.items():

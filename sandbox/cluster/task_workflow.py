@@ -408,7 +408,7 @@ def _cancellation_error() -> ApplicationError:
 
 
 async def _first_taker(offers: list[workflow.ActivityHandle[dict[str, Any]]]) -> str:
-    """The worker that took the first of these offers within `CLASSES_S`; empty if none did."""
+    """The worker that took the first of these offers within `CLASSES_S`; empty if no worker did."""
     pending = [offer for offer in offers if not offer.done()]
     if not pending:
         await workflow.sleep(CLASSES_S)

@@ -1,6 +1,6 @@
 """A tree of plain files, directories and links as one tar file, and back, from an archive that may be hostile.
 
-Nothing is written through a link: an entry is made only in a directory that this module has made, and no entry twice.
+No entry is written through a link: it is made only in a directory that this module has made, and no entry twice.
 What a link leads to is not looked at: the tree is read by guests, in their own file system.
 """
 

@@ -82,7 +82,7 @@ def create_own_disk(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -
 
 
 def create_disk_if_possible(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -> None:
-    """As `create_own_disk`; on a host that makes no disks this does nothing, unless the disk is required.
+    """As `create_own_disk`; on a host that makes no disks this makes no disk, unless it is required.
 
     Raises: OSError without space for it; `policy_violation` if a required one is impossible.
     """

@@ -86,7 +86,7 @@ def run_step(
 
 
 def _create_disk(services: Services, room: Path, check: Check, content: Demand) -> None:
-    """Create the room's disk where the settings want one. A controller that is not root makes none, and says so in
+    """Create the room's disk where the settings want one. A controller that is not root makes no disk, and says so in
     `doctor`.
     """
     disk = choose_disk(services, [check], is_room=True, content=content)
