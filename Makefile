@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test bench browser corpus matrix desktop format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test attacks bench browser corpus matrix desktop format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,10 @@ unit: venv
 test: setup ## Everything CI runs: set-up, lint and all tests
 	@scripts/setup tools & tools=$$!; $(MAKE) lint; linted=$$?; wait $$tools && exit $$linted  # downloads, and two processors
 	@$(BIN)/python -m devtools.suite
+
+attacks: setup ## All attacks, each entry about git also on the newer git. Not in `make test`, which has one of each module
+	@scripts/setup tools
+	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks

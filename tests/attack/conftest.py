@@ -25,6 +25,11 @@ ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "
 NOT_ABOUT_LAYOUTS = (*(f"test_{section}_" for section in "befgoq"), "test_s_local_remotes")
 """Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
 
+ALL_RUNS = bool(os.environ.get("ALL_ATTACKS"))
+"""Whether every entry about git runs on the newer git too."""
+
+_seen_on_newer: set[str] = set()
+
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
 
 
@@ -37,6 +42,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Entries about git run on the installed git and on a newer one; where a guest is the point, one is enough.
 
     Entries about worktrees run in both layouts. Those about both run twice, not three times: each git and each layout.
+    Where layouts play no part, a second run of each entry costs the suite a minute: it has one of each module, and
+    `make attacks` has all of them.
     """
     if "git_program" not in metafunc.fixturenames:
         return
@@ -49,7 +56,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         runs.append(("newer", "plain"))
     else:
         runs += [("installed", "plain")] if both else []
-        runs += [("newer", "overlay")] if newer else []
+        runs += [("newer", "overlay")] if newer and (ALL_RUNS or module not in _seen_on_newer) else []
+        _seen_on_newer.add(module)
     ids = [f"{git_id(which)}-{layout}" for which, layout in runs]
     names = ("git_program", "arena_layout") if "arena_layout" in metafunc.fixturenames else ("git_program",)
     values = [run[: len(names)] for run in runs]
