@@ -84,7 +84,7 @@ class SharedLayers:
             if entry is None:
                 return None
             size = _bound(entry.layer)
-            admitted = self.services.disk.admit(Writer.CHECK, Demand(2 * size, entry.layer.files))
+            admitted = self.services.disk.admit(Writer.LAYER, Demand(2 * size, entry.layer.files))
             with admitted, tempfile.TemporaryFile(dir=staging) as archive:
                 self._fetch(entry, archive)
                 unpack_tree(archive, built, size)
