@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -135,14 +135,14 @@ def create(
     if task:
         _make_operation(id="create", task_id=task, name="create")
     from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast
-    from sandbox.cluster.connecting import find_requirements  # noqa: PLC0415 - as above
+    from sandbox.cluster.connecting import connect_dispatcher, find_requirements  # noqa: PLC0415 - as above
     from sandbox.cluster.dispatcher import PlaceInLine  # noqa: PLC0415 - as above
     from sandbox.models.operations import TaskPriority  # noqa: PLC0415 - as above
 
-    with invocation.workbench() as workbench:
+    with invocation.workbench(on_cluster=False) as workbench:
         requirements = find_requirements(workbench, url, arguments["profile"], _split_pairs(required))
-    with _dispatcher(invocation) as dispatcher:
-        answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner), requirements)
+        with closing(connect_dispatcher(workbench)) as dispatcher:
+            answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner), requirements)
     raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 
@@ -208,9 +208,5 @@ def _parse(text: str) -> dict[str, Any]:
 def _dispatcher(invocation: Invocation) -> Iterator[Dispatcher]:
     from sandbox.cluster.connecting import connect_dispatcher  # noqa: PLC0415 - as above
 
-    with invocation.workbench(on_cluster=False) as workbench:
-        dispatcher = connect_dispatcher(workbench)
-        try:
-            yield dispatcher
-        finally:
-            dispatcher.close()
+    with invocation.workbench(on_cluster=False) as workbench, closing(connect_dispatcher(workbench)) as dispatcher:
+        yield dispatcher

@@ -18,7 +18,6 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.store.placed_tasks import PlacedRun
 
 _ResultT = TypeVar("_ResultT")
-_RUNS = TypeAdapter(tuple[CheckRun, ...])
 
 
 class AskedOperations:
@@ -71,8 +70,7 @@ class AskedOperations:
             return BackgroundRun(**facts, state="running")
         if run.operation == "verify":
             return BackgroundRun(**facts, state="finished", verification=read_value(answer, Verification))
-        raise_for_error(answer)
-        return BackgroundRun(**facts, state="finished", runs=_RUNS.validate_python(answer.value))
+        return BackgroundRun(**facts, state="finished", runs=read_value(answer, tuple[CheckRun, ...]))
 
     def stop(self, run: PlacedRun) -> BackgroundRun:
         """End the checks of a run; returns when they have ended. Raises: its error."""

@@ -26,6 +26,7 @@ from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
     TASK_ID_PATTERN,
+    BackgroundOperation,
     BackgroundRun,
     Check,
     CheckRun,
@@ -291,14 +292,7 @@ class ClusterWorkbench(Workbench):
     ) -> BackgroundRun:
         """As in `Workbench`. The run continues when this process ends."""
         wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
-        run = PlacedRun(
-            run_id=self._new_run_id(),
-            task_id=task_id,
-            operation="check",
-            check_ids=tuple(check_ids),
-            started_at=datetime.now(UTC),
-        )
-        return self._start(run, wanted)
+        return self._start(task_id, "check", wanted, tuple(check_ids))
 
     @_elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
@@ -310,8 +304,7 @@ class ClusterWorkbench(Workbench):
         self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> BackgroundRun:
         """As `verify`, without waiting."""
-        run = PlacedRun(run_id=self._new_run_id(), task_id=task_id, operation="verify", started_at=datetime.now(UTC))
-        return self._start(run, _choose_options(task_id, options))
+        return self._start(task_id, "verify", _choose_options(task_id, options))
 
     @_elsewhere
     def wait_run(
@@ -415,10 +408,20 @@ class ClusterWorkbench(Workbench):
         assert found is not None  # noqa: S101 - `_elsewhere` has found it
         return found
 
-    def _new_run_id(self) -> str:
-        return f"run-{self._services.presence.new_id()}"
-
-    def _start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> BackgroundRun:
+    def _start(
+        self,
+        task_id: str,
+        operation: BackgroundOperation,
+        arguments: Mapping[str, Any],
+        check_ids: tuple[str, ...] = (),
+    ) -> BackgroundRun:
+        run = PlacedRun(
+            run_id=f"run-{self._services.presence.new_id()}",
+            task_id=task_id,
+            operation=operation,
+            check_ids=check_ids,
+            started_at=datetime.now(UTC),
+        )
         placed_tasks.save_placed_run(self._services.home, run)
         self._asked.start(run, arguments)
         return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)

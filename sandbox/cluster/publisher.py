@@ -14,7 +14,7 @@ from typing import Any
 from sandbox import Workbench
 from sandbox.approvals import AgentCall
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
-from sandbox.cluster.worker import refuse_operation
+from sandbox.cluster.worker import answer_operation, refuse_operation
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.models import Permission, Risk
@@ -94,10 +94,4 @@ class ClusterPublisher:
 
     def _carry_out(self, workbench: Workbench, operation: TaskOperation) -> OperationAnswer:
         found = OPERATIONS[operation.name].perform(workbench, operation.task_id, parse_arguments(operation), Watch())
-        return OperationAnswer(
-            operation_id=operation.id,
-            task_id=operation.task_id,
-            epoch=operation.epoch,
-            worker=self.id,
-            value=dump_value(found),
-        )
+        return answer_operation(self.id, operation, dump_value(found))

@@ -196,49 +196,48 @@ class TaskWorkflow:
         raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)
 
     async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
-        silent = timedelta(seconds=self._task.lost_after_s / 2)
-        handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
-            PERFORM,
-            operation,
-            task_queue=name_worker_queue(self._task.prefix, self._task.worker),
-            schedule_to_start_timeout=silent,
-            heartbeat_timeout=silent,
-            start_to_close_timeout=timedelta(seconds=_OPERATION_S),
-            retry_policy=_ONCE,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
-        self._running[operation["id"]] = handle
-        try:
-            return await handle
-        finally:
-            self._running.pop(operation["id"], None)
+        silent_s = self._task.lost_after_s / 2
+        queue = name_worker_queue(self._task.prefix, self._task.worker)
+        return await self._await_answer(operation["id"], (PERFORM, operation), queue, silent_s, silent_s)
 
     async def _publish(self, operation: dict[str, Any]) -> dict[str, Any]:
-        silent = timedelta(seconds=max(PUBLISHER_S, self._task.lost_after_s))
+        silent_s = max(PUBLISHER_S, self._task.lost_after_s)
+        asked = (PUBLISH, {"url": self._task.url, "operation": operation})
+        queue = name_publish_queue(self._task.prefix)
+        try:
+            return await self._await_answer(operation["id"], asked, queue, PUBLISHER_S, silent_s)
+        except ActivityError as error:
+            if not _is_loss(error):
+                text = f"The controller that publishes failed: {error.cause}"
+                raise ApplicationError(text, non_retryable=True) from error
+            if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.HEARTBEAT:
+                text = "The controller that publishes was lost; its data may have been sent"
+            else:
+                text = f"No controller that publishes took it within {PUBLISHER_S:.0f} s; no data was sent"
+            raise ApplicationError(text, type="no_publisher", non_retryable=True) from error
+
+    async def _await_answer(
+        self, operation_id: str, asked: tuple[str, dict[str, Any]], queue: str, start_s: float, silent_s: float
+    ) -> dict[str, Any]:
+        """The answer of an activity, which can be cancelled. `asked`: its name and argument. `start_s`: until it is
+        taken; `silent_s`: between its heartbeats.
+        """
+        name, argument = asked
         handle: workflow.ActivityHandle[dict[str, Any]] = workflow.start_activity(
-            PUBLISH,
-            {"url": self._task.url, "operation": operation},
-            task_queue=name_publish_queue(self._task.prefix),
-            schedule_to_start_timeout=timedelta(seconds=PUBLISHER_S),
-            heartbeat_timeout=silent,
+            name,
+            argument,
+            task_queue=queue,
+            schedule_to_start_timeout=timedelta(seconds=start_s),
+            heartbeat_timeout=timedelta(seconds=silent_s),
             start_to_close_timeout=timedelta(seconds=_OPERATION_S),
             retry_policy=_ONCE,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
-        self._running[operation["id"]] = handle
+        self._running[operation_id] = handle
         try:
             return await handle
-        except ActivityError as error:
-            if _is_loss(error):
-                has_begun = isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.HEARTBEAT
-                none = f"No controller that publishes took it within {PUBLISHER_S:.0f} s; no data was sent"
-                text = "The controller that publishes was lost; its data may have been sent" if has_begun else none
-                raise ApplicationError(text, type="no_publisher", non_retryable=True) from error
-            raise ApplicationError(
-                f"The controller that publishes failed: {error.cause}", non_retryable=True
-            ) from error
         finally:
-            self._running.pop(operation["id"], None)
+            self._running.pop(operation_id, None)
 
     async def _replace_worker(self, lost: str, waiting: str) -> str:
         """Give the task to another worker, if that was not done. Several operations may notice one loss."""

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -22,10 +22,9 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.announcement import make_class_key
 from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id
 from sandbox.cluster.repository_key import make_repository_key
-from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
+from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_workflow import (
     DRAIN_S,
     DrainWorkflow,
@@ -37,7 +36,7 @@ from sandbox.cluster.task_workflow import (
     name_worker_queue,
 )
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
-from sandbox.cluster.worker_directory import describe_queue, list_readers, list_workers
+from sandbox.cluster.worker_directory import describe_queue, list_classes, list_readers, list_workers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
@@ -153,7 +152,7 @@ class TemporalDispatcher:
         able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
         if able:
             require_worker(able, required)
-            lines = self._read_lines(able, required or None)
+            lines = self._read_lines(list_classes(able, required) if required else [""])
             place = max(1, min(line.approximate_backlog_count for line in lines))
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
@@ -233,20 +232,16 @@ class TemporalDispatcher:
     def line(self) -> WaitingLine:
         """See `Dispatcher`. A task that waits for workers of several classes is counted for each."""
         workers = self.workers()
-        lines = [*self._read_lines(workers), *self._read_lines(workers, {})]
+        lines = self._read_lines(["", *list_classes(workers, {})])
         ages = [line.approximate_backlog_age.ToTimedelta().total_seconds() for line in lines]
         tasks = sum(line.approximate_backlog_count for line in lines)
         return WaitingLine(tasks=tasks, oldest_s=max(ages), workers=len(workers))
 
-    def _read_lines(
-        self, workers: Sequence[WorkerInfo], requirements: Requirements | None = None
-    ) -> list[TaskQueueStats]:
-        """Temporal's count of the offers that wait for a worker with a free slot: in the line of all workers; with
-        `requirements`, in those of the classes of the workers that meet them, if they meet any.
+    def _read_lines(self, classes: Iterable[str]) -> list[TaskQueueStats]:
+        """Temporal's counts of the offers that wait for a worker with a free slot, in the lines of these classes of
+        workers; empty: in the line of all workers.
         """
-        able = [] if requirements is None else [one for one in workers if not list_unmet(one, requirements)]
-        keys = sorted({make_class_key(one.capabilities) for one in able if one.capabilities is not None})
-        queues = [name_offer_queue(self._place.name, key) for key in (keys if requirements is not None else [""])]
+        queues = [name_offer_queue(self._place.name, key) for key in classes]
         return [self._wait(describe_queue(self._client, queue)).stats for queue in queues]
 
     def close(self) -> None:

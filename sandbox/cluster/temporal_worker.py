@@ -229,30 +229,27 @@ async def run_worker(
     worker's id when it begins and the server lists it.
     """
 
-    def poll_offers(repository: str) -> TemporalPoller:
+    def poll_offers(key: str, repository: str = "") -> TemporalPoller:
         offers = TaskOffers(worker, slots, info, repository, queues.drop)
-        return _poll(client, name_offer_queue(prefix, repository), worker.id, (), (offers.offer,), slots)
-
-    def poll_class(key: str) -> TemporalPoller:
-        offers = TaskOffers(worker, slots, info, "", queues.drop)
         return _poll(client, name_offer_queue(prefix, key), worker.id, (), (offers.offer,), slots)
 
     info = await asyncio.to_thread(worker.describe, slots.count)
-    queues = RepositoryQueues(poll_offers)
+    identity = encode(info)
+    queues = RepositoryQueues(lambda repository: poll_offers(repository, repository))
     activities = WorkerActivities(worker, slots, queues.use)
     own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
     workflows, find = (TaskWorkflow, DrainWorkflow), (WorkerDirectory(client, prefix).find_classes,)
     async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
         await stack.enter_async_context(_poll(client, name_task_queue(prefix), worker.id, workflows))
-        await stack.enter_async_context(_poll(client, name_worker_directory(prefix), encode(info), workflows, find))
+        await stack.enter_async_context(_poll(client, name_worker_directory(prefix), identity, workflows, find))
         await stack.enter_async_context(_poll(client, name_worker_queue(prefix, worker.id), worker.id, (), own))
         await stack.enter_async_context(poll_offers(""))
         if info.capabilities is not None:
-            await stack.enter_async_context(poll_class(make_class_key(info.capabilities)))
+            await stack.enter_async_context(poll_offers(make_class_key(info.capabilities)))
         stack.push_async_callback(queues.close)
         for key in await asyncio.to_thread(worker.list_clones):
             queues.use(key)
-        await wait_until_listed(client, prefix, encode(info), LISTED_S)
+        await wait_until_listed(client, prefix, identity, LISTED_S)
         announce(worker.id)
         await until.wait()
 

@@ -51,7 +51,7 @@ class ClusterWorker:
             if row.publishes and not self._publishes:
                 raise _no_publisher_error(operation)
             if not row.changes:
-                return self._answer(operation, self._carry_out(operation, cancelled), None)
+                return answer_operation(self.id, operation, self._carry_out(operation, cancelled))
             return self.workbench.answer_once(operation, lambda: self._perform_change(operation, cancelled))
         except SandboxError as error:
             return refuse_operation(self.id, operation, error)
@@ -91,7 +91,7 @@ class ClusterWorker:
             state = self._keep_state(operation)
         except SandboxError as error:
             return refuse_operation(self.id, operation, error)
-        return self._answer(operation, value, state)
+        return answer_operation(self.id, operation, value, state)
 
     def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
         arguments = parse_arguments(operation)
@@ -110,15 +110,17 @@ class ClusterWorker:
             return None
         return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch)
 
-    def _answer(self, operation: TaskOperation, value: object, state: str | None) -> OperationAnswer:
-        return OperationAnswer(
-            operation_id=operation.id,
-            task_id=operation.task_id,
-            epoch=operation.epoch,
-            worker=self.id,
-            value=value,
-            state=state,
-        )
+
+def answer_operation(worker: str, operation: TaskOperation, value: object, state: str | None = None) -> OperationAnswer:
+    """The answer of an operation that was carried out. `state`: the task's commit in the hub, if it was sent there."""
+    return OperationAnswer(
+        operation_id=operation.id,
+        task_id=operation.task_id,
+        epoch=operation.epoch,
+        worker=worker,
+        value=value,
+        state=state,
+    )
 
 
 def refuse_operation(worker: str, operation: TaskOperation, error: SandboxError) -> OperationAnswer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -57,7 +59,12 @@ async def wait_until_listed(client: Client, prefix: str, identity: str, limit_s:
 
 
 async def find_classes(client: Client, prefix: str, requirements: Requirements) -> tuple[str, ...]:
-    """The classes of workers that meet the requirements, those with the most workers first."""
-    able = [worker for worker in await list_workers(client, prefix) if not list_unmet(worker, requirements)]
-    keys = [make_class_key(worker.capabilities) for worker in able if worker.capabilities is not None]
-    return tuple(sorted(set(keys), key=lambda key: (-keys.count(key), key)))
+    """As `list_classes`, of all workers."""
+    return list_classes(await list_workers(client, prefix), requirements)
+
+
+def list_classes(workers: Iterable[WorkerInfo], requirements: Requirements) -> tuple[str, ...]:
+    """The classes of the workers that meet the requirements, those with the most workers first. Pure."""
+    able = (one.capabilities for one in workers if not list_unmet(one, requirements))
+    count = Counter(make_class_key(found) for found in able if found is not None)
+    return tuple(sorted(count, key=lambda key: (-count[key], key)))

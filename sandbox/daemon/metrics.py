@@ -14,8 +14,6 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandbox.cluster.connecting import connect_dispatcher
-from sandbox.daemon.cluster_metrics import ClusterCollector
 from sandbox.models import ApprovalState, TaskStatus
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
@@ -58,6 +56,9 @@ def make_registry(workbench: Workbench) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(HomeCollector(workbench))
     if workbench.settings.cluster.address:
+        from sandbox.cluster.connecting import connect_dispatcher  # noqa: PLC0415 - lazy: few homes have a cluster
+        from sandbox.daemon.cluster_metrics import ClusterCollector  # noqa: PLC0415 - as above
+
         registry.register(ClusterCollector(partial(connect_dispatcher, workbench)))
     ProcessCollector(registry=registry)
     return registry

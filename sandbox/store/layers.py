@@ -80,6 +80,14 @@ class LayerStore:
         """Remember which layer a request led to."""
         self._write("resolutions", resolution.request, resolution)
 
+    def publish_unless_known(self, layer: Layer, built: Path) -> Layer:
+        """As `publish`, unless another builder published the layer of this key meanwhile. Returns the one in place."""
+        with self.home.locked("layers"):
+            if known := self.find(layer.key):
+                return known
+            self.publish(layer, built)
+        return layer
+
     def publish(self, layer: Layer, built: Path) -> None:
         """Move a complete tree into place, then write its record: a layer is there as a whole or not at all."""
         target = self.tree(layer)
@@ -181,6 +189,11 @@ class LayerStore:
         path = self._root / folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(path, record.model_dump(mode="json"), synced=synced)
+
+
+def draw_folder(key: str) -> str:
+    """A folder for a layer, another one each time that it is built."""
+    return f"{key[:32]}-{secrets.token_hex(6)}"
 
 
 def _lock_path(tree: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -24,7 +23,7 @@ from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
 from sandbox.store.home import GIT_MASK
-from sandbox.store.layers import LayerStore
+from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
@@ -217,17 +216,14 @@ def _install(
                 image_digest=request.setup.image_digest,
                 platform=request.platform,
                 runtime=request.setup.runtime,
-                folder=f"{key[:32]}-{secrets.token_hex(6)}",
+                folder=draw_folder(key),
                 bytes=size.bytes,
                 files=size.files,
                 built_at=datetime.now(UTC),
                 wall_time_s=round(time.monotonic() - began, 3),
             )
-            with services.home.locked("layers"):  # other manifests may have led to the same packages meanwhile
-                if known := LayerStore(services.home).find(key):
-                    return known
-                LayerStore(services.home).publish(layer, built)
-    return layer
+            # other manifests may have led to the same packages meanwhile
+            return LayerStore(services.home).publish_unless_known(layer, built)
 
 
 def _demand_of(archives: _Archives) -> Demand:

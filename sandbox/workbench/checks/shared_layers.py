@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from sandbox.models.model import Model
 from sandbox.models.receipts import ReceiptRefusal
 from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_strict_json, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
-from sandbox.store.layers import LayerStore
+from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.store.shared_store import SharedStore, open_store
 from sandbox.workbench.controller import signing
 from sandbox.workbench.controller.disk_admission import Demand, Writer
@@ -157,14 +156,8 @@ class SharedLayers:
         return digest
 
     def _publish(self, shared: Layer, built: Path) -> Layer:
-        folder = f"{shared.key[:32]}-{secrets.token_hex(6)}"
-        layer = shared.model_copy(update={"folder": folder, "built_at": datetime.now(UTC)})
-        store = LayerStore(self.services.home)
-        with self.services.home.locked("layers"):
-            if known := store.find(layer.key):
-                return known
-            store.publish(layer, built)
-        return layer
+        layer = shared.model_copy(update={"folder": draw_folder(shared.key), "built_at": datetime.now(UTC)})
+        return LayerStore(self.services.home).publish_unless_known(layer, built)
 
 
 class _PartWriter:
