@@ -353,7 +353,9 @@ class ClusterWorkbench(Workbench):
         self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
     ) -> Task:
         """As in `Workbench`. Its checks are not stopped first: it waits for them."""
-        arguments = {"delete_worktree": delete_worktree, "discard": discard}
+        arguments: dict[str, Any] = {"delete_worktree": delete_worktree, "discard": discard}
+        if expected_tree is not None:  # a worker of an earlier version does not know it, and refuses
+            arguments["expected_tree"] = expected_tree
         closed = self._asked.ask(task_id, OperationName.CLOSE, arguments, Task)
         placed_tasks.forget_placed_task(self._services.home, task_id)
         return closed.model_copy(update={"worktree_path": None})

@@ -132,6 +132,7 @@ class CloseArguments(Model):
 
     delete_worktree: bool = False
     discard: bool = False
+    expected_tree: str | None = None
 
 
 class PushArguments(Model):
@@ -216,7 +217,9 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.CLOSE: OperationRow(
         CloseArguments,
-        lambda bench, task, a, _: bench.close_task(task, delete_worktree=a.delete_worktree, discard=a.discard),
+        lambda bench, task, a, _: bench.close_task(
+            task, delete_worktree=a.delete_worktree, discard=a.discard, expected_tree=a.expected_tree
+        ),
     ),
     OperationName.PUSH: OperationRow(
         PushArguments, lambda bench, task, a, _: bench.push(task, expected_commit=a.commit), publishes=True

@@ -211,6 +211,18 @@ def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
     assert other.error.code == "conflict"
 
 
+def test_a_task_in_another_state_than_was_expected_is_not_closed(hosts: Hosts) -> None:
+    """Control: without a state it is closed."""
+    task = begin(hosts)
+    refused = ask(
+        hosts.first, task, OperationName.CLOSE, {"delete_worktree": True, "discard": True, "expected_tree": "0" * 40}
+    )
+    assert refused.error is not None
+    assert refused.error.code == "conflict"
+    closed = ask(hosts.first, task, OperationName.CLOSE, {"delete_worktree": True, "discard": True})
+    assert closed.error is None, closed
+
+
 def test_an_operation_whose_controller_was_killed_is_not_repeated(hosts: Hosts) -> None:
     task = begin(hosts)
     wish = TaskOperation(id="edit-1", task_id=task, name=OperationName.WRITE_FILE, arguments=write("right\n"))

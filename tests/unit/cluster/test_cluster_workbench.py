@@ -56,6 +56,15 @@ def test_a_log_of_a_run_that_is_not_here_is_refused_by_name(tmp_path: Path) -> N
         workbench.read_log("run-" + 32 * "0")
 
 
+@pytest.mark.parametrize("expected", [None, "0" * 40])
+def test_a_close_carries_the_state_that_was_approved(tmp_path: Path, expected: str | None) -> None:
+    asked = MagicMock()
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    workbench.close_task(f"task-{uuid4()}", discard=True, expected_tree=expected)
+    arguments = asked.ask.call_args.args[2]
+    assert arguments.get("expected_tree") == expected
+
+
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
     with refused(ErrorCode.NOT_FOUND):
