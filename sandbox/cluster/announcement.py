@@ -3,6 +3,8 @@
 Theory. Temporal lists who reads a queue, and forgets who stopped, so it is the directory of workers: there is no
 state of ours to store, refresh or remove. An identity is a text of the reader's choice, of at most 1,000 bytes. Workers
 with the same capabilities are a class; each class has a line of its own for tasks that require something.
+
+Who reaches the server can announce anything, so an identity is read as hostile text.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from pydantic import ValidationError
-
+from sandbox.config import ClusterSettings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import WorkerInfo
 from sandbox.models.workers import HostCapabilities
@@ -44,8 +45,9 @@ def decode(identity: str) -> WorkerInfo | None:
         if found is not None:
             ours = {key: value for key, value in found.items() if key in HostCapabilities.model_fields}
             known["capabilities"] = HostCapabilities.model_validate(ours)
+            ClusterSettings.model_validate({"labels": ours.get("labels", {})})  # as an operator may set them
         return WorkerInfo(id=name, **known)
-    except (ValueError, AttributeError, ValidationError):
+    except (ValueError, AttributeError, RecursionError):  # pydantic's errors are of values
         return None
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sandbox.cluster.dispatcher import Dispatcher
-from sandbox.errors import SandboxError
 from sandbox.models.operations import WaitingLine, WorkerInfo
 
 READ_S = 3.0
 """How long one request for figures waits; reached: the cluster counts as silent. The next one gets the answer."""
+
+MOST_VERSIONS = 10
+"""Of workers, each with a series of its own. The rest are one: who reaches the server can announce any version."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class ClusterCollector(Collector):
         if found is None:
             return
         workers = GaugeMetricFamily("sandbox_cluster_workers", "Workers that take tasks.", labels=["version"])
-        for version, count in sorted(Counter(one.version or "unknown" for one in found.workers).items()):
+        for version, count in _count_versions(found.workers):
             workers.add_metric([version], count)
         yield workers
         slots = sum(one.slots or 0 for one in found.workers)
@@ -54,18 +58,26 @@ class ClusterCollector(Collector):
     def _read_in_time(self) -> _Figures | None:
         with self._lock:
             asked = self._pending = self._pending or self._pool.submit(self._read)
-            try:
-                found = asked.result(READ_S)
-            except FutureTimeoutError:
+            if not wait((asked,), READ_S).done:
                 return None
-            except SandboxError:
-                found = None
             self._pending = None
-            return found
+            if (error := asked.exception()) is not None:
+                # Also one that was not foreseen: the figures of this host are in the same answer.
+                _log.warning("the cluster's figures cannot be read: %s", ascii(str(error))[:500])
+                return None
+            return asked.result()
 
     def _read(self) -> _Figures:
         self._dispatcher = self._dispatcher or self._connect()
         return _Figures(self._dispatcher.workers(), self._dispatcher.line())
+
+
+def _count_versions(workers: Iterable[WorkerInfo]) -> list[tuple[str, int]]:
+    """The versions that most workers have, and how many; the rest as `other`."""
+    count = Counter(one.version or "unknown" for one in workers)
+    kept = dict(sorted(count.items(), key=lambda item: (-item[1], item[0]))[:MOST_VERSIONS])
+    rest = count.total() - sum(kept.values())
+    return sorted({**kept, **({"other": kept.get("other", 0) + rest} if rest else {})}.items())
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstr
 
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
-from sandbox.models.workers import HostCapabilities
+from sandbox.models.workers import AnnouncedCount, AnnouncedWord, HostCapabilities
 
 OperationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Chosen by the caller. The same id is the same wish: it is carried out once, and answered alike as often as asked."""
@@ -102,8 +102,8 @@ class WorkerInfo(Model):
     id: WorkerId
     address: str = ""
     tasks: NonNegativeInt | None = None
-    version: str = ""
-    slots: NonNegativeInt | None = None
+    version: AnnouncedWord = ""
+    slots: AnnouncedCount | None = None
     capabilities: HostCapabilities | None = None
 
 

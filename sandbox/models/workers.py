@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, StringConstraints
 
 from sandbox.models.model import Model
+
+AnnouncedWord = Annotated[str, StringConstraints(pattern=r"^[!-~]{0,100}$")]
+"""Printable ASCII: a worker says it, and people, models and Prometheus read it."""
+
+AnnouncedCount = Annotated[int, Field(ge=0, le=1_000_000)]
+"""Bounded, because a sum of whole numbers without a bound is no float."""
 
 
 class HostCapabilities(Model):
@@ -15,9 +22,9 @@ class HostCapabilities(Model):
     allows. `labels`: given by the operator.
     """
 
-    arch: str
-    cgroup: str = ""
-    cpus: PositiveInt
-    memory_bytes: NonNegativeInt
-    runtimes: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
+    arch: AnnouncedWord
+    cgroup: AnnouncedWord = ""
+    cpus: Annotated[AnnouncedCount, Field(ge=1)]
+    memory_bytes: Annotated[int, Field(ge=0, le=2**60)]
+    runtimes: tuple[AnnouncedWord, ...] = ()
+    labels: Mapping[AnnouncedWord, AnnouncedWord] = {}

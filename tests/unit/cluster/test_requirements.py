@@ -131,3 +131,26 @@ def test_a_worker_refuses_an_offer_that_it_cannot_meet_whatever_queue_it_came_fr
 
     with pytest.raises(ApplicationError, match="This worker lacks gpu=yes"):
         asyncio.run(offer())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[" * 970,
+        '{"slots":1' + "0" * 900 + "}",
+        '{"version":"1\\u001b[2J"}',
+        '{"version":"' + "9" * 200 + '"}',
+        '{"capabilities":{"arch":"\\u202earm64","cpus":1,"memory_bytes":1}}',
+        '{"capabilities":{"arch":"amd64","cpus":1' + "0" * 400 + ',"memory_bytes":1}}',
+        '{"capabilities":{"arch":"amd64","cpus":1,"memory_bytes":1' + "0" * 400 + "}}",
+        '{"capabilities":{"arch":"amd64","cpus":1,"memory_bytes":1,"runtimes":["runc\\nrunsc"]}}',
+        '{"capabilities":{"arch":"amd64","cpus":1,"memory_bytes":1,"labels":{"zone":"a\\u200b"}}}',
+        '{"capabilities":{"arch":"amd64","cpus":1,"memory_bytes":1,"labels":{"arch":"arm64"}}}',
+    ],
+    ids=[
+        "nested", "slots", "escape", "long version", "hidden letter", "cpus", "memory", "two lines", "label", "name",
+    ],
+)  # fmt: skip
+def test_s140_what_no_worker_says_is_no_announcement(said: str) -> None:
+    """Any process that reaches the server can read the queue under an identity of its choice."""
+    assert decode(f"{WORKER.id} {said}") is None

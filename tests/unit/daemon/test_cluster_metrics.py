@@ -61,3 +61,33 @@ def test_a_server_that_cannot_be_reached_is_asked_again_later() -> None:
     collector = ClusterCollector(connect)
     assert read(collector) == {"up": 0}
     assert read(collector)["up"] == 1
+
+
+def test_s140_versions_that_nobody_has_make_a_bounded_number_of_series() -> None:
+    may_answer = threading.Event()
+    may_answer.set()
+    workers: Any = Workers(may_answer)
+    told = [WorkerInfo(id=f"worker-{number:016x}", version=f"9.{number}", slots=1) for number in range(500)]
+    workers.workers = lambda: tuple(told)
+    found = read(ClusterCollector(lambda: workers))
+    series = {name: count for name, count in found.items() if name.startswith("workers")}
+    assert len(series) <= cluster_metrics.MOST_VERSIONS + 1
+    assert sum(series.values()) == 500
+
+
+def test_a_failure_that_was_not_foreseen_is_not_repeated_for_ever() -> None:
+    may_answer = threading.Event()
+    may_answer.set()
+    workers: Any = Workers(may_answer)
+    answers: list[Any] = [TimeoutError("of the connection"), ValueError("what cannot be read"), workers]
+
+    def connect() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    collector = ClusterCollector(connect)
+    assert read(collector) == {"up": 0}
+    assert read(collector) == {"up": 0}
+    assert read(collector)["up"] == 1
