@@ -37,6 +37,8 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     """Take tasks of the cluster that cluster.address names, until SIGTERM or Ctrl-C.
 
     Operations in progress then end first; a second signal ends them. Tasks of this host continue on other workers.
+    With cluster.role = 'publish' it takes no tasks, but pushes those of all workers and opens their pull requests, with
+    the credentials, gate and approvals of this home.
     """
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.dispatcher import Dispatcher, unreadable_answer_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun, Verification
@@ -18,6 +18,7 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.store.placed_tasks import PlacedRun
 
 _ResultT = TypeVar("_ResultT")
+_CODES = frozenset(code.value for code in ErrorCode)
 
 
 class AskedOperations:
@@ -84,20 +85,15 @@ def read_value(answer: OperationAnswer, kind: type[_ResultT]) -> _ResultT:
     try:
         return TypeAdapter(kind).validate_python(answer.value)
     except ValidationError as error:
-        raise SandboxError(
-            ErrorCode.INTERNAL,
-            f"The answer of {answer.worker} cannot be read",
-            details=describe_errors(error),
-            hint="Use the same version of space-sandbox on all hosts of a cluster.",
-        ) from error
+        raise unreadable_answer_error(answer.worker, describe_errors(error)) from error
 
 
 def raise_for_error(answer: OperationAnswer) -> None:
-    """Raises: the error of an answer that has one."""
+    """Raises: the error of an answer that has one; as `internal` if it has a code that this version does not know."""
     if answer.error is not None:
         found = answer.error
         raise SandboxError(
-            ErrorCode(found.code),
+            ErrorCode(found.code) if found.code in _CODES else ErrorCode.INTERNAL,
             found.brief,
             details=found.details,
             hint=found.hint,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.connecting import connect_dispatcher, find_requirements
-from sandbox.cluster.dispatcher import draw_task_id
+from sandbox.cluster.dispatcher import draw_task_id, unreadable_answer_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
     TASK_ID_PATTERN,
@@ -149,6 +149,8 @@ class ClusterWorkbench(Workbench):
                 raise _busy_error(error) from error
             raise
         task = read_value(placed, Task).model_copy(update={"repo_id": repo_id, "worktree_path": None})
+        if task.id != task_id:  # it would take the place of another task's record
+            raise unreadable_answer_error(placed.worker, f"It is about {task.id}.")
         placed_tasks.save_placed_task(self._services.home, task)
         return task
 

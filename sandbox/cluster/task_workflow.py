@@ -53,7 +53,7 @@ CLASSES_S = 30.0
 """After how long a task that waits is put into the lines of classes that there were not before."""
 
 PUBLISHER_S = 30.0
-"""How long a controller that publishes may not take an operation; reached: the operation fails."""
+"""How long a controller that publishes may not take an operation; reached: the operation fails. The default."""
 
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
@@ -103,7 +103,7 @@ def name_publish_queue(prefix: str) -> str:
 class TaskStart:
     """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
     earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
-    worker. The rest is set when a long history is begun anew.
+    worker. `publisher_s`: see `PUBLISHER_S`. The rest is set when a long history is begun anew.
     """
 
     task_id: str
@@ -118,6 +118,7 @@ class TaskStart:
     repository: str = ""
     is_cloned: bool = True
     requirements: dict[str, str] = field(default_factory=dict)
+    publisher_s: float = PUBLISHER_S
 
 
 @workflow.defn(name="space-sandbox-task")
@@ -201,11 +202,12 @@ class TaskWorkflow:
         return await self._await_answer(operation["id"], (PERFORM, operation), queue, silent_s, silent_s)
 
     async def _publish(self, operation: dict[str, Any]) -> dict[str, Any]:
-        silent_s = max(PUBLISHER_S, self._task.lost_after_s)
+        start_s = self._task.publisher_s
+        silent_s = max(start_s, self._task.lost_after_s)
         asked = (PUBLISH, {"url": self._task.url, "operation": operation})
         queue = name_publish_queue(self._task.prefix)
         try:
-            return await self._await_answer(operation["id"], asked, queue, PUBLISHER_S, silent_s)
+            return await self._await_answer(operation["id"], asked, queue, start_s, silent_s)
         except ActivityError as error:
             if not _is_loss(error):
                 text = f"The controller that publishes failed: {error.cause}"
@@ -213,7 +215,7 @@ class TaskWorkflow:
             if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.HEARTBEAT:
                 text = "The controller that publishes was lost; its data may have been sent"
             else:
-                text = f"No controller that publishes took it within {PUBLISHER_S:.0f} s; no data was sent"
+                text = f"No controller that publishes took it within {start_s:.0f} s; no data was sent"
             raise ApplicationError(text, type="no_publisher", non_retryable=True) from error
 
     async def _await_answer(

@@ -31,7 +31,8 @@ class ServerAccess:
 @dataclass(frozen=True)
 class ClusterAddress:
     """`address`: host and port of the Temporal server. `name`: of the cluster; those that share a namespace have
-    different ones. `lost_after_s`: how long a worker may be silent before its tasks go elsewhere.
+    different ones. `lost_after_s`: how long a worker may be silent before its tasks go elsewhere. `publisher_s`: how
+    long a controller that publishes may not take an operation.
     """
 
     address: str
@@ -39,6 +40,7 @@ class ClusterAddress:
     name: str = "space-sandbox"
     lost_after_s: float = 10.0
     access: ServerAccess = ServerAccess()
+    publisher_s: float = 30.0
 
 
 def find_address(settings: ClusterSettings) -> ClusterAddress:

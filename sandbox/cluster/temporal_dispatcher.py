@@ -22,7 +22,7 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id
+from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id, read_answer
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_workflow import (
@@ -101,7 +101,7 @@ class TemporalDispatcher:
         is_cloned = bool(key and await list_readers(self._client, name_offer_queue(prefix, key)))
         start = TaskStart(
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
-            requirements=dict(requirements),
+            requirements=dict(requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
         await self._client.start_workflow(
             TaskWorkflow.run,
@@ -177,7 +177,7 @@ class TemporalDispatcher:
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            return OperationAnswer.model_validate(await update.result(rpc_timeout=timedelta(seconds=wait_s)))
+            return read_answer(await update.result(rpc_timeout=timedelta(seconds=wait_s)), operation)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             return None
         except WorkflowUpdateFailedError as error:

@@ -136,7 +136,10 @@ class PublisherActivities:
     @activity.defn(name=PUBLISH)
     async def publish(self, document: dict[str, Any]) -> dict[str, Any]:
         """Push a task, open its pull request, or ask for it."""
-        operation = TaskOperation.model_validate(document["operation"])
+        try:
+            operation = TaskOperation.model_validate(document["operation"])
+        except ValidationError as error:
+            return _refuse_unknown(document["operation"], self._publisher.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._publisher.perform, document["url"], operation, stop.is_set)
         answer = await _run_alive(self._threads, act, stop.set)

@@ -10,13 +10,31 @@ import os
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from sandbox.errors import ErrorCode, SandboxError
 
 MAX_ENTRIES = 500_000
 MAX_DEPTH = 100
 _COPY_BYTES = 1024**2
+_MAX_NOTE_BYTES = 64 * 1024
+"""Of what an archive says before an entry: long names and the like. tarfile reads it into memory."""
+
+_NOTES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+"""Not GNU's sparse files, which hold less than they say."""
+
+
+class _BoundedEntry(tarfile.TarInfo):
+    """Of an archive that may be hostile: its header is refused before tarfile believes its size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """As that of tarfile, which calls it with each header. Raises: `policy_violation`."""
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.size < 0 or (entry.type in _NOTES and entry.size > _MAX_NOTE_BYTES):
+            raise _refusal("a header of an impossible size")
+        return entry
 
 
 class ArchiveTarget(Protocol):
@@ -49,14 +67,15 @@ def unpack_tree(source: IO[bytes], target: Path, most_bytes: int) -> None:
     """
     made: set[PurePosixPath] = set()
     try:
-        with tarfile.open(fileobj=source, mode="r|") as archive:
+        with tarfile.open(fileobj=source, mode="r|", tarinfo=_BoundedEntry) as archive:
             for count, entry in enumerate(archive, start=1):
                 most_bytes -= entry.size
-                if count > MAX_ENTRIES or most_bytes < 0:
+                if count > MAX_ENTRIES or most_bytes < 0 or entry.size < 0:  # also by a note
                     raise _refusal("more than it may hold")
                 _unpack_entry(archive, entry, target, made)
-    except (tarfile.TarError, EOFError, UnicodeError, ValueError) as error:
-        raise _refusal(f"what cannot be read: {error}") from error
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
+        # Times that no number has; a note before a note before a note, each of which tarfile reads within the other
+        raise _refusal(f"what cannot be read: {ascii(str(error))[:200]}") from error
     if PurePosixPath() not in made:
         raise _refusal("no directory at its top")
 
@@ -74,7 +93,7 @@ def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path
             made.add(name)
         elif entry.issym():
             path.symlink_to(entry.linkname)
-        elif entry.type in tarfile.REGULAR_TYPES:
+        elif entry.type in _FILES:
             _write_file(archive, entry, path)
         else:
             raise _refusal(f"an entry that is no file, directory or link: {entry.name[:200]!a}")

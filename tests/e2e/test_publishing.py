@@ -76,8 +76,10 @@ def refusal(answer: OperationAnswer) -> tuple[str, str | None]:
     return answer.error.code, answer.error.reason
 
 
-def forge_state(hosts: Hosts, task: str, path: str, **claims: object) -> str:
-    """Move the hub's ref to a commit of the forger's that adds a file, with an honest base. Returns the commit."""
+def forge_state(hosts: Hosts, task: str, path: str = "", merged: str = "", **claims: object) -> str:
+    """Move the hub's ref to a commit of the forger's that adds a file, with an honest base. Returns the commit.
+    `merged`: a branch of the repository to merge before; without a file, it is the last commit.
+    """
     bench = hosts.first.workbench
     honest = bench.task(task)
     clone = bench.home / "repositories" / "clones" / honest.repo_id
@@ -87,10 +89,13 @@ def forge_state(hosts: Hosts, task: str, path: str, **claims: object) -> str:
     client.run("clone", "--quiet", hosts.url, str(work))
     client.run("fetch", "--quiet", str(clone), honest.branch, cwd=work)
     client.run("checkout", "--quiet", "--detach", honest.head_commit, cwd=work)
-    (work / path).parent.mkdir(parents=True, exist_ok=True)
-    (work / path).write_text("forged\n")
-    client.run("add", "--all", cwd=work)
-    client.run(*git, "commit", "--quiet", "-m", "forged", cwd=work)
+    if merged:
+        client.run(*git, "merge", "--quiet", "--no-edit", f"origin/{merged}", cwd=work)
+    if path:
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text("forged\n")
+        client.run("add", "--all", cwd=work)
+        client.run(*git, "commit", "--quiet", "-m", "forged", cwd=work)
     head = client.run("rev-parse", "HEAD", cwd=work).strip()
     told = honest.model_copy(update={"head_commit": head, "worktree_path": None, **claims})
     message = f"State\n\n{told.model_dump_json()}\n"
@@ -165,3 +170,58 @@ def test_a_worker_that_says_which_checks_count_does_not_open_the_gate(
     lied = forge_state(hosts, other, "forged", profile="weak")
     control = push(hosts, publisher, other, lied)
     assert control.error is None, control.error
+
+
+@pytest.mark.usefixtures("nobody_asked")
+def test_s142_a_merge_takes_no_denied_path_from_another_branch(
+    hosts: Hosts, publisher: ClusterPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remote has the file on a branch of its own, so no commit that would be sent changes it by itself."""
+    work, client = publisher.workbench.home / f"other-{uuid.uuid4().hex}", hosts.server.client()
+    client.run("clone", "--quiet", hosts.url, str(work))
+    (work / ".github/workflows").mkdir(parents=True)
+    (work / ".github/workflows/steal.yml").write_text("of another branch\n")
+    client.run("add", "--all", cwd=work)
+    client.run("-c", "user.name=A", "-c", "user.email=a@example.invalid", "commit", "-q", "-m", "other", cwd=work)
+    client.run("push", "--quiet", "origin", "HEAD:refs/heads/other", cwd=work)
+    task, _ = answer_right(hosts)
+    merge = forge_state(hosts, task, merged="other")
+    assert refusal(push(hosts, publisher, task, merge))[0] == "unsafe_path"
+    assert sent(hosts, task) is None
+    monkeypatch.setattr(imported_tasks, "_require_paths", lambda *_: None)
+    assert push(hosts, publisher, task, merge).error is None, "control: without the check it is sent"
+
+
+def test_s143_an_approval_does_not_hold_when_the_hub_names_another_base_later(
+    hosts: Hosts, publisher: ClusterPublisher
+) -> None:
+    """What is shown is the difference to the base, and the branch that a pull request goes into."""
+    task, commit = answer_right(hosts)
+    asked = push(hosts, publisher, task, commit)
+    assert asked.error is not None
+    assert asked.error.data is not None
+    publisher.workbench.answer_approval(asked.error.data["approval_id"], approved=True, by="a person")
+    assert forge_state(hosts, task, base_branch="production") == commit
+    assert refusal(push(hosts, publisher, task, commit))[0] == "unsafe_repository"
+    assert sent(hosts, task) is None
+    assert forge_state(hosts, task) == commit
+    control = push(hosts, publisher, task, commit)
+    assert control.error is None, control.error
+
+
+@pytest.mark.usefixtures("nobody_asked")
+def test_a_publisher_that_died_while_it_took_the_next_commit_takes_it_again(
+    hosts: Hosts, publisher: ClusterPublisher
+) -> None:
+    """Its branch has moved and its record has not."""
+    task, commit = answer_right(hosts)
+    publisher.workbench.import_task(hosts.hub, hosts.url, task, commit)
+    following = forge_state(hosts, task, "more")
+    known = publisher.workbench.task(task)
+    clones = publisher.workbench.home / "repositories/clones" / known.repo_id
+    client = hosts.server.client()
+    client.run("-C", str(clones), "fetch", "--quiet", hosts.hub, f"refs/space-sandbox/tasks/{task}/1")
+    client.run("-C", str(clones), "update-ref", f"refs/heads/{known.branch}", following)
+    again = push(hosts, publisher, task, following)
+    assert again.error is None, again.error
+    assert sent(hosts, task) == following

@@ -88,16 +88,21 @@ def _draft(services: Services, recorded: Task) -> Task:
 
 
 def _move_task(services: Services, git: Git, recorded: Task) -> Task:
-    """Give the task that was imported before its next commit. What was delivered stays in its record."""
+    """Give the task that was imported before its next commit. What was delivered stays in its record.
+
+    Its base stays, too: no operation of a cluster changes it, and a person who approved the commit was shown what it
+    changes from this base, and the branch that a pull request goes into. An approval holds for the commit only.
+    """
     known = find_task(services.home, recorded.id)
-    if known.branch != recorded.branch:
-        raise hub.damaged_error(recorded.id, "its branch is another one than before")
+    for name in ("branch", "base_commit", "base_branch"):
+        if getattr(known, name) != getattr(recorded, name):
+            raise hub.damaged_error(recorded.id, f"its {name} is another one than before")
     with lock_task(services, recorded.id) as task:
-        moved = {name: getattr(recorded, name) for name in ("head_commit", "base_commit", "base_branch")}
-        if task.head_commit != recorded.head_commit:
+        branch = f"refs/heads/{task.branch}"
+        if objects.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
             with store_objects(git):
-                objects.move_ref(git, f"refs/heads/{task.branch}", recorded.head_commit, task.head_commit)
-        return save_task(services.home, task.model_copy(update=moved))
+                objects.move_ref(git, branch, recorded.head_commit, task.head_commit)
+        return save_task(services.home, task.model_copy(update={"head_commit": recorded.head_commit}))
 
 
 def _require_commit(recorded: Task, commit: str) -> None:
@@ -112,9 +117,13 @@ def _require_commit(recorded: Task, commit: str) -> None:
 
 
 def _require_paths(services: Services, git: Git, recorded: Task) -> None:
-    """Each path that a commit to be sent changes, also one that a later commit takes back."""
-    for raw in sorted(list_unpublished_paths(git, recorded.head_commit)):
+    """Each path that a commit to be sent changes, also one that a later commit takes back; and each that differs from
+    the base, because a merge can take a file from a parent that the remote has on another branch.
+    """
+    changes = diff.diff_trees(git, recorded.base_commit, recorded.head_commit)
+    changed = list_unpublished_paths(git, recorded.head_commit) | {change.path for change in changes}
+    for raw in sorted(changed):
         parse_writable_path(show_path(raw), services.policies.paths, recorded.repo_id)
-    for change in diff.diff_trees(git, recorded.base_commit, recorded.head_commit):
+    for change in changes:
         if change.new_mode == _GITLINK:
             raise hub.damaged_error(recorded.id, f"{show_path(change.path)[:200]} is a nested repository")

@@ -10,11 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.cluster.asked_operations import AskedOperations
+from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.dispatcher import Dispatcher, read_answer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery
+from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.workbench import Workbench
 from tests.unit.conftest import refused
 
@@ -69,3 +70,23 @@ def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
     with refused(ErrorCode.NOT_FOUND):
         workbench.status("task-12345678")
+
+
+TASK, OTHER = f"task-{uuid4()}", f"task-{uuid4()}"
+ASKED = TaskOperation(id="one", task_id=TASK, name=OperationName.STATUS)
+SAID = {"operation_id": "one", "task_id": TASK, "epoch": 1, "worker": f"worker-{'1' * 16}"}
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {**SAID, "task_id": OTHER}, {**SAID, "operation_id": "two"}, {**SAID, "worker": "\x1b[2J"}]
+)
+def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict[str, object]) -> None:
+    assert read_answer(SAID, ASKED).task_id == TASK, "control"
+    with refused(ErrorCode.INTERNAL):
+        read_answer(said, ASKED)
+
+
+def test_s141_an_error_with_an_unknown_code_is_an_error_of_ours() -> None:
+    answer = read_answer({**SAID, "error": {"code": "of_a_newer_version", "brief": "no"}}, ASKED)
+    with refused(ErrorCode.INTERNAL):
+        read_value(answer, str)
