@@ -13,19 +13,24 @@ from sandbox.files.tree_archive import unpack_tree
 from tests.unit.conftest import refused
 
 
-def entry(name: str, kind: bytes, size: int = 0, **notes: str) -> bytes:
+def entry(name: str, kind: bytes, size: int = 0) -> bytes:
     found = tarfile.TarInfo(name)
-    found.type, found.size, found.pax_headers = kind, size, notes
-    return found.tobuf(tarfile.PAX_FORMAT)
+    found.type, found.size = kind, size
+    return found.tobuf(tarfile.USTAR_FORMAT)
+
+
+def note(text: str) -> bytes:
+    """What an archive says of the entry after it."""
+    record = f"{len(text) + 4} {text}\n".encode()
+    return entry("note", tarfile.XHDTYPE, len(record)) + record.ljust(512, b"\0")
 
 
 TOP = entry(".", tarfile.DIRTYPE)
-NOTE = b"13 path=long\n".ljust(512, b"\0")
 HOSTILE = {
-    "a time beyond all numbers": TOP + entry("a", tarfile.REGTYPE, mtime="1e400"),
-    "a size below zero": TOP + entry("a", tarfile.REGTYPE, size="-1"),
+    "a time beyond all numbers": TOP + note("mtime=1e400") + entry("a", tarfile.REGTYPE),
+    "a size below zero": TOP + note("size=-0001") + entry("a", tarfile.REGTYPE),
     "a note of a gigabyte": TOP + entry("a", tarfile.XHDTYPE, 1024**3),
-    "a note before a note": TOP + (entry("a", tarfile.XHDTYPE, 13) + NOTE) * 1500,
+    "a note before a note": TOP + note("path=long") * 1500,
 }
 
 
