@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.connecting import connect_dispatcher, find_requirements
 from sandbox.cluster.dispatcher import draw_task_id, unreadable_answer_error
+from sandbox.cluster.windows import MOST_ITEMS, Page, collect_pages
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
     TASK_ID_PATTERN,
@@ -33,18 +34,24 @@ from sandbox.models import (
     CommitResult,
     Diff,
     FileContent,
+    JournalEntry,
+    LogLines,
+    LogQuery,
     PatchResult,
     PullRequest,
     PullRequestStatus,
     PushResult,
     Remark,
     RestoreResult,
+    RunLog,
     SearchResult,
     Snapshot,
     Status,
     Task,
     TaskOptions,
     TaskStatus,
+    TestResults,
+    UsageSeries,
     Verification,
 )
 from sandbox.models.operations import OperationName, TaskOperation
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
     from sandbox.models import SearchQuery
 
+_ResultT = TypeVar("_ResultT")
 _MethodT = TypeVar("_MethodT", bound=Callable[..., Any])
 _ANYWHERE = frozenset({"complete_id", "create_named_task", "send_task_state", "end_task_state"})
 """Methods of workers, and those that only look at an id."""
@@ -121,7 +129,8 @@ class ClusterWorkbench(Workbench):
         """Whether this is the whole id of a task that this home does not have, or of a run that it asked for."""
         if re.fullmatch(TASK_ID_PATTERN, owner):
             return not self._services.home.task(owner).exists()
-        return placed_tasks.find_placed_run(self._services.home, owner) is not None
+        home = self._services.home
+        return bool(placed_tasks.find_placed_run(home, owner) or placed_tasks.find_task_of_run(home, owner))
 
     def create_task(
         self,
@@ -280,7 +289,7 @@ class ClusterWorkbench(Workbench):
     ) -> tuple[CheckRun, ...]:
         """As in `Workbench`, without output while they run."""
         wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
-        return self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...])
+        return self._note_runs(task_id, self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...]))
 
     @_elsewhere
     def start_checks(
@@ -299,7 +308,9 @@ class ClusterWorkbench(Workbench):
     @_elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """As in `Workbench`, without output while the checks run, and with `cache`, `jobs`, `keep_going`, `runtime`."""
-        return self._asked.ask(task_id, OperationName.VERIFY, _choose_options(task_id, options), Verification)
+        found = self._asked.ask(task_id, OperationName.VERIFY, _choose_options(task_id, options), Verification)
+        self._note_runs(task_id, found.runs)
+        return found
 
     @_elsewhere
     def start_verify(
@@ -313,12 +324,61 @@ class ClusterWorkbench(Workbench):
         self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
         """As in `Workbench`; `cancelled` does not end the wait."""
-        return self._asked.wait(self._find_run(run_id), wait_s)
+        return self._note_ended(self._asked.wait(self._find_run(run_id), wait_s))
 
     @_elsewhere
     def stop_run(self, run_id: str) -> BackgroundRun:
         """As in `Workbench`."""
-        return self._asked.stop(self._find_run(run_id))
+        return self._note_ended(self._asked.stop(self._find_run(run_id)))
+
+    @_elsewhere
+    def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
+        """As in `Workbench`: those on the worker that has the task."""
+        found = self._collect(owner_id, OperationName.LIST_RUNS, CheckRun, most)
+        return self._note_runs(owner_id, tuple(found))
+
+    @_elsewhere
+    def find_run(self, owner_id: str, run_id: str | None = None) -> str:
+        """As in `Workbench`."""
+        task_id, wanted = self._name_run(owner_id, run_id)
+        found = self._asked.ask(task_id, OperationName.FIND_RUN, {"run_id": wanted}, str)
+        placed_tasks.note_runs(self._services.home, task_id, [found])
+        return found
+
+    @_elsewhere
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
+        """As in `Workbench`; of a long log the beginning and the end."""
+        task_id, wanted = self._name_run(owner_id, run_id)
+        found = self._asked.ask(
+            task_id, OperationName.RUN_LOG, {"run_id": wanted, "stream": stream, "raw": raw}, RunLog
+        )
+        placed_tasks.note_runs(self._services.home, task_id, [found.run_id])
+        return found
+
+    @_elsewhere
+    def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
+        """As in `Workbench`, at most `WINDOW_BYTES` of it."""
+        asked = (query or LogQuery()).model_dump(mode="json")
+        return self._ask_about_run(run_id, OperationName.READ_LOG, {"query": asked}, LogLines)
+
+    @_elsewhere
+    def test_results(
+        self, run_id: str, *, failed_only: bool = False, cursor: int = 0, limit: int = 1000
+    ) -> TestResults:
+        """As in `Workbench`, with smaller pages."""
+        page = {"failed_only": failed_only, "cursor": cursor, "limit": limit}
+        return self._ask_about_run(run_id, OperationName.TEST_RESULTS, page, TestResults)
+
+    @_elsewhere
+    def usage(self, run_id: str) -> UsageSeries:
+        """As in `Workbench`."""
+        return self._ask_about_run(run_id, OperationName.USAGE, {}, UsageSeries)
+
+    @_elsewhere
+    def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
+        """As in `Workbench`: what was done on the worker that has the task, at most the newest `MOST_ITEMS`."""
+        found = self._collect(task_id, OperationName.JOURNAL, JournalEntry, limit or MOST_ITEMS)
+        return tuple(found)[::-1]
 
     @_elsewhere
     def commit(
@@ -409,8 +469,50 @@ class ClusterWorkbench(Workbench):
 
     def _find_run(self, run_id: str) -> PlacedRun:
         found = placed_tasks.find_placed_run(self._services.home, run_id)
-        assert found is not None  # noqa: S101 - `_elsewhere` has found it
+        if found is None:
+            raise _not_on_cluster_error("waiting for a run that this home did not start", run_id)
         return found
+
+    def _name_run(self, owner_id: str, run_id: str | None) -> tuple[str, str | None]:
+        """The task and the run that are meant by an owner, which may be the id of a run."""
+        home = self._services.home
+        if run_id is None and (task_id := placed_tasks.find_task_of_run(home, owner_id)) is not None:
+            return task_id, owner_id
+        if run_id is None and (placed := placed_tasks.find_placed_run(home, owner_id)) is not None:
+            return placed.task_id, self._find_last_run(placed)
+        return owner_id, run_id
+
+    def _find_last_run(self, placed: PlacedRun) -> str:
+        """The run of a check that was asked for in the background; of several the last. Raises: `conflict`."""
+        ended = self._note_ended(self._asked.wait(placed, 0.0))
+        runs = ended.verification.runs if ended.verification else ended.runs
+        if not runs:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{placed.run_id} has not ended, and on a cluster its output can be read afterwards",
+                hint=f"`sandbox check wait {placed.run_id}` waits.",
+            )
+        return runs[-1].run_id
+
+    def _ask_about_run(
+        self, run_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]
+    ) -> _ResultT:
+        task_id, wanted = self._name_run(run_id, None)
+        return self._asked.ask(task_id, name, {"run_id": wanted, **arguments}, kind)
+
+    def _collect(self, task_id: str, name: OperationName, kind: type[_ResultT], limit: int) -> Iterator[_ResultT]:
+        def ask(most: int, skip: int) -> Page:
+            return self._asked.ask(task_id, name, {"limit": most, "skip": skip}, Page)
+
+        return collect_pages(ask, kind, min(limit, MOST_ITEMS))
+
+    def _note_runs(self, task_id: str, runs: tuple[CheckRun, ...]) -> tuple[CheckRun, ...]:
+        placed_tasks.note_runs(self._services.home, task_id, [run.run_id for run in runs])
+        return runs
+
+    def _note_ended(self, ended: BackgroundRun) -> BackgroundRun:
+        self._note_runs(ended.task_id, ended.verification.runs if ended.verification else ended.runs)
+        return ended
 
     def _start(
         self,

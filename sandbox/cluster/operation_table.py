@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Base64Bytes, BaseModel, Field, ValidationError
 
 from sandbox import Workbench
+from sandbox.cluster import windows
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Sha256
@@ -233,6 +234,27 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.PR_STATUS: OperationRow(
         NoArguments, lambda bench, task, _, __: bench.pull_request_status(task), changes=False, publishes=True
+    ),
+    OperationName.LIST_RUNS: OperationRow(
+        windows.PageArguments, lambda bench, task, a, _: windows.list_runs(bench, task, a), changes=False
+    ),
+    OperationName.FIND_RUN: OperationRow(
+        windows.RunArguments, lambda bench, task, a, _: bench.find_run(task, a.run_id), changes=False
+    ),
+    OperationName.RUN_LOG: OperationRow(
+        windows.RunLogArguments, lambda bench, task, a, _: windows.read_run_log(bench, task, a), changes=False
+    ),
+    OperationName.READ_LOG: OperationRow(
+        windows.ReadLogArguments, lambda bench, task, a, _: windows.read_log(bench, task, a), changes=False
+    ),
+    OperationName.TEST_RESULTS: OperationRow(
+        windows.ResultsArguments, lambda bench, task, a, _: windows.read_results(bench, task, a), changes=False
+    ),
+    OperationName.USAGE: OperationRow(
+        windows.RunArguments, lambda bench, task, a, _: bench.usage(bench.find_run(task, a.run_id)), changes=False
+    ),
+    OperationName.JOURNAL: OperationRow(
+        windows.PageArguments, lambda bench, task, a, _: windows.list_journal(bench, task, a), changes=False
     ),
 }
 

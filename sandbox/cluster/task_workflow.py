@@ -37,6 +37,9 @@ from temporalio.exceptions import (
 PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
 FIND_CLASSES, PUBLISH = "find-classes", "publish"
 READS = frozenset({"read-file", "search", "status", "diff", "list-checks", "list-snapshots", "pr-status"})
+READS_OF_RUNS = frozenset({"list-runs", "find-run", "run-log", "read-log", "test-results", "usage", "journal"})
+"""Reading ones of a later version, which before it waited for their turn to be refused (`_LOOKS_AT_RUNS`)."""
+
 PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
 """Carried out by a controller that publishes, not by the worker that has the task."""
 
@@ -61,6 +64,11 @@ DRAIN_S = 20.0
 _PREFERS_CLONES = "offers-of-a-repository"
 """The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
 that waits can be cancelled. Tasks that began before do as they did.
+"""
+
+_LOOKS_AT_RUNS = "looks-at-runs"
+"""The change since which `READS_OF_RUNS` overtake. Asked about only for these: a task that nobody asked for them has
+no mark of it, so workers of both versions may do its steps.
 """
 
 _MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
@@ -145,7 +153,7 @@ class TaskWorkflow:
     @workflow.update
     async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
         """Carry out an operation; the answer of an earlier one with the same id."""
-        if operation["name"] in READS:
+        if _overtakes(operation["name"]):
             return await self._carry_out(operation)
         async with self._turn:
             known = self._task.answers.get(operation["id"])
@@ -396,6 +404,10 @@ class DrainWorkflow:
                 result_type=int,
             )
         )
+
+
+def _overtakes(name: str) -> bool:
+    return name in READS or (name in READS_OF_RUNS and workflow.patched(_LOOKS_AT_RUNS))
 
 
 def _is_loss(error: ActivityError) -> bool:

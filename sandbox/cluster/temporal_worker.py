@@ -46,6 +46,7 @@ from sandbox.cluster.task_workflow import (
     PERFORM,
     PUBLISH,
     READS,
+    READS_OF_RUNS,
     TAKE_OVER,
     DrainWorkflow,
     TaskWorkflow,
@@ -96,7 +97,7 @@ class WorkerActivities:
             return _refuse_unknown(document, self._worker.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
-        if operation.name in READS:
+        if operation.name in READS | READS_OF_RUNS:
             return _bound_answer(await self._run(act, stop.set)).model_dump(mode="json")
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)

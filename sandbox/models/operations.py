@@ -42,6 +42,13 @@ class OperationName(StrEnum):
     PUSH = "push"
     OPEN_PR = "open-pr"
     PR_STATUS = "pr-status"
+    LIST_RUNS = "list-runs"
+    FIND_RUN = "find-run"
+    RUN_LOG = "run-log"
+    READ_LOG = "read-log"
+    TEST_RESULTS = "test-results"
+    USAGE = "usage"
+    JOURNAL = "journal"
 
 
 class TaskPriority(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -48,6 +49,23 @@ def forget_placed_task(home: Home, task_id: str) -> None:
         found = find_placed_run(home, path.stem)
         if found is not None and found.task_id == task_id:
             path.unlink(missing_ok=True)
+    for path in _seen_folder(home).glob("run-*.json"):
+        if find_task_of_run(home, path.stem) == task_id:
+            path.unlink(missing_ok=True)
+
+
+def note_runs(home: Home, task_id: str, run_ids: Iterable[str]) -> None:
+    """Remember whose runs these are, so that a caller can ask about one by its id alone. Other texts are left out."""
+    for run_id in run_ids:
+        path = _seen_folder(home) / f"{run_id}.json"
+        if _RUN_ID.fullmatch(run_id) and not path.exists():
+            _write(path, {"schema_version": 1, "task_id": task_id})
+
+
+def find_task_of_run(home: Home, run_id: str) -> str | None:
+    """The task of a run of a worker that was noted; None for any other."""
+    found = read_json(_seen_folder(home) / f"{run_id}.json") if _RUN_ID.fullmatch(run_id) else None
+    return None if found is None else str(found["task_id"])
 
 
 def save_placed_run(home: Home, run: PlacedRun) -> None:
@@ -63,6 +81,10 @@ def find_placed_run(home: Home, run_id: str) -> PlacedRun | None:
 
 def _folder(home: Home) -> Path:
     return home.repositories / "placed"
+
+
+def _seen_folder(home: Home) -> Path:
+    return _folder(home) / "seen"
 
 
 def _write(path: Path, document: dict[str, object]) -> None:

@@ -1,0 +1,137 @@
+"""What an answer may show of a task's runs and its journal: a window of bounded size, which says what is left out.
+
+Theory. Temporal keeps every answer in a task's history, so a log never goes through it as a whole. A log is answered
+with its beginning and its end, and any other part by its lines; lists are answered in pages.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from sandbox import Workbench
+from sandbox.models import LogLines, LogQuery, RunLog, TestResults
+from sandbox.models.model import Model
+
+WINDOW_BYTES = 256 * 1024
+"""Of a log or a page. As JSON it may be up to three times as large, which is below the limit of an answer."""
+
+MOST_MATCHES = 500
+MOST_RESULTS = 200
+MOST_ITEMS = 10_000
+_HEAD_BYTES = WINDOW_BYTES // 4  # the end of a log says why a check failed
+_ItemT = TypeVar("_ItemT")
+
+
+class PageArguments(Model):
+    """`skip`: how many of the newest were answered before."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 50
+    skip: Annotated[int, Field(ge=0, le=MOST_ITEMS)] = 0
+
+
+class RunArguments(Model):
+    """`run_id`: of a run of this task; None: of the newest one."""
+
+    run_id: str | None = None
+
+
+class RunLogArguments(RunArguments):
+    """As `Workbench.run_log`."""
+
+    stream: str = "stdout"
+    raw: bool = False
+
+
+class ReadLogArguments(RunArguments):
+    """As `Workbench.read_log`."""
+
+    query: LogQuery = LogQuery()
+
+
+class ResultsArguments(RunArguments):
+    """As `Workbench.test_results`."""
+
+    failed_only: bool = False
+    cursor: int = 0
+    limit: int = MOST_RESULTS
+
+
+class Page(Model):
+    """Items of a list, newest first. `more`: there are older ones."""
+
+    items: Sequence[Any]
+    more: bool
+
+
+def list_runs(bench: Workbench, task_id: str, asked: PageArguments) -> Page:
+    """As `Workbench.runs`, without the last `skip`."""
+    return _make_page(bench.runs(task_id, asked.skip + asked.limit)[asked.skip :])
+
+
+def list_journal(bench: Workbench, task_id: str, asked: PageArguments) -> Page:
+    """As `Workbench.log`, newest first, without the last `skip`."""
+    return _make_page(bench.log(task_id, limit=asked.skip + asked.limit)[::-1][asked.skip :])
+
+
+def read_log(bench: Workbench, task_id: str, asked: ReadLogArguments) -> LogLines:
+    """As `Workbench.read_log`, of a run of this task only: the home of a worker has those of other tasks, too."""
+    query = asked.query
+    less = {"max_bytes": min(query.max_bytes, WINDOW_BYTES), "max_results": min(query.max_results, MOST_MATCHES)}
+    return bench.read_log(bench.find_run(task_id, asked.run_id), query.model_copy(update=less))
+
+
+def read_run_log(bench: Workbench, task_id: str, asked: RunLogArguments) -> RunLog:
+    """As `Workbench.run_log`; the middle of a long one is left out."""
+    found = bench.run_log(task_id, asked.run_id, asked.stream, raw=asked.raw)
+    content = base64.b64decode(found.content) if asked.raw else found.content.encode()
+    if len(content) <= WINDOW_BYTES:
+        return found
+    kept = _cut_middle(content)
+    text = base64.b64encode(kept).decode() if asked.raw else kept.decode(errors="ignore")  # a cut inside a character
+    return found.model_copy(update={"content": text, "truncated": True})
+
+
+def read_results(bench: Workbench, task_id: str, asked: ResultsArguments) -> TestResults:
+    """As `Workbench.test_results`, with smaller pages."""
+    run_id = bench.find_run(task_id, asked.run_id)
+    limit = min(asked.limit, MOST_RESULTS)
+    return bench.test_results(run_id, failed_only=asked.failed_only, cursor=asked.cursor, limit=limit)
+
+
+def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: int) -> Iterator[_ItemT]:
+    """The newest items, from several answers. `ask`: called with a limit and with how many to skip. An item that came
+    while the pages were asked for is left out, and none is there twice.
+    """
+    read, given = TypeAdapter(kind), list[Any]()
+    while len(given) < limit:
+        page = ask(limit - len(given), len(given))
+        fresh = [item for item in page.items if item not in given]
+        given += fresh
+        yield from map(read.validate_python, fresh)
+        if not page.more or not fresh:
+            return
+
+
+def _make_page(found: Sequence[BaseModel]) -> Page:
+    items: list[Any] = []
+    left = WINDOW_BYTES
+    for one in found:
+        left -= len(one.model_dump_json())
+        if items and left < 0:
+            return Page(items=items, more=True)
+        items.append(one.model_dump(mode="json"))
+    return Page(items=items, more=False)
+
+
+def _cut_middle(content: bytes) -> bytes:
+    """The first and the last lines, with a line between them that says how many bytes are missing."""
+    head = content[:_HEAD_BYTES]
+    tail = content[_HEAD_BYTES - WINDOW_BYTES :]
+    head = head[: head.rfind(b"\n") + 1] or head
+    tail = tail[tail.find(b"\n") + 1 :] or tail
+    mark = f"[{len(content) - len(head) - len(tail)} bytes are not shown: --lines shows any part of this log]\n"
+    return head + (b"" if head.endswith(b"\n") else b"\n") + mark.encode() + tail
