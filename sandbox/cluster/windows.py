@@ -7,6 +7,7 @@ with its beginning and its end, and any other part by its lines; lists are answe
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -23,6 +24,7 @@ MOST_MATCHES = 500
 MOST_RESULTS = 200
 MOST_ITEMS = 10_000
 _HEAD_BYTES = WINDOW_BYTES // 4  # the end of a log says why a check failed
+_MORE = 20  # items that may come between two pages, and are then the first of the second one
 _ItemT = TypeVar("_ItemT")
 
 
@@ -106,13 +108,15 @@ def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: in
     """The newest items, from several answers. `ask`: called with a limit and with how many to skip. An item that came
     while the pages were asked for is left out, and none is there twice.
     """
-    read, given = TypeAdapter(kind), list[Any]()
+    read, given, skip = TypeAdapter(kind), set[str](), 0
     while len(given) < limit:
-        page = ask(limit - len(given), len(given))
-        fresh = [item for item in page.items if item not in given]
-        given += fresh
-        yield from map(read.validate_python, fresh)
-        if not page.more or not fresh:
+        page = ask(min(MOST_ITEMS, limit - len(given) + _MORE), skip)
+        skip += len(page.items)
+        fresh = {json.dumps(item, sort_keys=True): item for item in page.items}
+        new = [known for known in fresh if known not in given][: limit - len(given)]
+        given.update(new)
+        yield from (read.validate_python(fresh[known]) for known in new)
+        if not page.more or not new:
             return
 
 

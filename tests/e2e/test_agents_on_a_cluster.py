@@ -77,6 +77,8 @@ def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes, agent: Pa
         assert {one["id"] for one in checks} == {"build", "test"}
         red = await ok(client, "space_repo_run_check", task_id=name, check_id="test", wait_s=60)
         assert (red["state"], red["verdict"]) == ("finished", "failed")
+        told = await ok(client, "space_repo_read_log", run_id=red["run_id"], stream="stderr")
+        assert ("Error" in told["content"], told["finished"]) == (True, True)
         found = await ok(client, "space_repo_search", task_id=name, pattern="wrong")
         assert [hit["path"] for hit in found["hits"]] == ["answer"]
         sha256 = (await ok(client, "space_repo_read_file", task_id=name, path="answer"))["sha256"]
@@ -123,6 +125,6 @@ def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> No
     Command(homes.publisher).ok("approvals", "approve", asked.json["error"]["data"]["approval_id"])
     pushed = sandbox.ok("push", task)
     assert homes.branches[pushed["branch"]] == commit
-    refused = sandbox("task", "log", task, "--json")
+    refused = sandbox("explore", task, "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
     assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"

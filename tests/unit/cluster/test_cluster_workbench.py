@@ -51,10 +51,22 @@ def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str,
         assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
 
 
-def test_a_log_of_a_run_that_is_not_here_is_refused_by_name(tmp_path: Path) -> None:
+def test_the_record_of_a_run_that_is_not_here_is_refused_by_name(tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
-    with pytest.raises(SandboxError, match="read log is not carried out on a cluster"):
-        workbench.read_log("run-" + 32 * "0")
+    with pytest.raises(SandboxError, match="past run is not carried out on a cluster"):
+        workbench.past_run("run-" + 32 * "0")
+
+
+def test_a_run_that_was_seen_is_asked_of_the_worker_of_its_task(tmp_path: Path) -> None:
+    asked, task, run = MagicMock(), f"task-{uuid4()}", "run-" + 32 * "0"
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.read_log(run)
+    asked.ask.return_value = run
+    assert workbench.find_run(task) == run
+    workbench.read_log(run)
+    assert asked.ask.call_args.args[0] == task
+    assert asked.ask.call_args.args[2]["run_id"] == run
 
 
 @pytest.mark.parametrize("expected", [None, "0" * 40])
