@@ -54,7 +54,9 @@ def test_a_longer_log_has_its_beginning_and_end_and_says_what_is_missing(line: s
 def test_bytes_stay_bytes() -> None:
     found = log_of(b"\xff\n" * WINDOW_BYTES, raw=True)
     shown = base64.b64decode(found.content)
-    assert shown.startswith(b"\xff\n") and shown.endswith(b"\xff\n") and found.truncated
+    assert found.truncated
+    assert shown.startswith(b"\xff\n")
+    assert shown.endswith(b"\xff\n")
 
 
 def test_pages_are_joined_without_an_item_twice_though_one_came_meanwhile() -> None:
