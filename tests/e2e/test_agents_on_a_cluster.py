@@ -125,6 +125,6 @@ def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> No
     Command(homes.publisher).ok("approvals", "approve", asked.json["error"]["data"]["approval_id"])
     pushed = sandbox.ok("push", task)
     assert homes.branches[pushed["branch"]] == commit
-    refused = sandbox("explore", task, "--json")
+    refused = sandbox("explore", task, "--tasks", task, "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
     assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"
