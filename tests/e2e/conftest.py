@@ -15,7 +15,7 @@ import requests
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
-from tests.e2e.clusters import temporal_server
+from devtools.temporalserver import temporal_server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,199 @@
+"""Two hosts of a cluster on this machine: a Temporal server, a git server with a hub, and for each host a home, an
+engine with data of its own, and `sandbox worker` as a process. All of it ends with the block, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from devtools.gitserver import GitServer, introduce
+from devtools.mounts import unmount_below
+from devtools.privateengine import PrivateEngine
+from devtools.temporalserver import temporal_server
+from devtools.user_ids import release_users_below
+from sandbox import Workbench
+from sandbox.cluster.temporal_client import ClusterAddress
+from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
+from sandbox.errors import SandboxError
+
+LOST_AFTER_S = 10.0  # the default of `cluster.lost_after_s`
+NAMES = ("one", "two")
+IMAGES = ("base", "init")
+PROFILE = """\
+label = "Load"
+image = "base"
+
+[[check]]
+id = "true"
+label = "true"
+argv = ["/bin/true"]
+
+[[check]]
+id = "answer"
+label = "the first line of the answer is right"
+argv = ["/bin/sh", "-c", "head -n 1 answer | grep -qx right"]
+
+[[check]]
+id = "wait"
+label = "wait for a minute"
+argv = ["/bin/sleep", "60"]
+timeout_s = 300
+"""
+_START_S = 120.0
+_STOP_S = 120.0
+
+
+@dataclass
+class WorkerHost:
+    """A host of the cluster. `settings`: the text of its `config.toml`; `worker`: its id, once it was started."""
+
+    name: str
+    home: Path
+    engine: PrivateEngine
+    log: Path
+    worker: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start the worker; returns when it takes tasks. Raises: RuntimeError."""
+        seen = self.log.stat().st_size if self.log.exists() else 0
+        argv = [
+            sys.executable,
+            "-I",
+            "-m",
+            "sandbox",
+            "--home",
+            str(self.home),
+            "worker",
+            "--label",
+            f"host={self.name}",
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                argv, env=_environ(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        ends_at = time.monotonic() + _START_S
+        while b"takes tasks" not in (said := self.log.read_bytes()[seen:]):
+            if self.process.poll() is not None or time.monotonic() > ends_at:
+                raise RuntimeError(f"The worker did not start: {said.decode(errors='replace')[-2000:]}")
+            time.sleep(0.05)
+        self.worker = next(line.split()[0].decode() for line in said.splitlines() if b"takes tasks" in line)
+
+    def kill(self) -> None:
+        """End the worker with SIGKILL, if it runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """End the worker as an operator does: operations in progress end first."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_STOP_S)
+            self.kill()
+
+    def open(self) -> Workbench:
+        """Another controller of this home."""
+        return Workbench(self.home, environ={"PATH": os.environ["PATH"], "HOME": str(self.home)})
+
+    def count_containers(self) -> int:
+        """All that its engine has, running or not."""
+        with closing(self.engine.connect()) as engine:
+            return len(engine.api.containers(all=True))
+
+
+@dataclass
+class Cluster:
+    """`url`: of the repository that tasks work on; `hub`: of the hub."""
+
+    url: str
+    hub: str
+    dispatcher: TemporalDispatcher
+    hosts: dict[str, WorkerHost]
+
+    def find_host(self, worker: str) -> WorkerHost:
+        """The host with this worker."""
+        return next(host for host in self.hosts.values() if host.worker == worker)
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """The cluster without workers. Raises: RuntimeError on a machine that cannot have engines of our own."""
+    if reason := PrivateEngine.why_not():
+        raise RuntimeError(reason)
+    with ExitStack() as stack:
+        base = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-load-", ignore_cleanup_errors=True))
+        )
+        stack.callback(release_users_below, base)
+        stack.callback(unmount_below, base)
+        server = stack.enter_context(GitServer())
+        address = stack.enter_context(temporal_server(base / "temporal.log"))
+        url, hub = _seed(server, base)
+        cluster = f"load-{uuid.uuid4().hex[:8]}"
+        images = _export_images(base)
+        hosts = {}
+        for name in NAMES:
+            engine = stack.enter_context(PrivateEngine())
+            lines = ("[cluster]", f'address = "{address}"', f'name = "{cluster}"', f'hub = "{hub}"', "[engine]",
+                     f'host = "{engine.url}"')  # fmt: skip
+            host = WorkerHost(name, introduce(base / name, server), engine, base / f"{name}.log")
+            (host.home / "config.toml").write_text("\n".join(lines) + "\n")
+            (host.home / "profiles").mkdir()
+            (host.home / "profiles" / "generic.toml").write_text(PROFILE)
+            with host.open() as workbench:
+                workbench.import_images(images, _ignore)
+            stack.callback(host.kill)
+            hosts[name] = host
+        dispatcher = stack.enter_context(closing(_connect(address, cluster)))
+        yield Cluster(url, hub, dispatcher, hosts)
+
+
+def _environ() -> dict[str, str]:
+    """Of a worker: without settings of this machine's home."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
+    return {**kept, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+def _ignore(_said: Any) -> None:
+    """Progress that is not shown."""
+
+
+def _seed(server: GitServer, base: Path) -> tuple[str, str]:
+    files = base / "files"
+    files.mkdir()
+    (files / "answer").write_text("wrong\n")
+    server.seed("load", "project", files)
+    server.create("load", "hub")
+    return server.https_url("load", "project"), server.https_url("load", "hub")
+
+
+def _export_images(base: Path) -> Path:
+    """Those of this machine's engine, in an archive."""
+    path = base / "images.tar"
+    with Workbench(base / "exporter", environ=dict(os.environ)) as workbench:
+        workbench.export_images(path, IMAGES, _ignore)
+    return path
+
+
+def _connect(address: str, name: str) -> TemporalDispatcher:
+    ends_at = time.monotonic() + _START_S
+    while True:
+        try:
+            return TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
+        except SandboxError:
+            if time.monotonic() > ends_at:
+                raise
