@@ -71,6 +71,12 @@ _LOOKS_AT_RUNS = "looks-at-runs"
 no mark of it, so workers of both versions may do its steps.
 """
 
+_CANCELS_EARLY = "cancels-early"
+"""The change since which an operation that was cancelled when no worker had it does not begin. Before it a cancellation
+was forgotten while the operation waited for its turn, or for the files of its task on another worker. Asked about only
+for cancelled operations.
+"""
+
 _MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
 _ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
 _ONCE = RetryPolicy(maximum_attempts=1)
@@ -139,6 +145,8 @@ class TaskWorkflow:
         self._turn = asyncio.Lock()
         self._placing = asyncio.Lock()
         self._running: dict[str, asyncio.Task[Any]] = {}
+        self._asked: set[str] = set()
+        self._cancelled: set[str] = set()
         self._is_closed = False
         self._is_waiting = False
 
@@ -153,15 +161,24 @@ class TaskWorkflow:
     @workflow.update
     async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
         """Carry out an operation; the answer of an earlier one with the same id."""
-        if _overtakes(operation["name"]):
-            return await self._carry_out(operation)
-        async with self._turn:
-            known = self._task.answers.get(operation["id"])
-            return known or self._remember(operation, await self._carry_out(operation))
+        self._asked.add(operation["id"])
+        try:
+            if _overtakes(operation["name"]):
+                return await self._carry_out(operation)
+            async with self._turn:
+                known = self._task.answers.get(operation["id"])
+                return known or self._remember(operation, await self._carry_out(operation))
+        finally:
+            self._asked.discard(operation["id"])
+            self._cancelled.discard(operation["id"])
 
     @workflow.signal
     def cancel(self, operation_id: str) -> None:
-        """End the checks of an operation in progress; one that waits for a worker leaves the line."""
+        """End the checks of an operation in progress. One that waits for a worker leaves the line; one that waits for
+        its turn or for a move of its task does not begin.
+        """
+        if operation_id in self._asked:
+            self._cancelled.add(operation_id)
         if handle := self._running.get(operation_id):
             handle.cancel()
 
@@ -191,8 +208,10 @@ class TaskWorkflow:
             return await self._publish({**operation, "epoch": max(1, self._task.epoch)})
         loss = ""
         for _ in range(_MOVES):
+            self._require_not_cancelled(operation["id"])
             if not self._task.worker:
                 await self._ensure_worker(operation["id"])
+                self._require_not_cancelled(operation["id"])
             worker = self._task.worker
             try:
                 answer = await self._perform({**operation, "epoch": self._task.epoch})
@@ -203,6 +222,10 @@ class TaskWorkflow:
                 continue
             return {**answer, "lost": loss} if loss else answer
         raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)
+
+    def _require_not_cancelled(self, operation_id: str) -> None:
+        if operation_id in self._cancelled and workflow.patched(_CANCELS_EARLY):
+            raise _cancellation_error()
 
     async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
         silent_s = self._task.lost_after_s / 2
@@ -246,6 +269,10 @@ class TaskWorkflow:
         self._running[operation_id] = handle
         try:
             return await handle
+        except ActivityError as error:
+            if is_cancelled_exception(error):  # no worker had taken it
+                raise _cancellation_error() from error
+            raise
         finally:
             self._running.pop(operation_id, None)
 

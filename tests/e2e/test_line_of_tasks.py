@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -19,10 +19,11 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.cluster.temporal_worker import run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.daemon.cluster_metrics import ClusterCollector
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation, TaskPriority, WorkerInfo
 from sandbox.models.workers import HostCapabilities
 from tests.e2e.clusters import connected, until
+from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
 URL = "https://git.example.org/team/project"
@@ -35,6 +36,7 @@ class Recorder:
         self.id = f"worker-{uuid.uuid4().hex[:16]}"
         self.labels = labels
         self.created: list[str] = []
+        self.checked: list[TaskOperation] = []
         self.may_end = threading.Event()
 
     def describe(self, slots: int) -> WorkerInfo:
@@ -51,6 +53,7 @@ class Recorder:
         if operation.name is OperationName.CREATE:
             self.created.append(operation.task_id)
         else:
+            self.checked.append(operation)
             self.may_end.wait(120)
         return OperationAnswer(
             operation_id=operation.id, task_id=operation.task_id, epoch=operation.epoch, worker=self.id
@@ -122,6 +125,40 @@ def test_a_person_goes_before_agents_and_these_before_batch_work(temporal: str) 
 def test_owners_take_turns(temporal: str) -> None:
     many, few = PlaceInLine(owner="many"), PlaceInLine(owner="few")
     assert few in list_in_order(temporal, [many, many, many, many, few])[:2]
+
+
+def make_check(task: str) -> TaskOperation:
+    return TaskOperation(id=uuid.uuid4().hex, task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+
+
+def test_an_operation_that_is_cancelled_before_a_worker_has_it_does_not_begin(temporal: str) -> None:
+    """Behind another one of its task, and for a worker that has ended."""
+    name = f"line-{uuid.uuid4().hex[:8]}"
+    with connected(temporal, name) as dispatcher, ExitStack() as stack:
+        with working(temporal, name) as first:
+            task = dispatcher.place(URL, {}).task_id
+            running, behind = make_check(task), make_check(task)
+            for one in (running, behind):
+                dispatcher.submit(one)
+            assert dispatcher.result(running, wait_s=1.0) is None
+            with ThreadPoolExecutor(1) as pool:
+                cancelling = pool.submit(dispatcher.cancel, behind)
+                first.may_end.wait(1.0)  # until the signal is there
+                first.may_end.set()
+                cancelling.result(60)
+            assert dispatcher.result(running) is not None
+            with refused(ErrorCode.CONFLICT) as caught:
+                dispatcher.result(behind)
+            assert caught.value.reason == "cancelled"
+            second = stack.enter_context(working(temporal, name))
+        ended = make_check(task)
+        dispatcher.submit(ended)
+        dispatcher.cancel(ended)
+        with refused(ErrorCode.CONFLICT) as caught:
+            dispatcher.result(ended)
+        assert caught.value.reason == "cancelled"
+    assert [one.id for one in first.checked] == [running.id]
+    assert second.checked == []
 
 
 def test_a_task_goes_only_to_a_worker_that_has_what_it_requires(temporal: str) -> None:
