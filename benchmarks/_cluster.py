@@ -4,6 +4,7 @@ engine with data of its own, and `sandbox worker` as a process. All of it ends w
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,9 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
 
 LOST_AFTER_S = 10.0  # the default of `cluster.lost_after_s`
+IDLE_S = 60
+"""How long the container of a task of a killed worker lives on; the default is ten times as long."""
+
 NAMES = ("one", "two")
 IMAGES = ("base", "init")
 PROFILE = """\
@@ -56,7 +60,7 @@ _STOP_S = 120.0
 
 @dataclass
 class WorkerHost:
-    """A host of the cluster. `settings`: the text of its `config.toml`; `worker`: its id, once it was started."""
+    """A host of the cluster. `worker`: its id, once it was started; `log`: what it said."""
 
     name: str
     home: Path
@@ -148,10 +152,13 @@ def running_cluster() -> Iterator[Cluster]:
         hosts = {}
         for name in NAMES:
             engine = stack.enter_context(PrivateEngine())
-            lines = ("[cluster]", f'address = "{address}"', f'name = "{cluster}"', f'hub = "{hub}"', "[engine]",
-                     f'host = "{engine.url}"')  # fmt: skip
+            settings = {
+                "cluster": {"address": address, "name": cluster, "hub": hub},
+                "engine": {"host": engine.url},
+                "container": {"idle_s": IDLE_S},
+            }
             host = WorkerHost(name, introduce(base / name, server), engine, base / f"{name}.log")
-            (host.home / "config.toml").write_text("\n".join(lines) + "\n")
+            (host.home / "config.toml").write_text(_write_toml(settings))
             (host.home / "profiles").mkdir()
             (host.home / "profiles" / "generic.toml").write_text(PROFILE)
             with host.open() as workbench:
@@ -170,6 +177,15 @@ def _environ() -> dict[str, str]:
 
 def _ignore(_said: Any) -> None:
     """Progress that is not shown."""
+
+
+def _write_toml(settings: Mapping[str, Mapping[str, object]]) -> str:
+    """Text and numbers, in sections."""
+    sections = (
+        "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in rows.items())])
+        for name, rows in settings.items()
+    )
+    return "\n\n".join(sections) + "\n"
 
 
 def _seed(server: GitServer, base: Path) -> tuple[str, str]:

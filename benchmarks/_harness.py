@@ -149,7 +149,16 @@ def markdown_row(figures: Figures) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def read_figures(name: str) -> Figures | None:
+    """What was last measured under this name; None if it was not."""
+    path = _find_result(name)
+    return Figures(**json.loads(path.read_text())) if path.exists() else None
+
+
 def _keep(figures: Figures) -> None:
     RESULTS.mkdir(exist_ok=True)
-    slug = "-".join(figures.name.lower().replace(",", "").replace("`", "").replace("/", " ").split())
-    (RESULTS / f"{slug}.json").write_text(json.dumps(asdict(figures), indent=1) + "\n")
+    _find_result(figures.name).write_text(json.dumps(asdict(figures), indent=1) + "\n")
+
+
+def _find_result(name: str) -> Path:
+    return RESULTS / f"{'-'.join(name.lower().replace(',', '').replace('`', '').replace('/', ' ').split())}.json"

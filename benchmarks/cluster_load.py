@@ -38,6 +38,8 @@ WORKER_AWAY_S, ENGINE_AWAY_S = 12.0, 5.0
 LIMIT_S = 900.0
 """Of the load with kills; reached: it is stopped, and says so."""
 
+OVERHEAD = "S43 check of `true` through Temporal"
+DISPATCH = "S43 the same, beside its push"
 CONTAINERS_GONE_S = 120.0
 TASKS_AT_ONCE, CHECKS_EACH, THROUGHPUT_ROUNDS = 8, 5, 5
 PROMISES = ("wrong verdicts", "answers given twice differently", "tasks lost", "edits lost", "untyped errors",
@@ -113,9 +115,8 @@ def compare_with_local(load: Load) -> None:
             workbench.close_task(each, delete_worktree=True, discard=True)
         workbench.end_task_state(load.cluster.hub, sent, 1)
     load.close(task)
-    name = "S43 check of `true` through Temporal"
-    judge(name, [(a, b) for a, b, _ in rounds], floor_name="the controller alone", target="-")
-    judge(f"{name}, again", [(a, c) for a, _, c in rounds], floor_name="the worker, with its push", target="-")
+    judge(OVERHEAD, [(a, b) for a, b, _ in rounds], floor_name="the controller alone", target="-")
+    judge(DISPATCH, [(a, c) for a, _, c in rounds], floor_name="its worker without Temporal, with its push", target="-")
 
 
 def compare_throughput(load: Load) -> None:

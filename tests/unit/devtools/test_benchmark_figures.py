@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _harness
-from benchmarks._harness import judge, markdown_row
+from benchmarks._harness import judge, markdown_row, read_figures
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +36,9 @@ def test_a_row_names_the_files_and_marks_a_missed_target() -> None:
     assert row == "| map / ctags | 7,000 | 2.5 ms | 1 ms | **2.5x** | 2.25 to 2.75 | 1.5x | 2 | 1.5 |"
     met = judge("map again, medium", [(2.0, 100.0)], floor_name="listing", target="100 ms")
     assert "**" not in markdown_row(met)
+
+
+def test_a_figure_is_found_by_its_name() -> None:
+    made = judge("S1 a `call`, warm", [(2.0, 1.0)], floor_name="floor", target="-")
+    assert read_figures("S1 a `call`, warm") == made
+    assert read_figures("another") is None
