@@ -113,10 +113,11 @@ class WorkerHost:
         """Another controller of this home."""
         return Workbench(self.home, environ={"PATH": os.environ["PATH"], "HOME": str(self.home)})
 
-    def count_containers(self) -> int:
-        """All that its engine has, running or not."""
+    def list_containers(self) -> list[str]:
+        """Name and state of all that its engine has, running or not."""
         with closing(self.engine.connect()) as engine:
-            return len(engine.api.containers(all=True))
+            found = engine.api.containers(all=True)
+        return [f"{self.name}{one['Names'][0]}: {one['Status']}" for one in found]
 
 
 @dataclass

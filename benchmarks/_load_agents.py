@@ -24,7 +24,8 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 ANSWER_S = 180.0
 """How long an operation may have no answer; reached: it counts as a fault."""
 
-CANCEL_AFTER_S = 1.0
+CANCEL_AFTER_S, AFTER_ERROR_S = 1.0, 2.0
+_SHOWN = 6
 _FIRST = "wrong\n"
 _READ_TRIES, _READ_AGAIN_S = 60, 1.0
 _WAITING = frozenset({"cluster_busy", "no_worker"})
@@ -79,6 +80,7 @@ class Agents:
     def __init__(self, cluster: Cluster, tally: Tally, plans: Iterable[tuple[Step, ...]]) -> None:
         self.cluster, self.tally, self.kills = cluster, tally, Kills(tally)
         self.stopped = threading.Event()
+        self.doing: dict[str, tuple[str, float]] = {}  # by task: what its agent waits for, and since when
         self._plans: queue.SimpleQueue[tuple[Step, ...]] = queue.SimpleQueue()
         for plan in plans:
             self._plans.put(plan)
@@ -94,6 +96,12 @@ class Agents:
         """Whether one of them has work."""
         return any(thread.is_alive() for thread in self._threads)
 
+    def describe(self) -> str:
+        """What the agents wait for, and for how long, the longest first."""
+        now = time.monotonic()
+        found = sorted(((now - since, what) for what, since in [*self.doing.values()]), reverse=True)
+        return ", ".join(f"{what} {waited:.0f} s" for waited, what in found[:_SHOWN])
+
     def _work(self) -> None:
         while not self.stopped.is_set():
             try:
@@ -103,17 +111,18 @@ class Agents:
             task = AgentTask(self)
             try:
                 task.work(plan)
+                self.doing.pop(task.id, None)
             except Exception:  # noqa: BLE001 - the edge of a thread: what is no typed error is counted as a fault
                 self.tally.note_fault("untyped errors", traceback.format_exc()[-500:])
 
 
 class AgentTask:
-    """One task, from its creation to its end."""
+    """One task, from its creation to its end. `id`: of the task."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents, self._cluster, self._tally = agents, agents.cluster, agents.tally
         self._dispatcher = agents.cluster.dispatcher
-        self._id = f"task-{uuid.uuid4()}"
+        self.id = f"task-{uuid.uuid4()}"
         self._content = _FIRST
         self._seen: list[tuple[TaskOperation, OperationAnswer]] = []
 
@@ -137,9 +146,10 @@ class AgentTask:
 
     def _create(self) -> bool:
         ends_at = time.monotonic() + ANSWER_S
+        self._agents.doing[self.id] = ("create", time.monotonic())
         while True:
             try:
-                answer = self._dispatcher.place(self._cluster.url, {"prompt": "Answer right"}, self._id)
+                answer = self._dispatcher.place(self._cluster.url, {"prompt": "Answer right"}, self.id)
                 break
             except SandboxError as error:
                 if error.reason not in _WAITING or time.monotonic() > ends_at:
@@ -155,7 +165,8 @@ class AgentTask:
 
     def _ask(self, name: OperationName, arguments: Mapping[str, Any] | None = None) -> OperationAnswer | None:
         """The answer of an operation that succeeded."""
-        operation = TaskOperation(id=uuid.uuid4().hex, task_id=self._id, name=name, arguments=arguments or {})
+        operation = TaskOperation(id=uuid.uuid4().hex, task_id=self.id, name=name, arguments=arguments or {})
+        self._agents.doing[self.id] = (name, time.monotonic())
         return self._find_answer(operation, is_new=True)
 
     def _find_answer(self, operation: TaskOperation, *, is_new: bool) -> OperationAnswer | None:
@@ -167,13 +178,14 @@ class AgentTask:
             self._tally.note_error(error.code.value, error.reason, f"{operation.name}: {error.brief} {error.details}")
             return None
         if answer is None:
-            self._tally.note_fault("operations without an answer", f"{operation.name} of {self._id}")
+            self._tally.note_fault("operations without an answer", f"{operation.name} of {self.id}")
             return None
         self._agents.kills.note_answer(answer)
         self._seen.append((operation, answer))
         if answer.error is not None:
             said = answer.error
             self._tally.note_error(said.code, said.reason, f"{operation.name}: {said.brief} {said.details}")
+            self._agents.stopped.wait(AFTER_ERROR_S)
         if answer.lost:
             self._tally.add(moved=1)
             if operation.name not in {OperationName.READ_FILE, OperationName.CLOSE} and answer.error is None:
@@ -194,13 +206,14 @@ class AgentTask:
             self._tally.note_check("error")
         else:
             verdicts = [str(run["verdict"]) for run in answer.value]
-            judge_check(self._tally, verdicts, expect_verdict(self._content), f"check of {self._id}")
+            judge_check(self._tally, verdicts, expect_verdict(self._content), f"check of {self.id}")
 
     def _cancel(self, _step: Step) -> None:
         operation = TaskOperation(
-            id=uuid.uuid4().hex, task_id=self._id, name=OperationName.CHECK, arguments={"check_ids": ["wait"]}
+            id=uuid.uuid4().hex, task_id=self.id, name=OperationName.CHECK, arguments={"check_ids": ["wait"]}
         )
         began = time.monotonic()
+        self._agents.doing[self.id] = ("cancel", began)
         try:
             self._dispatcher.submit(operation)
             self._agents.stopped.wait(CANCEL_AFTER_S)
@@ -243,7 +256,7 @@ class AgentTask:
             if self._agents.stopped.wait(_READ_AGAIN_S):
                 return
         else:
-            self._tally.note_fault("tasks lost", f"{self._id} did not answer {when}")
+            self._tally.note_fault("tasks lost", f"{self.id} did not answer {when}")
             return
         found = str(answer.value["content"])
         if found not in {self._content, also}:
@@ -259,5 +272,5 @@ class AgentTask:
             if self._agents.stopped.wait(_READ_AGAIN_S):
                 return
         else:
-            self._tally.note_fault("tasks lost", f"{self._id} could not be closed")
-        self._agents.kills.forget(self._id)
+            self._tally.note_fault("tasks lost", f"{self.id} could not be closed")
+        self._agents.kills.forget(self.id)

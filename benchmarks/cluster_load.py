@@ -35,12 +35,13 @@ KILLS = ((0.2, "worker"), (0.45, "engine"), (0.7, "worker"))
 a task does not take it again, so with two hosts only one of them can lose tasks.
 """
 WORKER_AWAY_S, ENGINE_AWAY_S = 12.0, 5.0
+PROGRESS_S = 15.0
 LIMIT_S = 900.0
 """Of the load with kills; reached: it is stopped, and says so."""
 
 OVERHEAD = "S43 check of `true` through Temporal"
 DISPATCH = "S43 the same, beside its push"
-CONTAINERS_GONE_S = 120.0
+CONTAINERS_GONE_S = 100.0
 TASKS_AT_ONCE, CHECKS_EACH, THROUGHPUT_ROUNDS = 8, 5, 5
 PROMISES = ("wrong verdicts", "answers given twice differently", "tasks lost", "edits lost", "untyped errors",
             "operations without an answer", "cancellations without effect", "containers left")  # fmt: skip
@@ -158,7 +159,11 @@ def run_load(load: Load, scale: LoadScale, tally: Tally) -> float:
 
 def _wait(checks: float, agents: Agents, began: float) -> None:
     """Until so many checks have ended, or all agents."""
+    shown = time.monotonic()
     while agents.is_running() and agents.tally.done < checks:
+        if time.monotonic() - shown > PROGRESS_S:
+            shown = time.monotonic()
+            _tell(f"{shown - began:.0f} s: {describe_counts(agents.tally.answered)}; {agents.describe()}")
         if time.monotonic() - began > LIMIT_S:
             agents.stopped.set()
             return
@@ -167,23 +172,29 @@ def _wait(checks: float, agents: Agents, began: float) -> None:
 
 def _kill(load: Load, agents: Agents, what: str) -> None:
     if what == "engine":
+        _tell("engine killed")
         load.two.engine.kill()
         time.sleep(ENGINE_AWAY_S)
         load.two.engine.start_again()
         return
     load.one.kill()
     count = agents.kills.note_kill(f"kill {len(agents.tally.recovered) + 1}", load.one.worker)
-    print(f"  worker killed, {count} tasks were on it", file=sys.stderr, flush=True)
+    _tell(f"worker killed, {count} tasks were on it")
     time.sleep(WORKER_AWAY_S)
     load.one.start()
     agents.kills.note_return(load.one.worker)
 
 
+def _tell(progress: str) -> None:
+    print(f"... {progress}", file=sys.stderr, flush=True)
+
+
 def count_containers_left(load: Load) -> int:
     """Containers of tasks that have all ended, once those of lost tasks had time to end by themselves."""
     ends_at = time.monotonic() + CONTAINERS_GONE_S
-    while left := sum(host.count_containers() for host in (load.one, load.two)):
+    while left := sum(len(host.list_containers()) for host in (load.one, load.two)):
         if time.monotonic() > ends_at:
+            _tell("; ".join(line for host in (load.one, load.two) for line in host.list_containers()))
             break
         time.sleep(1.0)
     return left
@@ -206,14 +217,19 @@ def show(scale: LoadScale, tally: Tally, took_s: float) -> None:
     print(f"S46 from the kill of a worker to the first answer: {describe_times(samples)}", flush=True)
 
 
-def parse_scale(arguments: Sequence[str]) -> LoadScale:
-    """From the command line."""
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line. Ends the process for a wrong one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_load", description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=[[], *SCALES], help="the largest counts; large without any")
     parser.add_argument("--tasks", type=int, help="instead of a size")
     parser.add_argument("--checks", type=int)
     parser.add_argument("--clients", type=int, help="agents at once")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--load-only", action="store_true", help="do not compare a check with a local one")
+    return parser.parse_args(arguments)
+
+
+def find_scale(chosen: argparse.Namespace) -> LoadScale:
+    """Of the largest size, with the numbers that were given."""
     scale = SCALES[max(chosen.sizes or ["large"], key=list(SCALES).index)]
     asked = {name: getattr(chosen, name) for name in ("tasks", "checks", "clients")}
     return replace(scale, **{name: max(1, value) for name, value in asked.items() if value is not None})
@@ -224,14 +240,17 @@ def _end(*_: object) -> NoReturn:
 
 
 def main() -> int:
-    scale, tally = parse_scale(sys.argv[1:]), Tally()
+    chosen = parse_arguments(sys.argv[1:])
+    scale, tally = find_scale(chosen), Tally()
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)  # a shell lets its background jobs ignore it
     with running_cluster() as cluster:
         load = prepare(cluster)
-        compare_with_local(load)
-        compare_throughput(load)
+        if not chosen.load_only:
+            compare_with_local(load)
+            compare_throughput(load)
         took_s = run_load(load, scale, tally)
+        _tell(f"load ended after {took_s:.0f} s")
         if tally.closed == scale.tasks and (left := count_containers_left(load)):
             tally.note_fault("containers left", f"{left} containers")
             tally.faults["containers left"] = left

@@ -17,7 +17,7 @@ from benchmarks._load_plan import (
     judge_check,
     plan_tasks,
 )
-from benchmarks.cluster_load import parse_scale
+from benchmarks.cluster_load import find_scale, parse_arguments
 from sandbox.models import Verdict
 from sandbox.models.operations import OperationAnswer
 
@@ -98,6 +98,9 @@ def test_figures_are_one_line_each() -> None:
 
 
 def test_the_largest_size_counts_and_a_number_replaces_it() -> None:
+    def parse_scale(words: list[str]) -> LoadScale:
+        return find_scale(parse_arguments(words))
+
     assert parse_scale([]) == LoadScale(200, 1000, 16)
     assert parse_scale(["small", "medium"]).tasks == 40
     assert parse_scale(["small", "--checks", "9"]) == LoadScale(6, 9, 4)
