@@ -105,8 +105,8 @@ def create_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -
 def remove_container(engine: DockerApi, name: str) -> None:
     """Kill and delete a container of ours. A missing container is fine; a quarantined one is left alone.
 
-    When the engine does not answer in time, the container is quarantined. Raises: `internal` when the removal fails for
-    another reason.
+    When the engine does not answer in time, the container is quarantined. Raises: `engine_unavailable`; `internal` when
+    the removal fails for another reason.
     """
     if is_quarantined(engine, name):
         return
@@ -124,7 +124,7 @@ def remove_container(engine: DockerApi, name: str) -> None:
                 quarantine_container(engine, engine.quarantine, name, error)
                 return
         raise SandboxError(
-            ErrorCode.INTERNAL,
+            error.code if error.code is ErrorCode.ENGINE_UNAVAILABLE else ErrorCode.INTERNAL,
             f"The container {name} could not be removed",
             details=error.details,
             hint=f"Remove it with: docker rm -f {name}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import docker
 import pytest
@@ -64,6 +64,19 @@ def test_without_a_ward_silence_is_an_error() -> None:
     with pytest.raises(SandboxError, match="could not be removed") as caught:
         remove_container(engine(None, None), NAME)
     assert caught.value.code is ErrorCode.INTERNAL
+
+
+def test_a_removal_that_no_engine_answers_says_that_the_engine_is_not_there(
+    ward: QuarantineNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise requests.exceptions.ConnectionError("[Errno 111] Connection refused")
+
+    monkeypatch.setattr(FakeApi, "delete", refuse)
+    with pytest.raises(SandboxError, match="could not be removed") as caught:
+        remove_container(engine(ward), NAME)
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert ward.names() == {}
 
 
 @pytest.mark.slow
