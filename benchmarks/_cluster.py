@@ -29,6 +29,9 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
 
 LOST_AFTER_S = 10.0  # the default of `cluster.lost_after_s`
+SLOTS = 32
+"""More than agents: a worker with four would let their new tasks wait in the line, whose length is not measured."""
+
 IDLE_S = 60
 """How long the container of a task of a killed worker lives on; the default is ten times as long."""
 
@@ -56,6 +59,15 @@ timeout_s = 300
 """
 _START_S = 120.0
 _STOP_S = 120.0
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """A container of an engine. `status`: for people."""
+
+    name: str
+    status: str
+    is_running: bool
 
 
 @dataclass
@@ -113,11 +125,18 @@ class WorkerHost:
         """Another controller of this home."""
         return Workbench(self.home, environ={"PATH": os.environ["PATH"], "HOME": str(self.home)})
 
-    def list_containers(self) -> list[str]:
-        """Name and state of all that its engine has, running or not."""
+    def list_containers(self) -> list[ContainerState]:
+        """All that its engine has."""
         with closing(self.engine.connect()) as engine:
             found = engine.api.containers(all=True)
-        return [f"{self.name}{one['Names'][0]}: {one['Status']}" for one in found]
+        return [
+            ContainerState(one["Names"][0].removeprefix("/"), one["Status"], one["State"] == "running") for one in found
+        ]
+
+    def collect_garbage(self) -> None:
+        """`sandbox gc` on its home."""
+        argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(self.home), "gc"]
+        subprocess.run(argv, env=_environ(), check=False, timeout=_STOP_S, stdout=subprocess.DEVNULL)
 
 
 @dataclass
@@ -154,7 +173,7 @@ def running_cluster() -> Iterator[Cluster]:
         for name in NAMES:
             engine = stack.enter_context(PrivateEngine())
             settings = {
-                "cluster": {"address": address, "name": cluster, "hub": hub},
+                "cluster": {"address": address, "name": cluster, "hub": hub, "slots": SLOTS},
                 "engine": {"host": engine.url},
                 "container": {"idle_s": IDLE_S},
             }

@@ -189,15 +189,17 @@ def _tell(progress: str) -> None:
     print(f"... {progress}", file=sys.stderr, flush=True)
 
 
-def count_containers_left(load: Load) -> int:
-    """Containers of tasks that have all ended, once those of lost tasks had time to end by themselves."""
+def list_containers_left(load: Load) -> list[str]:
+    """What the engines hold when all tasks have ended. The containers of tasks that a killed worker had end by
+    themselves, and the next `gc` of its home removes them.
+    """
+    hosts = (load.one, load.two)
     ends_at = time.monotonic() + CONTAINERS_GONE_S
-    while left := sum(len(host.list_containers()) for host in (load.one, load.two)):
-        if time.monotonic() > ends_at:
-            _tell("; ".join(line for host in (load.one, load.two) for line in host.list_containers()))
-            break
+    while any(one.is_running for host in hosts for one in host.list_containers()) and time.monotonic() < ends_at:
         time.sleep(1.0)
-    return left
+    for host in hosts:
+        host.collect_garbage()
+    return [f"{host.name} {one.name}: {one.status}" for host in hosts for one in host.list_containers()]
 
 
 def show(scale: LoadScale, tally: Tally, took_s: float) -> None:
@@ -251,9 +253,9 @@ def main() -> int:
             compare_throughput(load)
         took_s = run_load(load, scale, tally)
         _tell(f"load ended after {took_s:.0f} s")
-        if tally.closed == scale.tasks and (left := count_containers_left(load)):
-            tally.note_fault("containers left", f"{left} containers")
-            tally.faults["containers left"] = left
+        if tally.closed == scale.tasks:
+            for left in list_containers_left(load):
+                tally.note_fault("containers left", left)
         for host in (load.one, load.two):
             host.stop()
     if tally.closed < scale.tasks:
