@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 
 DEADLINE_S = 120.0
 _POLL_S = 0.05
@@ -122,5 +122,5 @@ class PrivateDaemon:
             self._process.kill()
             self._process.wait(DEADLINE_S)
         self._remove_leftovers()
-        unmount_below(self._folder)
+        unmount_below(self._folder)  # a bind mount of its data too, which an engine that was killed leaves
         shutil.rmtree(self._folder, ignore_errors=True)
