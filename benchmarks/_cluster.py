@@ -172,7 +172,7 @@ def running_cluster() -> Iterator[Cluster]:
         hosts = {}
         for name in NAMES:
             engine = stack.enter_context(PrivateEngine())
-            settings = {
+            settings: dict[str, dict[str, object]] = {
                 "cluster": {"address": address, "name": cluster, "hub": hub, "slots": SLOTS},
                 "engine": {"host": engine.url},
                 "container": {"idle_s": IDLE_S},
