@@ -433,6 +433,9 @@ class ClusterSettings(_SettingsSection):
     with its worker. `lost_after_s`: how long a worker may be silent; reached: its tasks go to other workers.
     `role`: what `sandbox worker` of this home does: `work` takes tasks; `publish` pushes tasks and opens their pull
     requests with the credentials of this home, and does not run their operations.
+    `publishes`: with that role: patterns of the repositories that it clones and publishes, as `host/path` or
+    `host:port/path`, with `*` for any characters; empty: every repository that is asked for over the server.
+    In a variable separated by commas.
     `slots`: of a worker: how many operations it carries out at once before it takes no more tasks; those of its own
     tasks are still carried out. 0: as many as `container.parallel` says.
     `labels`: of a worker, beside what it says of its host; a task may require them. In a variable: `zone=a,gpu=yes`.
@@ -449,8 +452,14 @@ class ClusterSettings(_SettingsSection):
     hub: str = ""
     lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
     role: Literal["work", "publish"] = "work"
+    publishes: tuple[Annotated[str, StringConstraints(pattern=r"^[^\s/:]+(:[0-9]+)?/\S+$", max_length=500)], ...] = ()
     slots: NonNegativeInt = 0
     labels: Labels = Field(default_factory=dict)
+
+    @field_validator("publishes", mode="before")
+    @classmethod
+    def _split_patterns(cls, value: object) -> object:
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
     @field_validator("labels")
     @classmethod

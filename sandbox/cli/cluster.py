@@ -43,7 +43,9 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
 
     with invocation.agent_workbench(on_cluster=False) as workbench:
-        does = "publishes tasks" if workbench.settings.cluster.role == "publish" else "takes tasks"
+        settings = workbench.settings.cluster
+        publishes = f"publishes tasks of {', '.join(settings.publishes) or 'any repository'}"
+        does = publishes if settings.role == "publish" else "takes tasks"
         work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
 
 

@@ -1,14 +1,16 @@
 """Pushes tasks of a cluster and opens their pull requests, from a home that has the credentials of the forges.
 
-Theory. No request is a proof: who can reach the Temporal server can ask for a push, workers run
-untrusted code, and others may write to the hub. So the state is taken from the hub for one named commit, the path
-policy and the gate are those of this home, and a person answers here what the approval policy asks about agents' calls.
-If the gate needs a verified tree, the checks run here, in clean rooms: no verdict of a worker is taken.
+Theory. No request is a proof: who can reach the Temporal server can ask for a push, workers run untrusted code, and
+others may write to the hub. So only repositories are cloned that the settings of this home name, the state is taken
+from the hub for one named commit, the path policy and the gate are those of this home, and a person answers here what
+the approval policy asks about agents' calls. If the gate needs a verified tree, the checks run here, in clean rooms: no
+verdict of a worker is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from sandbox import Workbench
@@ -20,6 +22,7 @@ from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.models import Permission, Risk
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.policy.approvals import Decision
+from sandbox.remotes import parse_remote
 from sandbox.workbench import VerifyOptions, Watch
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
@@ -52,6 +55,7 @@ class ClusterPublisher:
     def _publish(self, url: str, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
         try:
             arguments = parse_arguments(operation).model_dump(mode="json")
+            _require_listed(url, self.workbench.settings.cluster.publishes)
             self.workbench.import_task(self.hub, url, operation.task_id, arguments.pop("commit"))
             self._verify_for_gate(operation, arguments, cancelled)
             permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments})
@@ -95,3 +99,19 @@ class ClusterPublisher:
     def _carry_out(self, workbench: Workbench, operation: TaskOperation) -> OperationAnswer:
         found = OPERATIONS[operation.name].perform(workbench, operation.task_id, parse_arguments(operation), Watch())
         return answer_operation(self.id, operation, dump_value(found))
+
+
+def _require_listed(url: str, patterns: Sequence[str]) -> None:
+    """Before anything of the repository is fetched. Raises: `policy_violation`; `invalid_input` for no URL."""
+    if not patterns:
+        return
+    remote = parse_remote(url, allow_file=True, allow_http=True)
+    host = f"{remote.hostname}:{remote.port}" if remote.port else remote.hostname
+    name = "/".join(part for part in (host, remote.owner, remote.name) if part)
+    if not any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns):
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The controller that publishes has no permission for {name}",
+            details=f"It publishes {', '.join(patterns)}",
+            hint="Its operator can add the repository to cluster.publishes there.",
+        )

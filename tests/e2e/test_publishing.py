@@ -122,6 +122,19 @@ def test_a_push_waits_for_a_person_there_and_no_worker_does_it(hosts: Hosts, pub
     assert (last.operation, last.allowed and last.allowed.how) == ("push", "person")
 
 
+@pytest.mark.parametrize("is_listed", [False, True], ids=["not listed", "control"])
+def test_only_repositories_that_the_settings_name_are_cloned(hosts: Hosts, tmp_path: Path, *, is_listed: bool) -> None:
+    """S145: who can reach Temporal cannot make the controller with the credentials fetch what he likes."""
+    host, path = hosts.url.removeprefix("https://").split("/", 1)
+    pattern = f"{host}/{path.rsplit('/', 1)[0] if is_listed else 'other'}/*"
+    task, commit = answer_right(hosts)
+    home = introduce(tmp_path / "home", hosts.server)
+    with Workbench(home, actor=Actor.AGENT, settings={"cluster": {"publishes": [pattern]}}) as bench:
+        answer = push(hosts, ClusterPublisher(bench, hosts.hub), task, commit)
+        assert refusal(answer)[0] == ("approval_required" if is_listed else "policy_violation")
+        assert len(bench.repositories()) == is_listed
+
+
 @pytest.mark.usefixtures("nobody_asked")
 def test_a_hub_that_was_moved_to_another_commit_gets_nothing_pushed(hosts: Hosts, publisher: ClusterPublisher) -> None:
     """Control: the same state is pushed if its commit is the one that is asked for."""

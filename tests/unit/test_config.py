@@ -158,3 +158,15 @@ def test_a_proxy_with_a_password_or_another_scheme_is_refused(url: str, tmp_path
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_settings(tmp_path, {}, {"remotes": {"proxy": url}})
     assert "remotes.proxy" in caught.value.brief
+
+
+def test_patterns_of_what_is_published_are_separated_by_commas_in_a_variable(tmp_path: Path) -> None:
+    environ = {"SANDBOX_CLUSTER_PUBLISHES": "github.com/acme/*, git.example.org:8443/team/*"}
+    found = load_settings(tmp_path, environ).cluster.publishes
+    assert found == ("github.com/acme/*", "git.example.org:8443/team/*")
+
+
+@pytest.mark.parametrize("pattern", ["acme", "https://github.com/acme/*", "github.com/", "github.com/a b"])
+def test_what_is_no_pattern_of_repositories_is_refused(tmp_path: Path, pattern: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        load_settings(tmp_path, {"SANDBOX_CLUSTER_PUBLISHES": pattern})
