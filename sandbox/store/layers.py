@@ -63,10 +63,14 @@ class LayerStore:
         layer = _read(self._root / f"layers/{key}.json", Layer)
         return layer if layer is not None and layer.key == key and self.tree(layer).is_dir() else None
 
-    def find_resolution(self, request: str) -> Resolution | None:
-        """What this request led to, if its layer is still there."""
+    def find_resolved(self, request: str) -> Layer | None:
+        """The layer that this request led to, if it is still there. It counts as used now."""
         found = _read(self._root / f"resolutions/{request}.json", Resolution)
-        return found if found is not None and self.find(found.layer) else None
+        layer = None if found is None else self.find(found.layer)
+        if layer is not None:
+            with suppress(OSError):  # removed just now, or a disk that cannot be written: `use` says so
+                os.utime(_lock_path(self.tree(layer)))
+        return layer
 
     def find_source(self, digest: str) -> LayerSource | None:
         """What a tree asks for, if its manifests were read before."""

@@ -107,12 +107,12 @@ def add_layers(
             if error.code not in FETCH_FAILURES and error.reason != STOPPED:
                 raise
             store = LayerStore(services.home)
-            known = store.find_resolution(request)
+            known = store.find_resolved(request)
             text = _explain_absence(error, known=known is not None)
             watch.building(text)
             watch.warn(text)
             if known:
-                return store.find(known.layer)
+                return known
             absent.append(f"{_NOT_FETCHED} could not be fetched ({error.brief})")
             return None
 
@@ -207,8 +207,8 @@ def _builder(
         _require_asked(services)
         store = LayerStore(services.home)
         with attempt(services.home, request, watch, retry=retry):
-            if not refresh and (resolution := store.find_resolution(request)):  # another one has built it meanwhile
-                return store.find(resolution.layer)
+            if not refresh and (known := store.find_resolved(request)):  # another one has built it meanwhile
+                return known
             alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
             wanted = layer_builds.BuildRequest(rule, request, plan, alone, _date_of(tree), VERSION, PLATFORM)
             return layer_builds.build_layer(services, wanted, watch)
@@ -279,10 +279,8 @@ def _add_layers(
         request = source.request
         if not request:
             continue
-        known = None if refresh else store.find_resolution(request)
-        if known:
-            layer = store.find(known.layer)
-        else:
+        layer = None if refresh else store.find_resolved(request)
+        if layer is None:  # also if it was removed a moment ago: a check never starts without what it asks for unsaid
             plan = plan or manifests.plan_layer(tree.git, tree.tree, rule, source.described)
             layer = build(rule, request, plan) if plan else None
         if layer:

@@ -19,7 +19,8 @@ def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
     """Layers past `layers.keep_days` or `layers.max_bytes`; what builds and removals left. None that checks use."""
     store = LayerStore(reconciler.services.home)
     for layer, note in choose_unused(store, reconciler.services.settings.layers):
-        yield Finding("layer", layer.key[:12], partial(_remove, store, layer), note=note, bytes=layer.bytes)
+        remove = partial(remove_if_unused, store, layer, store.find_last_use(layer))
+        yield Finding("layer", layer.key[:12], remove, note=note, bytes=layer.bytes)
     for tree in store.list_leftovers():
         yield Finding("layer", tree.name, partial(_remove_leftover, store, tree), note="without a record")
 
@@ -48,7 +49,10 @@ def remove_layer(store: LayerStore, layer: Layer) -> None:
     remove_tree(tree)
 
 
-def _remove(store: LayerStore, layer: Layer) -> str:
+def remove_if_unused(store: LayerStore, layer: Layer, last_use: datetime) -> str | None:
+    """Remove a layer, unless it was used since it was chosen: then this returns None. Raises: as `remove_layer`."""
+    if store.find_last_use(layer) != last_use:
+        return None
     remove_layer(store, layer)
     return ""
 

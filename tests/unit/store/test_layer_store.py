@@ -12,7 +12,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.layers import Layer, Resolution
 from sandbox.store.home import Home
 from sandbox.store.layers import LayerStore
-from sandbox.workbench.reconciling.unused_layers import choose_unused, remove_layer
+from sandbox.workbench.reconciling.unused_layers import choose_unused, remove_if_unused, remove_layer
 
 KEY = "a" * 64
 
@@ -47,9 +47,7 @@ def test_a_layer_is_found_by_its_key_and_by_its_request(store: LayerStore) -> No
     resolve(store)
     assert store.find(KEY) == layer
     assert (store.tree(layer) / "file").read_text() == "x"
-    found = store.find_resolution("r")
-    assert found is not None
-    assert found.layer == KEY
+    assert store.find_resolved("r") == layer
 
 
 def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:
@@ -57,8 +55,20 @@ def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:
     resolve(store)
     remove_layer(store, layer)
     assert store.find(KEY) is None
-    assert store.find_resolution("r") is None
+    assert store.find_resolved("r") is None
     assert [path for path in (store.home.repositories / "dependencies/trees").iterdir()] == []
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False], ids=["asked for", "control"])
+def test_a_layer_that_was_asked_for_after_gc_chose_it_is_kept(store: LayerStore, *, is_asked_for: bool) -> None:
+    """The check that asked has not begun yet, so it holds no lock."""
+    layer = publish(store)
+    resolve(store)
+    last_use = store.find_last_use(layer)
+    if is_asked_for:
+        store.find_resolved("r")
+    assert remove_if_unused(store, layer, last_use) == (None if is_asked_for else "")
+    assert (store.find(KEY) is not None) == is_asked_for
 
 
 def test_a_layer_that_is_used_is_not_removed(store: LayerStore) -> None:
