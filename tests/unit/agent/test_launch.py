@@ -21,7 +21,8 @@ from sandbox.errors import ErrorCode, SandboxError
 
 ROOT = Path(sandbox.__file__).parents[1]
 PAGES = ROOT / "docs" / "clients"
-SITE = next(Path(p) for p in sys.path if p.endswith("site-packages"))
+SITE = Path(pytest.__file__).parents[1]
+"""Where the libraries are installed."""
 BARE = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
 """An interpreter that does not find this installation by itself."""
 EXAMPLE = Launch("/home/you/.local/share/uv/tools/space-sandbox/bin/python", ("-I", "-m", "sandbox", "mcp"))

@@ -62,9 +62,10 @@ def test_every_part_of_it_waits_for_more() -> None:
     assert all(find_server_name(whole[:count]) is None for count in range(len(whole)))
 
 
-@pytest.mark.parametrize("size", [20, 100])
-def test_message_in_several_records_is_joined(size: int) -> None:
-    message = real_hello()[5:]
+@pytest.mark.parametrize("count", [5, 25])
+def test_message_in_several_records_is_joined(count: int) -> None:
+    message = real_hello()[5:]  # its length depends on the version of OpenSSL
+    size = len(message) // count + 1
     records = b"".join(record(message[at : at + size]) for at in range(0, len(message), size))
     assert find_server_name(records) == NAME
     assert find_server_name(records[:-1]) is None
