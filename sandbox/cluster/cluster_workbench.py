@@ -30,8 +30,11 @@ from sandbox.models import (
     BackgroundOperation,
     BackgroundRun,
     Check,
+    CheckoutResult,
     CheckRun,
+    CleanResult,
     CommitResult,
+    ConflictResolution,
     Diff,
     FileContent,
     JournalEntry,
@@ -47,6 +50,8 @@ from sandbox.models import (
     SearchResult,
     Snapshot,
     Status,
+    SyncResult,
+    SyncState,
     Task,
     TaskOptions,
     TaskStatus,
@@ -59,7 +64,7 @@ from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
 from sandbox.store.task_table import TaskRow
 from sandbox.workbench import VerifyOptions, Watch, Workbench
-from sandbox.workbench.approvals.question import SENDING
+from sandbox.workbench.approvals.question import CLEANING, SENDING
 
 if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
@@ -387,11 +392,7 @@ class ClusterWorkbench(Workbench):
         """As in `Workbench`."""
         arguments = {"message": message, "allow": list(allow), "expected_tree": expected_tree}
         made = self._asked.ask(task_id, OperationName.COMMIT, arguments, CommitResult)
-        if (known := placed_tasks.find_placed_task(self._services.home, task_id)) is not None:
-            placed_tasks.save_placed_task(
-                self._services.home,
-                known.model_copy(update={"head_commit": made.commit, "status": TaskStatus.COMMITTED}),
-            )
+        self._note_task(task_id, {"head_commit": made.commit, "status": TaskStatus.COMMITTED})
         return made
 
     @_elsewhere
@@ -409,6 +410,56 @@ class ClusterWorkbench(Workbench):
         """As in `Workbench`."""
         arguments = {"snapshot": snapshot, "expected_tree": expected_tree}
         return self._asked.ask(task_id, OperationName.RESTORE, arguments, RestoreResult)
+
+    @_elsewhere
+    def clean_task(
+        self, task_id: str, without: Sequence[str] = (), *, discard: bool = False, expected_commit: str | None = None
+    ) -> CleanResult:
+        """As in `Workbench`."""
+        arguments = {"without": list(without), "discard": discard, "expected_commit": expected_commit}
+        return self._asked.ask(task_id, OperationName.CLEAN, arguments, CleanResult)
+
+    @_elsewhere
+    def sync_task(
+        self,
+        task_id: str,
+        onto: str | None = None,
+        resolutions: Sequence[ConflictResolution] = (),
+        *,
+        fetch: bool = False,
+        expected_tree: str | None = None,
+    ) -> SyncResult:
+        """As in `Workbench`. `fetch`: by the worker."""
+        arguments = {
+            "onto": onto,
+            "resolutions": [answer.model_dump(mode="json") for answer in resolutions],
+            "fetch": fetch,
+            "expected_tree": expected_tree,
+        }
+        done = self._asked.ask(task_id, OperationName.SYNC, arguments, SyncResult)
+        if done.state is SyncState.SYNCED:
+            update: dict[str, object] = {"head_commit": done.head_commit, "base_commit": done.base_commit}
+            if done.head_commit != done.base_commit:
+                update["status"] = TaskStatus.COMMITTED
+            self._note_task(task_id, update)
+        return done
+
+    @_elsewhere
+    def checkout_task(
+        self,
+        task_id: str,
+        ref: str,
+        *,
+        fetch: bool = False,
+        expected_tree: str | None = None,
+        published: bool = True,
+    ) -> CheckoutResult:
+        """As in `Workbench`. `fetch`: by the worker. It goes to published commits only, whatever `published` says."""
+        arguments = {"ref": ref, "fetch": fetch, "expected_tree": expected_tree}
+        done = self._asked.ask(task_id, OperationName.CHECKOUT, arguments, CheckoutResult)
+        base = {"base_commit": done.base_commit, "base_branch": done.base_branch}
+        self._note_task(task_id, {"head_commit": done.head_commit, **base})
+        return done
 
     @_elsewhere
     def close_task(
@@ -450,19 +501,34 @@ class ClusterWorkbench(Workbench):
         if not isinstance(task_id, str) or not self.is_elsewhere(task_id):
             return super().approval_call(tool, arguments)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
-        found = self.status(task_id)
-        shown = {
-            "task_of_the_cluster": task_id,
-            "commit": found.head_commit,
-            "uncommitted": [change.model_dump(mode="json", exclude_none=True) for change in found.changes],
-        }
-        return replace(super().approval_call(tool, rest), arguments={**rest, **shown})
+        commit, uncommitted = self._describe_state(tool, task_id)
+        shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
+        state = commit if tool == CLEANING else ""
+        return replace(super().approval_call(tool, rest), arguments={**rest, **shown}, state=state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""
         if "task_of_the_cluster" in call.arguments:
             return call.tool in SENDING
         return super().needs_no_question(call)
+
+    def _describe_state(self, tool: str, task_id: str) -> tuple[str, object]:
+        """The last commit of a task, and its uncommitted changes. A clean may be asked for because these cannot be
+        read; the commit is then the last one that this home knows, and the worker refuses another one.
+        """
+        try:
+            found = self.status(task_id)
+        except SandboxError as error:
+            known = placed_tasks.find_placed_task(self._services.home, task_id)
+            if tool != CLEANING or error.code is not ErrorCode.QUOTA_EXCEEDED or known is None:
+                raise
+            return known.head_commit, error.brief
+        return found.head_commit, [change.model_dump(mode="json", exclude_none=True) for change in found.changes]
+
+    def _note_task(self, task_id: str, update: Mapping[str, object]) -> None:
+        """Change what this home knows of a task that it placed."""
+        if (known := placed_tasks.find_placed_task(self._services.home, task_id)) is not None:
+            placed_tasks.save_placed_task(self._services.home, known.model_copy(update=dict(update)))
 
     def _find_commit(self, task_id: str, expected: str | None) -> str:
         return expected or self.status(task_id).head_commit

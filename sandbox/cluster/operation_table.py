@@ -15,7 +15,7 @@ from sandbox import Workbench
 from sandbox.cluster import windows
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery, Sha256
+from sandbox.models import ConflictResolution, SearchQuery, Sha256
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
@@ -120,6 +120,31 @@ class RestoreArguments(Model):
     expected_tree: str | None = None
 
 
+class CleanArguments(Model):
+    """As `Workbench.clean_task`."""
+
+    without: Sequence[str] = ()
+    discard: bool = False
+    expected_commit: str | None = None
+
+
+class SyncArguments(Model):
+    """As `Workbench.sync_task`, but for `fetch`, which is the default: the caller does not see the worker's clone."""
+
+    onto: str | None = None
+    resolutions: Sequence[ConflictResolution] = ()
+    fetch: bool = True
+    expected_tree: str | None = None
+
+
+class CheckoutArguments(Model):
+    """As `Workbench.checkout_task`, but for `fetch`, as above."""
+
+    ref: str
+    fetch: bool = True
+    expected_tree: str | None = None
+
+
 class CommitArguments(Model):
     """As `Workbench.commit`."""
 
@@ -211,6 +236,24 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.RESTORE: OperationRow(
         RestoreArguments, lambda bench, task, a, _: bench.restore(task, a.snapshot, expected_tree=a.expected_tree)
+    ),
+    OperationName.CLEAN: OperationRow(
+        CleanArguments,
+        lambda bench, task, a, _: bench.clean_task(
+            task, a.without, discard=a.discard, expected_commit=a.expected_commit
+        ),
+    ),
+    OperationName.SYNC: OperationRow(
+        SyncArguments,
+        lambda bench, task, a, _: windows.bound_conflicts(
+            bench.sync_task(task, a.onto, a.resolutions, fetch=a.fetch, expected_tree=a.expected_tree)
+        ),
+    ),
+    OperationName.CHECKOUT: OperationRow(
+        CheckoutArguments,
+        lambda bench, task, a, _: bench.checkout_task(
+            task, a.ref, fetch=a.fetch, expected_tree=a.expected_tree, published=True
+        ),
     ),
     OperationName.COMMIT: OperationRow(
         CommitArguments,

@@ -75,7 +75,8 @@ class ClusterPublisher:
             self.workbench.verify(operation.task_id, Watch(cancelled=cancelled), options)
 
     def _permit(self, tool: str, arguments: Mapping[str, Any]) -> Permission:
-        """By the approval policy of this home, as for an agent here. The commit is the one of the operation.
+        """By the approval policy of this home, as for an agent here. The commit is the one of the operation; an
+        approval holds for it on this base only.
 
         Raises: `approval_denied`; `approval_required`.
         """
@@ -86,7 +87,9 @@ class ClusterPublisher:
             )
         if decision is Decision.ALLOW:
             return Permission(how="policy")
-        call = self.workbench.approval_call(tool, arguments)
+        task = self.workbench.task(arguments["task_id"])  # a sync moves its base, and so what the commit changes
+        base = {"base_commit": task.base_commit, "base_branch": task.base_branch}
+        call = self.workbench.approval_call(tool, {**arguments, **base})
         if self.workbench.is_allowed_by_diff(call):
             return Permission(how="diff")
         return self._take_approval(call)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, TypeAdapter
 
 from sandbox import Workbench
-from sandbox.models import LogLines, LogQuery, RunLog, TestResults
+from sandbox.models import LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
 from sandbox.models.model import Model
 
 WINDOW_BYTES = 256 * 1024
@@ -102,6 +102,15 @@ def read_results(bench: Workbench, task_id: str, asked: ResultsArguments) -> Tes
     run_id = bench.find_run(task_id, asked.run_id)
     limit = min(asked.limit, MOST_RESULTS)
     return bench.test_results(run_id, failed_only=asked.failed_only, cursor=asked.cursor, limit=limit)
+
+
+def bound_conflicts(found: SyncResult) -> SyncResult:
+    """Without the texts with markers of those conflicts that come after `WINDOW_BYTES` of them; the list is whole."""
+    left, shown = WINDOW_BYTES, list[MergeConflict]()
+    for one in found.conflicts:
+        left -= len((one.merged or "").encode())
+        shown.append(one if left >= 0 else one.model_copy(update={"merged": None}))
+    return found.model_copy(update={"conflicts": tuple(shown)})
 
 
 def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: int) -> Iterator[_ItemT]:

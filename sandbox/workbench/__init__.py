@@ -1129,10 +1129,18 @@ class Workbench:
             return done(use.sync.sync_task(self._services, task_id, onto, resolutions, expected_tree))
 
     def checkout_task(
-        self, task_id: str, ref: str, *, fetch: bool = False, expected_tree: str | None = None
+        self,
+        task_id: str,
+        ref: str,
+        *,
+        fetch: bool = False,
+        expected_tree: str | None = None,
+        published: bool = False,
     ) -> CheckoutResult:
         """Move a task without commits of its own to a branch, tag, commit or pull request (`pr/7`) of its repository.
         Uncommitted changes are saved as a snapshot and applied there.
+
+        `published`: refuse a commit that no branch and no tag of the remote has, as workers of a cluster do.
 
         Raises: `conflict`, with the paths in `data`, if they do not apply, and for a task with own commits; otherwise
         as `sync_task`.
@@ -1140,7 +1148,7 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "checkout", {"ref": ref}, names=[ref]) as done:
             if fetch:
                 self._fetch_for(task_id, f"sandbox task checkout {task_id} {ref}")
-            return done(use.sync.checkout_task(self._services, task_id, ref, expected_tree))
+            return done(use.sync.checkout_task(self._services, task_id, ref, expected_tree, published=published))
 
     def _fetch_for(self, task_id: str, command: str) -> None:
         repo_id = records.find_task(self._services.home, task_id).repo_id

@@ -215,7 +215,11 @@ def test_s143_an_approval_does_not_hold_when_the_hub_names_another_base_later(
     assert asked.error.data is not None
     publisher.workbench.answer_approval(asked.error.data["approval_id"], approved=True, by="a person")
     assert forge_state(hosts, task, base_branch="production") == commit
-    assert refusal(push(hosts, publisher, task, commit))[0] == "unsafe_repository"
+    other = push(hosts, publisher, task, commit)
+    assert refusal(other)[0] == "approval_required"
+    assert other.error is not None
+    assert other.error.data is not None
+    assert any("production" in line for line in publisher.workbench.approval(other.error.data["approval_id"]).question)
     assert sent(hosts, task) is None
     assert forge_state(hosts, task) == commit
     control = push(hosts, publisher, task, commit)

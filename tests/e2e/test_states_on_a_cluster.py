@@ -58,3 +58,103 @@ def test_runs_logs_and_the_journal_of_a_task_are_read_from_its_worker(cluster: C
     for one in (task, other):
         sandbox.ok("task", "close", one, "--delete", "--discard")
     assert not [*(agent / "repositories" / "placed" / "seen").iterdir()], "what was noted goes with the task"
+
+
+def send(cluster: Cluster, folder: Path, path: str, content: str, branch: str = "main") -> str:
+    """Commit a file on a branch of the remote; a new branch begins at `main`. Returns the commit."""
+    client = cluster.server.client()
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.invalid")
+    client.run("clone", "--quiet", cluster.url, str(folder))
+    if client.run("ls-remote", cluster.url, f"refs/heads/{branch}"):
+        client.run("checkout", "--quiet", branch, cwd=folder)
+    (folder / path).write_text(content)
+    client.run("add", "--all", cwd=folder)
+    client.run(*identity, "commit", "--quiet", "-m", "newer", cwd=folder)
+    client.run("push", "--quiet", "origin", f"HEAD:refs/heads/{branch}", cwd=folder)
+    return client.run("rev-parse", "HEAD", cwd=folder).strip()
+
+
+def write(sandbox: Command, folder: Path, task: str, path: str, content: str, *, is_new: bool = False) -> None:
+    (folder / "content").write_text(content)
+    known = "absent" if is_new else sandbox.ok("file", "read", task, path)["sha256"]
+    sandbox.ok("file", "write", task, path, str(folder / "content"), "--expect", known)
+
+
+def read(sandbox: Command, task: str, path: str) -> str:
+    return str(sandbox.ok("file", "read", task, path)["content"])
+
+
+def test_a_newer_base_is_merged_into_a_task_which_then_goes_on_elsewhere(
+    cluster: Cluster, agent: Path, tmp_path: Path
+) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Sync")["task"]["id"]
+    write(sandbox, agent, task, "mine", "mine\n", is_new=True)
+    newer = send(cluster, tmp_path / "one", "newer", "newer\n")
+    assert sandbox.ok("task", "sync", task, "--offline")["state"] == "up_to_date", "control: its worker did not fetch"
+    synced = sandbox.ok("task", "sync", task)
+    assert (synced["state"], synced["base_commit"], synced["head_commit"]) == ("synced", newer, newer)
+    assert (read(sandbox, task, "newer"), read(sandbox, task, "mine")) == ("newer\n", "mine\n")
+    write(sandbox, agent, task, "newer", "ours\n")
+    commit = sandbox.ok("commit", task, "-m", "Mine")["commit"]
+    other = send(cluster, tmp_path / "two", "newer", "theirs\n")
+    stopped = sandbox("task", "sync", task, "--json")
+    assert (stopped.code, stopped.json["state"], stopped.json["head_commit"]) == (4, "conflicts", commit)
+    conflict = stopped.json["conflicts"][0]
+    assert "<<<<<<< ours" in conflict["merged"]
+    answer = f"{conflict['path']}@{conflict['ours']['blob']}..{conflict['theirs']['blob']}"
+    stale = sandbox("task", "sync", task, "--ours", f"{conflict['path']}@-..{conflict['theirs']['blob']}", "--json")
+    assert stale.error["code"] == "stale_hash"
+    merged = sandbox.ok("task", "sync", task, "--ours", answer)
+    assert (merged["state"], merged["base_commit"], merged["ahead"]) == ("synced", other, 2)
+    assert read(sandbox, task, "newer") == "ours\n"
+    listed = {row["id"]: row for row in sandbox.ok("task", "list")["tasks"]}
+    assert listed[task]["head_commit"] == merged["head_commit"]
+    had = cluster.dispatcher.find_placement(task)["worker"]
+    cluster.start_worker("second")
+    cluster.kill(had)
+    assert read(sandbox, task, "newer") == "ours\n"
+    assert sandbox.ok("status", task)["base_commit"] == other
+    assert cluster.dispatcher.find_placement(task)["worker"] != had
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
+def test_a_task_moves_to_another_branch_with_its_changes_and_to_no_commit_of_its_worker_alone(
+    cluster: Cluster, agent: Path, tmp_path: Path
+) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task, other = (sandbox.ok("task", "create", repository["id"], "--prompt", "Move")["task"]["id"] for _ in range(2))
+    write(sandbox, agent, task, "mine", "mine\n", is_new=True)
+    tip = send(cluster, tmp_path / "one", "theirs", "theirs\n", "other")
+    moved = sandbox.ok("task", "checkout", task, "other")
+    assert (moved["base_commit"], moved["base_branch"], moved["previous"] is None) == (tip, "other", False)
+    assert (read(sandbox, task, "theirs"), read(sandbox, task, "mine")) == ("theirs\n", "mine\n")
+    assert sandbox.ok("task", "show", task)["task"]["base_branch"] == "other"
+    write(sandbox, agent, other, "else", "else\n", is_new=True)
+    commit = sandbox.ok("commit", other, "-m", "Else")["commit"]
+    refused = sandbox("task", "checkout", task, commit, "--json")
+    assert (refused.code, refused.error["code"], refused.error["reason"]) == (2, "invalid_input", "not_on_cluster")
+    assert sandbox.ok("status", task)["base_commit"] == tip
+    own = sandbox("task", "checkout", other, "other", "--json")
+    assert own.error["code"] == "conflict", "it has a commit of its own, as on one host"
+    for one in (task, other):
+        sandbox.ok("task", "close", one, "--delete", "--discard")
+
+
+def test_a_clean_deletes_what_a_check_left_and_keeps_the_changes(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Clean")["task"]["id"]
+    write(sandbox, agent, task, "mine", "mine\n", is_new=True)
+    write(sandbox, agent, task, "Makefile", "all:\n\techo it > built.o\n\ntest:\n\ttrue\n")
+    sandbox.ok("check", "run", task, "build")
+    assert read(sandbox, task, "built.o") == "it\n"
+    cleaned = sandbox.ok("task", "clean", task)
+    assert {change["path"] for change in cleaned["changes"]} == {"mine", "Makefile"}
+    assert sandbox("file", "read", task, "built.o", "--json").error["code"] == "not_found"
+    kept = [one["id"] for one in sandbox.ok("task", "snapshots", task)["snapshots"]]
+    assert cleaned["previous"]["id"] in kept
+    assert sandbox.ok("task", "clean", task, "--discard")["changes"] == []
+    sandbox.ok("task", "close", task, "--delete")

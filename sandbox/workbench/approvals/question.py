@@ -88,6 +88,8 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
         lines += _about_task(services, tool, find_task(services.home, task_id, allow_closed=True))
+    elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
+        lines += _CLEANED
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(

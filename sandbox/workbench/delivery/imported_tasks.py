@@ -52,11 +52,11 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
         recorded = hub.read_state(git, state, task_id, repository.id)
         _require_commit(recorded, commit)
         _require_paths(services, git, recorded)
+        base_tree = clone.fetch_whole_tree(services, repository, git, recorded.base_commit)
         if services.home.task(task_id).exists():
             return _move_task(services, git, recorded)
         mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(mark, {"schema_version": 1, "repo_id": repository.id})
-        base_tree = clone.fetch_whole_tree(services, repository, git, recorded.base_commit)
         return start_task(services, git, _draft(services, recorded), base_tree, None)
     finally:
         git.attempt("update-ref", "-d", local)
@@ -88,21 +88,21 @@ def _draft(services: Services, recorded: Task) -> Task:
 
 
 def _move_task(services: Services, git: Git, recorded: Task) -> Task:
-    """Give the task that was imported before its next commit. What was delivered stays in its record.
+    """Give the task that was imported before its next commit, and its base, which a sync or checkout changes. What was
+    delivered stays in its record.
 
-    Its base stays, too: no operation of a cluster changes it, and a person who approved the commit was shown what it
-    changes from this base, and the branch that a pull request goes into. An approval holds for the commit only.
+    The difference that a person was shown is the one to the base, so a question names it: an approval does not hold for
+    the same commit on another base (`sandbox.cluster.publisher`).
     """
-    known = find_task(services.home, recorded.id)
-    for name in ("branch", "base_commit", "base_branch"):
-        if getattr(known, name) != getattr(recorded, name):
-            raise hub.damaged_error(recorded.id, f"its {name} is another one than before")
+    if find_task(services.home, recorded.id).branch != recorded.branch:
+        raise hub.damaged_error(recorded.id, "its branch is another one than before")
     with lock_task(services, recorded.id) as task:
         branch = f"refs/heads/{task.branch}"
         if objects.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
             with store_objects(git):
                 objects.move_ref(git, branch, recorded.head_commit, task.head_commit)
-        return save_task(services.home, task.model_copy(update={"head_commit": recorded.head_commit}))
+        moved = {name: getattr(recorded, name) for name in ("head_commit", "base_commit", "base_branch")}
+        return save_task(services.home, task.model_copy(update=moved))
 
 
 def _require_commit(recorded: Task, commit: str) -> None:

@@ -19,6 +19,7 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.diff import blob_sizes
 from sandbox.git.entries import Content
+from sandbox.git.log import is_published
 from sandbox.git.maintenance import store_objects
 from sandbox.git.merge import Side, TreeConflict, TreeMerge, find_merge_base, merge_trees, resolve_conflicts
 from sandbox.git.process import Git
@@ -142,18 +143,22 @@ def _name_other_base(task: Task) -> str:
     )
 
 
-def checkout_task(services: Services, task_id: str, ref: str, expected_tree: str | None = None) -> CheckoutResult:
+def checkout_task(
+    services: Services, task_id: str, ref: str, expected_tree: str | None = None, *, published: bool = False
+) -> CheckoutResult:
     """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
 
-    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. Raises: `conflict`,
-    with the paths, if they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`,
-    `unsafe_path`, `quota_exceeded`.
+    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. `published`: refuse a
+    commit that no branch and no tag of the remote has. Raises: `conflict`, with the paths, if they do not apply, or if
+    the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
     """
     with lock_task(services, task_id) as locked:
         task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         _require_other_branch(task, ref)
         goal = _Goal(*find_start(services, repository, git, ref))
+        if published:
+            _require_published(git, ref, goal)
         _require_no_own_commits(git, task, goal)
         _require_usable(services, repository, git, task, goal)
         with compare_task(services, task) as opened:
@@ -231,6 +236,18 @@ def _require_mergeable(opened: TaskComparison, *, is_forward: bool) -> None:
             details=", ".join(change.path for change in opened.changes.shown[:10]),
             hint=f"Commit them, then repeat. `sandbox task checkout {opened.task.id} REF` moves a task without commits "
             "of its own, and takes its changes along.",
+        )
+
+
+def _require_published(git: Git, ref: str, goal: _Goal) -> None:
+    """Another host takes no base of a task that the remote does not have (`delivery.hub.read_state`)."""
+    if not is_published(git, goal.commit):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"On a cluster a task cannot start at '{ref[:100]}': no branch or tag has its commit {goal.commit[:12]}",
+            details="Another host could not continue the task, and no controller would push it.",
+            hint="Name a branch, a tag, or a commit of one. Use a task of this host's home for a pull request.",
+            reason="not_on_cluster",
         )
 
 

@@ -14,9 +14,12 @@ from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher, read_answer
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery
+from sandbox.models import SearchQuery, Task
 from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.store.home import Home
+from sandbox.store.placed_tasks import save_placed_task
 from sandbox.workbench import Workbench
+from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import refused
 
 ABOUT_TASKS = sorted(
@@ -26,6 +29,11 @@ ABOUT_TASKS = sorted(
     and isinstance(method, FunctionType)
     and [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"])
 )
+RECORD = {
+    "id": f"task-{uuid4()}", "repo_id": "host-o-r", "prompt": "p", "base_branch": "main", "branch": "space-agent/x",
+    "base_commit": "a" * 40, "workspace_kind": "worktree", "worktree_path": None, "status": "working",
+    "head_commit": "a" * 40, "created_at": "2026-01-01T00:00:00Z",
+}  # fmt: skip
 GIVEN: dict[str, tuple[object, ...]] = {"search": (SearchQuery(glob="*"),), "apply_patch": (b"", {})}
 ON_EVERY_HOST = {"advice", "complete_id", "create_named_task", "end_task_state", "find_local_branch", "send_task_state"}
 
@@ -76,6 +84,19 @@ def test_a_close_carries_the_state_that_was_approved(tmp_path: Path, expected: s
     workbench.close_task(f"task-{uuid4()}", discard=True, expected_tree=expected)
     arguments = asked.ask.call_args.args[2]
     assert arguments.get("expected_tree") == expected
+
+
+def test_the_question_of_a_clean_needs_no_files_and_is_bound_to_the_commit(tmp_path: Path) -> None:
+    """There may be too many of them, which is why a clean is asked for. Control: other tools read them."""
+    asked, task = MagicMock(), Task.model_validate(RECORD)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    save_placed_task(Home(tmp_path / "home"), task)
+    asked.ask.side_effect = SandboxError(ErrorCode.QUOTA_EXCEEDED, "too many files")
+    call = workbench.approval_call(CLEANING, {"task_id": task.id, "without": []})
+    assert (call.state, call.arguments["uncommitted"]) == (task.head_commit, "too many files")
+    assert any("deletes permanently" in line for line in workbench.request_approval(call).question)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        workbench.approval_call("space_repo_restore", {"task_id": task.id, "snapshot": "head"})
 
 
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:

@@ -10,8 +10,16 @@ import pytest
 
 from sandbox.cluster.operation_table import OPERATIONS
 from sandbox.cluster.task_workflow import PUBLISHES, READS, READS_OF_RUNS
-from sandbox.cluster.windows import WINDOW_BYTES, Page, PageArguments, RunLogArguments, collect_pages, read_run_log
-from sandbox.models import RunLog
+from sandbox.cluster.windows import (
+    WINDOW_BYTES,
+    Page,
+    PageArguments,
+    RunLogArguments,
+    bound_conflicts,
+    collect_pages,
+    read_run_log,
+)
+from sandbox.models import ConflictKind, MergeConflict, RunLog, SyncResult, SyncState
 
 
 def log_of(content: str | bytes, *, raw: bool = False) -> RunLog:
@@ -57,6 +65,23 @@ def test_bytes_stay_bytes() -> None:
     assert found.truncated
     assert shown.startswith(b"\xff\n")
     assert shown.endswith(b"\xff\n")
+
+
+def test_conflicts_are_all_listed_though_their_texts_have_a_limit() -> None:
+    text = "x" * (WINDOW_BYTES // 2)
+    conflicts = tuple(
+        MergeConflict(path=f"{number}", kind=ConflictKind.BOTH_ADDED, base=None, ours=None, theirs=None, merged=text)
+        for number in range(3)
+    )
+    commit = "0" * 40
+    found = bound_conflicts(
+        SyncResult(
+            branch="b", head_commit=commit, base_commit=commit, ahead=0, dirty=False, changes=(),
+            state=SyncState.CONFLICTS, onto=commit, conflicts=conflicts,
+        )
+    )  # fmt: skip
+    assert [one.path for one in found.conflicts] == ["0", "1", "2"]
+    assert [one.merged for one in found.conflicts] == [text, text, None]
 
 
 def test_pages_are_joined_without_an_item_twice_though_one_came_meanwhile() -> None:
