@@ -162,11 +162,7 @@ class ClusterWorkbench(Workbench):
                 self._asked.dispatcher.cancel(create)
                 raise _busy_error(error) from error
             raise
-        task = read_value(placed, Task).model_copy(update={"repo_id": repo_id, "worktree_path": None})
-        if task.id != task_id:  # it would take the place of another task's record
-            raise unreadable_answer_error(placed.worker, f"It is about {task.id}.")
-        placed_tasks.save_placed_task(self._services.home, task)
-        return task
+        return self._keep_placed(read_value(placed, Task), task_id, repo_id)
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
         """Those of this home, and those that it placed on the cluster, as they were at their last commit."""
@@ -462,6 +458,17 @@ class ClusterWorkbench(Workbench):
         return done
 
     @_elsewhere
+    def fork_task(
+        self, task_id: str, snapshot: str | None = None, prompt: str | None = None, *, with_artifacts: bool = False
+    ) -> Task:
+        """As in `Workbench`, on the worker that has the task."""
+        fork_id = draw_task_id()
+        wanted = {"fork_id": fork_id, "snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
+        made = self._asked.ask(task_id, OperationName.FORK, wanted, Task)
+        known = placed_tasks.find_placed_task(self._services.home, task_id)
+        return self._keep_placed(made, fork_id, known.repo_id if known else made.repo_id)
+
+    @_elsewhere
     def close_task(
         self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
     ) -> Task:
@@ -511,6 +518,14 @@ class ClusterWorkbench(Workbench):
         if "task_of_the_cluster" in call.arguments:
             return call.tool in SENDING
         return super().needs_no_question(call)
+
+    def _keep_placed(self, made: Task, task_id: str, repo_id: str) -> Task:
+        """Remember a new task of the cluster. `made`: as a worker says, so ids are those that were asked for."""
+        if made.id != task_id:  # it would take the place of another task's record
+            raise unreadable_answer_error("a worker", f"It is about {made.id}.")
+        task = made.model_copy(update={"repo_id": repo_id, "worktree_path": None})
+        placed_tasks.save_placed_task(self._services.home, task)
+        return task
 
     def _describe_state(self, tool: str, task_id: str) -> tuple[str, object]:
         """The last commit of a task, and its uncommitted changes. A clean may be asked for because these cannot be

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -61,11 +62,14 @@ class Dispatcher(Protocol):
         ...
 
     def submit(self, operation: TaskOperation) -> None:
-        """Start an operation and return. Its epoch is set by the dispatcher. Raises: `not_found` for the task."""
+        """Start an operation and return. Its epoch is set by the dispatcher. `fork` without the argument `fork_id` gets
+        one, the same for the same operation. Raises: `not_found` for the task.
+        """
         ...
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
-        """The answer of a submitted operation; None if there is none after `wait_s`. Raises: `not_found`; `conflict`
+        """The answer of a submitted operation; None if there is none after `wait_s`. A fork takes operations from then
+        on: ask again for a `fork` that was not answered, with the same id. Raises: `not_found`; `conflict`
         (`reason`: `cancelled`) if it was cancelled before a worker had it; without `wait_s` as `place`.
         """
         ...
@@ -125,6 +129,21 @@ def draw_task_id() -> str:
     return f"task-{uuid.uuid4()}"
 
 
+def name_fork(operation: TaskOperation) -> str:
+    """The id of the task that an operation `fork` makes: the caller's, or one that follows from the operation's id."""
+    if given := operation.arguments.get("fork_id"):
+        return str(given)
+    digest = hashlib.sha256(f"{operation.task_id} {operation.id}".encode()).digest()
+    return f"task-{uuid.UUID(bytes=digest[:16], version=4)}"
+
+
+def complete_operation(operation: TaskOperation) -> TaskOperation:
+    """With the id of the new task, if it makes one."""
+    if operation.name is not OperationName.FORK:
+        return operation
+    return operation.model_copy(update={"arguments": {**operation.arguments, "fork_id": name_fork(operation)}})
+
+
 class LocalDispatcher:
     """The worker of this process. Needs no server and no hub; its tasks end with this process."""
 
@@ -159,7 +178,7 @@ class LocalDispatcher:
         with self._lock:
             if key not in self._running:
                 stop = threading.Event()
-                asked = operation.model_copy(update={"epoch": 1})
+                asked = complete_operation(operation).model_copy(update={"epoch": 1})
                 done = self._pool.submit(self._worker.perform, asked, stop.is_set)
                 self._running[key] = _Running(done, stop.set)
 

@@ -16,7 +16,7 @@ from sandbox.cluster import windows
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ConflictResolution, SearchQuery, Sha256
-from sandbox.models.ids import ObjectId
+from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.workbench import VerifyOptions, Watch
@@ -145,6 +145,15 @@ class CheckoutArguments(Model):
     expected_tree: str | None = None
 
 
+class ForkArguments(Model):
+    """As `Workbench.fork_named_task`. `fork_id`: the id of the new task; a dispatcher adds it."""
+
+    fork_id: TaskId
+    snapshot: str | None = None
+    prompt: str | None = None
+    with_artifacts: bool = False
+
+
 class CommitArguments(Model):
     """As `Workbench.commit`."""
 
@@ -253,6 +262,12 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
         CheckoutArguments,
         lambda bench, task, a, _: bench.checkout_task(
             task, a.ref, fetch=a.fetch, expected_tree=a.expected_tree, published=True
+        ),
+    ),
+    OperationName.FORK: OperationRow(
+        ForkArguments,
+        lambda bench, task, a, _: bench.fork_named_task(
+            task, a.fork_id, a.snapshot, a.prompt, with_artifacts=a.with_artifacts
         ),
     ),
     OperationName.COMMIT: OperationRow(

@@ -184,13 +184,17 @@ class TaskWorkflow:
 
     @workflow.query
     def placement(self) -> dict[str, Any]:
-        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue."""
+        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue.
+        Also what a fork of the task has in common with it.
+        """
         return {
             "worker": self._task.worker,
             "epoch": self._task.epoch,
             "lost": self._task.lost,
             "is_waiting": self._is_waiting,
             "requirements": self._task.requirements,
+            "url": self._task.url,
+            "repository": self._task.repository,
         }
 
     def _remember(self, operation: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,11 +19,18 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
-from temporalio.common import Priority, WorkflowIDConflictPolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.dispatcher import PlaceInLine, draw_task_id, read_answer
+from sandbox.cluster.dispatcher import (
+    PlaceInLine,
+    complete_operation,
+    draw_task_id,
+    name_fork,
+    read_answer,
+    unreadable_answer_error,
+)
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_workflow import (
@@ -107,7 +115,7 @@ class TemporalDispatcher:
             TaskWorkflow.run,
             start,
             id=self._name(task),
-            task_queue=name_worker_directory(prefix) if requirements else name_task_queue(prefix),
+            task_queue=_name_workflow_queue(prefix, requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             priority=_make_priority(line, key),  # of all that the workflow asks for
         )
@@ -120,7 +128,7 @@ class TemporalDispatcher:
         try:
             await self._handle(operation.task_id).start_update(
                 TaskWorkflow.operate,
-                operation.model_dump(mode="json"),
+                complete_operation(operation).model_dump(mode="json"),
                 id=operation.id,
                 wait_for_stage=WorkflowUpdateStage.ACCEPTED,
                 rpc_timeout=timedelta(seconds=NO_WORKER_S),
@@ -177,7 +185,7 @@ class TemporalDispatcher:
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            return read_answer(await update.result(rpc_timeout=timedelta(seconds=wait_s)), operation)
+            answer = read_answer(await update.result(rpc_timeout=timedelta(seconds=wait_s)), operation)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             return None
         except WorkflowUpdateFailedError as error:
@@ -190,6 +198,36 @@ class TemporalDispatcher:
                 hint=_NO_PUBLISHER_HINT if kind == "no_publisher" else "`sandbox cluster workers` lists the workers.",
                 reason=reason,
             ) from error
+        if operation.name is OperationName.FORK and answer.error is None:
+            await self._start_fork(operation, answer)
+        return answer
+
+    async def _start_fork(self, operation: TaskOperation, answer: OperationAnswer) -> None:
+        """Give a fork to the worker that made it, with the requirements and the place in line of its parent. Done again
+        it changes nothing, also if the fork has ended.
+        """
+        fork, prefix, parent = name_fork(operation), self._place.name, self._handle(operation.task_id)
+        if not isinstance(answer.value, dict) or answer.value.get("id") != fork:
+            raise unreadable_answer_error(answer.worker, f"Its value is no task {fork}.")
+        placement = await parent.query(TaskWorkflow.placement, rpc_timeout=timedelta(seconds=BUSY_S))
+        if not placement.get("url"):
+            raise unreadable_answer_error("a worker", "It does not say what a fork needs.")
+        line = (await parent.describe()).raw_description.workflow_execution_info.priority
+        start = TaskStart(
+            fork, placement["url"], prefix, self._place.lost_after_s, worker=answer.worker, epoch=answer.epoch,
+            is_created=True, repository=placement["repository"], requirements=placement["requirements"],
+            publisher_s=self._place.publisher_s,
+        )  # fmt: skip
+        with suppress(WorkflowAlreadyStartedError):
+            await self._client.start_workflow(
+                TaskWorkflow.run,
+                start,
+                id=self._name(fork),
+                task_queue=_name_workflow_queue(prefix, start.requirements),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                priority=Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None),
+            )
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
@@ -267,6 +305,10 @@ class TemporalDispatcher:
                 details=str(error)[:500],
                 hint="Ask for the task's state with its whole id." if is_unknown else "",
             ) from error
+
+
+def _name_workflow_queue(prefix: str, requirements: Requirements) -> str:
+    return name_worker_directory(prefix) if requirements else name_task_queue(prefix)
 
 
 def _unknown_worker_error(worker_id: str, why: str) -> SandboxError:

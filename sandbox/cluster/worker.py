@@ -108,7 +108,19 @@ class ClusterWorker:
         if operation.name is OperationName.CLOSE:
             self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch)
             return None
+        if operation.name is OperationName.FORK:
+            return self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
         return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch)
+
+    def _send_fork(self, fork_id: str, epoch: int) -> str:
+        """The first state of a new task. Its epoch is that of its parent: a worker that lost the parent, and forks it
+        late, then has an ended epoch of the fork, too. A fork that the hub does not have is deleted.
+        """
+        try:
+            return self.workbench.send_task_state(self.hub, fork_id, epoch)
+        except SandboxError:
+            self.workbench.close_task(fork_id, delete_worktree=True, discard=True)
+            raise
 
 
 def answer_operation(worker: str, operation: TaskOperation, value: object, state: str | None = None) -> OperationAnswer:

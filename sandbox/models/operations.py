@@ -40,6 +40,7 @@ class OperationName(StrEnum):
     CLEAN = "clean"
     SYNC = "sync"
     CHECKOUT = "checkout"
+    FORK = "fork"
     COMMIT = "commit"
     CLOSE = "close"
     PUSH = "push"

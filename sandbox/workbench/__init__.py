@@ -1195,6 +1195,29 @@ class Workbench:
                 use.snapshots.fork_task(self._services, task_id, snapshot, prompt, with_artifacts=with_artifacts)
             )
 
+    def fork_named_task(
+        self,
+        task_id: str,
+        fork_id: str,
+        snapshot: str | None = None,
+        prompt: str | None = None,
+        *,
+        with_artifacts: bool = False,
+    ) -> Task:
+        """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher.
+
+        Raises: as `fork_task`; `conflict` if there is a task of this id.
+        """
+        arguments = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
+        with use.journaling.record_operation(
+            self._services, task_id, "fork", arguments, names=[fork_id, snapshot or ""]
+        ) as done:
+            return done(
+                use.hub.fork_named_task(
+                    self._services, task_id, fork_id, snapshot, prompt, with_artifacts=with_artifacts
+                )
+            )
+
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.
 

@@ -43,6 +43,7 @@ from sandbox.workbench.tasks.lifecycle import (
     lock_task,
     start_task,
 )
+from sandbox.workbench.tasks.snapshots import fork_task
 
 _TRIES = 3
 _SUBJECT = "State of a task"
@@ -74,6 +75,14 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     draft = draft_task(services, repository.id, new.task_id, new.prompt, (commit, branch))
     task = draft.model_copy(update={"profile": new.profile})
     return start_task(services, git, task, base_tree, None)
+
+
+def fork_named_task(
+    services: Services, task_id: str, fork_id: str, snapshot: str | None, prompt: str | None, *, with_artifacts: bool
+) -> Task:
+    """As `fork_task`, under an id that was drawn elsewhere. Raises: also `conflict` if there is a task of this id."""
+    _require_unknown(services, fork_id)
+    return fork_task(services, task_id, snapshot, prompt, with_artifacts=with_artifacts, fork_id=fork_id)
 
 
 def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> str:

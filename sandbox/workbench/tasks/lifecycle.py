@@ -104,7 +104,7 @@ class TaskBase:
 @dataclass(frozen=True)
 class ForkOrigin:
     """The start of a fork: its branch starts at commit `head` of `task`, its files are those of `tree`. `base`: the
-    task's base commit in that state.
+    task's base commit in that state. `new_id`: of the fork, drawn elsewhere; empty: it is drawn here.
 
     `git` reads the objects of the tree, which need not be in the cache clone.
     """
@@ -114,6 +114,7 @@ class ForkOrigin:
     tree: str
     git: Git
     base: str
+    new_id: str = ""
 
 
 def create_task(
@@ -142,7 +143,7 @@ def create_task(
         if adopted := spare_tasks.adopt_spare(services, git, wanted):
             return adopted
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
-    task_id = draw_task_id(services.home, git)
+    task_id = (origin.new_id if origin else "") or draw_task_id(services.home, git)
     draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch))
     own: dict[str, object] = {
         "base_commit": base_commit,

@@ -222,8 +222,10 @@ def fork_task(
     prompt: str | None = None,
     *,
     with_artifacts: bool = False,
+    fork_id: str = "",
 ) -> Task:
-    """A new task that continues from a snapshot, or from the current working state.
+    """A new task that continues from a snapshot, or from the current working state. `fork_id`: its id, if that was
+    drawn elsewhere.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
     in the task, only a snapshot can be forked, not the current state (`conflict`). `with_artifacts`: it also gets the
@@ -239,7 +241,7 @@ def fork_task(
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
         kept = _find_snapshot(git, task, snapshot_id)
-        origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
+        origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit, fork_id)
         return _create_fork(services, origin, prompt, None, task.workspace_kind)
     with (
         lock_task(services, task_id) as task,
@@ -249,7 +251,7 @@ def fork_task(
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
         kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
-        origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit)
+        origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit, fork_id)
         made = _create_fork(services, origin, prompt, None, kind)
         if with_artifacts and kind is WorkspaceKind.WORKTREE:
             forked_artifacts.share_artifacts(services, opened, made)

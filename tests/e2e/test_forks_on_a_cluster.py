@@ -1,0 +1,101 @@
+"""Forks of a task on a cluster: made where the task is, each then a task of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.command import Command
+from devtools.gitserver import GitServer, introduce
+from sandbox.errors import SandboxError
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from tests.e2e.clusters import Cluster, cluster_of
+from tests.e2e.test_states_on_a_cluster import read, write
+
+pytestmark = pytest.mark.xdist_group("temporal")
+
+
+@pytest.fixture(scope="module")
+def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(temporal, git_server, tmp_path_factory.mktemp("forks")) as found:
+        found.start_worker("worker")
+        yield found
+
+
+@pytest.fixture
+def agent(cluster: Cluster, tmp_path: Path) -> Path:
+    """The home of a person, with the settings of the cluster in its environment."""
+    return introduce(tmp_path / "agent", cluster.server)
+
+
+def fork(cluster: Cluster, task: str, key: str) -> OperationAnswer:
+    return cluster.ask(task, OperationName.FORK, key=key)
+
+
+def test_a_fork_has_the_state_of_its_task_and_goes_on_elsewhere_when_the_worker_is_lost(
+    cluster: Cluster, agent: Path
+) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Fork")["task"]["id"]
+    write(sandbox, agent, task, "answer", "first\n")
+    kept = sandbox.ok("task", "snapshot", task)["id"]
+    write(sandbox, agent, task, "answer", "second\n")
+    now = sandbox.ok("task", "fork", task, "--prompt", "Another way")["task"]
+    before = sandbox.ok("task", "fork", task, "--snapshot", kept)["task"]
+    assert (now["forked_from"], now["prompt"], before["prompt"]) == (task, "Another way", "Fork")
+    assert (read(sandbox, now["id"], "answer"), read(sandbox, before["id"], "answer")) == ("second\n", "first\n")
+    assert {row["id"] for row in sandbox.ok("task", "list")["tasks"]} == {task, now["id"], before["id"]}
+    write(sandbox, agent, now["id"], "answer", "of the fork\n")
+    sandbox.ok("commit", now["id"], "-m", "Fork")
+    assert read(sandbox, task, "answer") == "second\n", "the task is as it was"
+    assert sandbox("task", "fork", task, "--snapshot", "snap-0", "--json").error["code"] == "not_found"
+    had = cluster.dispatcher.find_placement(now["id"])["worker"]
+    assert cluster.dispatcher.find_placement(task)["worker"] == had
+    cluster.start_worker("second")
+    cluster.kill(had)
+    assert read(sandbox, now["id"], "answer") == "of the fork\n"
+    assert sandbox.ok("status", now["id"])["ahead"] == 1
+    assert cluster.dispatcher.find_placement(now["id"])["worker"] != had
+    for one in (task, now["id"], before["id"]):
+        sandbox.ok("task", "close", one, "--delete", "--discard")
+
+
+def test_the_same_fork_is_made_once_and_not_begun_again_after_its_end(cluster: Cluster) -> None:
+    task = cluster.begin()
+    first = fork(cluster, task, "one")
+    assert first.error is None, first.error
+    assert fork(cluster, task, "one") == first
+    made = str(first.value["id"])
+    other = fork(cluster, task, "two")
+    assert other.error is None, other.error
+    assert other.value["id"] != made
+    cluster.write(made, "x\n", "new")
+    taken = cluster.ask(task, OperationName.FORK, {"fork_id": made})
+    assert taken.error is not None
+    assert (taken.error.code, taken.error.reason) == ("conflict", "task_exists")
+    assert cluster.ask(made, OperationName.STATUS).value["dirty"] is True, "and it is as it was"
+    closing = {"delete_worktree": True, "discard": True}
+    assert cluster.ask(made, OperationName.CLOSE, closing).error is None
+    assert fork(cluster, task, "one") == first
+    with pytest.raises(SandboxError):
+        cluster.ask(made, OperationName.STATUS)
+    for one in (task, str(other.value["id"])):
+        assert cluster.ask(one, OperationName.CLOSE, closing).error is None
+
+
+def test_a_fork_requires_what_its_task_requires(cluster: Cluster) -> None:
+    placed = cluster.dispatcher.place(cluster.url, {"prompt": "Require"}, requirements={"cpus": "1"})
+    assert placed.error is None, placed.error
+    asked = TaskOperation(id=uuid.uuid4().hex, task_id=placed.task_id, name=OperationName.FORK)
+    cluster.dispatcher.submit(asked)
+    answer = cluster.dispatcher.result(asked)
+    assert answer is not None
+    assert answer.error is None, answer.error
+    made = str(answer.value["id"])
+    placement = cluster.dispatcher.find_placement(made)
+    assert (placement["requirements"], placement["worker"], placement["epoch"]) == ({"cpus": "1"}, answer.worker, 1)
+    assert cluster.ask(made, OperationName.READ_FILE, {"path": "answer"}).value["content"] == "wrong\n"

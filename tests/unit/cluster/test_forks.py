@@ -1,0 +1,61 @@
+"""The id of a fork, and a fork that the hub does not have."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from unittest.mock import MagicMock
+from uuid import uuid4
+
+import pytest
+
+from sandbox.cluster.dispatcher import complete_operation, name_fork
+from sandbox.cluster.operation_table import parse_arguments
+from sandbox.cluster.worker import ClusterWorker
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TASK_ID_PATTERN
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from tests.unit.conftest import refused
+
+TASK = f"task-{uuid4()}"
+HUB = "https://git.example.org/team/hub.git"
+
+
+def fork(key: str, **arguments: Any) -> TaskOperation:
+    return TaskOperation(id=key, task_id=TASK, epoch=3, name=OperationName.FORK, arguments=arguments)
+
+
+def test_the_id_of_a_fork_follows_from_its_operation_unless_one_is_given() -> None:
+    drawn = name_fork(fork("one"))
+    assert re.fullmatch(TASK_ID_PATTERN, drawn)
+    assert name_fork(fork("one", prompt="other")) == drawn
+    assert name_fork(fork("two")) != drawn
+    assert name_fork(fork("one", fork_id=TASK)) == TASK
+    assert complete_operation(fork("one")).arguments == {"fork_id": drawn}
+
+
+def test_only_a_fork_gets_the_id_of_a_new_task() -> None:
+    other = TaskOperation(id="one", task_id=TASK, name=OperationName.SNAPSHOT)
+    assert complete_operation(other) == other
+
+
+def test_a_text_that_is_no_id_of_a_task_is_none_of_a_fork() -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        parse_arguments(fork("one", fork_id="../../registry"))
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_fork_that_the_hub_does_not_have_is_deleted(is_down: bool) -> None:
+    bench = MagicMock(instance_id="0" * 16)
+    bench.answer_once.side_effect = lambda _, perform: perform()
+    bench.fork_named_task.return_value = None
+    bench.send_task_state.return_value = "0" * 40
+    if is_down:
+        bench.send_task_state.side_effect = SandboxError(ErrorCode.NETWORK_ERROR, "the hub is down")
+    asked = complete_operation(fork("one"))
+    answer: OperationAnswer = ClusterWorker(bench, HUB).perform(asked)
+    bench.send_task_state.assert_called_once_with(HUB, name_fork(asked), 3)
+    assert bench.close_task.called is is_down
+    assert (answer.error is not None, answer.state is None) == (is_down, is_down)
+    if is_down:
+        bench.close_task.assert_called_once_with(name_fork(asked), delete_worktree=True, discard=True)
