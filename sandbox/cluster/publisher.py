@@ -15,6 +15,7 @@ from typing import Any
 
 from sandbox import Workbench
 from sandbox.approvals import AgentCall
+from sandbox.cluster.noted_call import NotedCall
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
 from sandbox.cluster.worker import answer_operation, refuse_operation
 from sandbox.errors import ErrorCode, SandboxError
@@ -53,15 +54,18 @@ class ClusterPublisher:
             return refuse_operation(self.id, operation, error)
 
     def _publish(self, url: str, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
+        noted = NotedCall(self.workbench.home, operation.task_id)
         try:
             arguments = parse_arguments(operation).model_dump(mode="json")
             _require_listed(url, self.workbench.settings.cluster.publishes)
             self.workbench.import_task(self.hub, url, operation.task_id, arguments.pop("commit"))
             self._verify_for_gate(operation, arguments, cancelled)
-            permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments})
-            return self._carry_out(self.workbench.acting(self.workbench.caller, permission), operation)
+            permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments}, noted)
+            answer = self._carry_out(self.workbench.acting(self.workbench.caller, permission), operation)
         except SandboxError as error:
-            return refuse_operation(self.id, operation, error)
+            answer = refuse_operation(self.id, operation, error)
+        noted.forget()
+        return answer
 
     def _verify_for_gate(
         self, operation: TaskOperation, arguments: Mapping[str, Any], cancelled: Callable[[], bool]
@@ -74,7 +78,7 @@ class ClusterPublisher:
             options = VerifyOptions(against="base" if accepts_old_failures else None)
             self.workbench.verify(operation.task_id, Watch(cancelled=cancelled), options)
 
-    def _permit(self, tool: str, arguments: Mapping[str, Any]) -> Permission:
+    def _permit(self, tool: str, arguments: Mapping[str, Any], noted: NotedCall) -> Permission:
         """By the approval policy of this home, as for an agent here. The commit is the one of the operation; an
         approval holds for it on this base only.
 
@@ -92,10 +96,12 @@ class ClusterPublisher:
         call = self.workbench.approval_call(tool, {**arguments, **base})
         if self.workbench.is_allowed_by_diff(call):
             return Permission(how="diff")
-        return self._take_approval(call)
+        return self._take_approval(call, noted)
 
-    def _take_approval(self, call: AgentCall) -> Permission:
-        if taken := self.workbench.take_approval(call):
+    def _take_approval(self, call: AgentCall, noted: NotedCall) -> Permission:
+        """An approval for one call is used up by the call that was answered, not by one that a kill interrupted."""
+        since = noted.note(call)
+        if taken := self.workbench.take_approval(call) or self.workbench.find_used_approval(call, since):
             return permission_by_approval(taken)
         raise approval_required_error(self.workbench.request_approval(call), "the controller that publishes")
 

@@ -1315,6 +1315,12 @@ class Workbench:
         """
         return use.requests.take(self._services.home, call)
 
+    def find_used_approval(self, call: AgentCall, since: datetime) -> Approval | None:
+        """The approval for exactly this call that was used up since then, and has not expired; None without one. For a
+        call that was interrupted. Raises: no specific code.
+        """
+        return use.requests.find_used(self._services.home, call, since)
+
     def request_approval(self, call: AgentCall) -> Approval:
         """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.
 

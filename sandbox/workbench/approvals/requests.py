@@ -75,6 +75,13 @@ def take(home: Home, call: AgentCall) -> Approval | None:
         return found[0] if found else None
 
 
+def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
+    """The approval for exactly this call that was used up since then, and has not expired; None without one."""
+    digest, now = approvals.fingerprint(call), datetime.now(UTC)
+    used = (a for a in store.list_approvals(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
+    return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
+
+
 def ask(services: Services, call: AgentCall) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 

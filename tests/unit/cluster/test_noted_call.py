@@ -1,0 +1,35 @@
+"""A call is noted while it is made, so that one that was interrupted is told from a new one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandbox.approvals import AgentCall
+from sandbox.cluster.noted_call import NotedCall
+
+CALL = AgentCall("space_repo_push", {"base_branch": "main"}, "policy", "task-1", "r", "a" * 40)
+OTHER = AgentCall("space_repo_push", {"base_branch": "release"}, "policy", "task-1", "r", "a" * 40)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "repositories" / "operations" / "task-1").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_call_that_was_interrupted_keeps_its_time_and_another_has_its_own(home: Path) -> None:
+    first = NotedCall(home, "task-1").note(CALL)
+    assert NotedCall(home, "task-1").note(OTHER) > first
+    assert NotedCall(home, "task-1").note(CALL) == first
+
+
+def test_an_answered_call_is_a_new_one_when_it_is_made_again(home: Path) -> None:
+    noted = NotedCall(home, "task-1")
+    noted.note(CALL)
+    NotedCall(home, "task-1").forget()  # of an operation that made no call
+    noted.forget()
+    before = datetime.now(UTC)
+    assert NotedCall(home, "task-1").note(CALL) >= before
