@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "delete-file", "rename-file", "search", "status", "diff",
-    "list-checks", "check", "verify", "snapshot", "list-snapshots", "restore", "clean", "sync", "checkout", "fork",
-    "commit", "close", "push", "open-pr", "pr-status", "list-runs", "find-run", "run-log", "read-log", "test-results",
-    "usage", "journal",
+    "list-checks", "check", "verify", "explore", "candidate", "snapshot", "list-snapshots", "restore", "clean", "sync",
+    "checkout", "fork", "commit", "close", "push", "open-pr", "pr-status", "list-runs", "find-run", "run-log",
+    "read-log", "test-results", "usage", "journal",
 )  # fmt: skip
 _PRIORITIES = ("person", "agent", "batch")
 

@@ -14,6 +14,7 @@ from sandbox.cluster.dispatcher import Dispatcher, unreadable_answer_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun, Verification
+from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.placed_tasks import PlacedRun
 
@@ -69,7 +70,9 @@ class AskedOperations:
         }
         if answer is None:
             return BackgroundRun(**facts, state="running")
-        if run.operation == "verify":
+        if run.operation == "explore":
+            return BackgroundRun(**facts, state="finished", exploration=read_value(answer, Exploration))
+        if run.operation in {"verify", "candidate"}:
             return BackgroundRun(**facts, state="finished", verification=read_value(answer, Verification))
         return BackgroundRun(**facts, state="finished", runs=read_value(answer, tuple[CheckRun, ...]))
 
@@ -103,5 +106,5 @@ def raise_for_error(answer: OperationAnswer) -> None:
 
 
 def _operation_of(run: PlacedRun, arguments: Mapping[str, Any]) -> TaskOperation:
-    name = OperationName.VERIFY if run.operation == "verify" else OperationName.CHECK
+    name = OperationName(run.operation)
     return TaskOperation(id=run.run_id, task_id=run.task_id, name=name, arguments=dict(arguments))

@@ -59,11 +59,12 @@ from sandbox.models import (
     UsageSeries,
     Verification,
 )
+from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
 from sandbox.store.task_table import TaskRow
-from sandbox.workbench import VerifyOptions, Watch, Workbench
+from sandbox.workbench import ExploreOptions, VerifyOptions, Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING, SENDING
 
 if TYPE_CHECKING:
@@ -321,6 +322,49 @@ class ClusterWorkbench(Workbench):
         return self._start(task_id, "verify", _choose_options(task_id, options))
 
     @_elsewhere
+    def candidate(
+        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> Verification:
+        """As `verify`."""
+        found = self._asked.ask(owner_id, OperationName.CANDIDATE, _choose_options(owner_id, options), Verification)
+        self._note_runs(owner_id, found.runs)
+        return found
+
+    @_elsewhere
+    def start_candidate(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `candidate`, without waiting."""
+        return self._start(task_id, "candidate", _choose_options(task_id, options))
+
+    @_elsewhere
+    def explore(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> Exploration:
+        """As in `Workbench`, without output while the checks run. Tasks are those on the same worker, as forks are."""
+        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration)
+        return self._note_explored(task_id, found)
+
+    @_elsewhere
+    def start_exploration(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> BackgroundRun:
+        """As `explore`, without waiting."""
+        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        return self._start(task_id, "explore", wanted)
+
+    @_elsewhere
     def wait_run(
         self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
@@ -566,14 +610,15 @@ class ClusterWorkbench(Workbench):
     def _find_last_run(self, placed: PlacedRun) -> str:
         """The run of a check that was asked for in the background; of several the last. Raises: `conflict`."""
         ended = self._note_ended(self._asked.wait(placed, 0.0))
-        runs = ended.verification.runs if ended.verification else ended.runs
+        runs = [run.run_id for run in (ended.verification.runs if ended.verification else ended.runs)]
+        runs += _list_runs_of_ways(ended.exploration) if ended.exploration else []
         if not runs:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"{placed.run_id} has not ended, and on a cluster its output can be read afterwards",
                 hint=f"`sandbox check wait {placed.run_id}` waits.",
             )
-        return runs[-1].run_id
+        return runs[-1]
 
     def _ask_about_run(
         self, run_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]
@@ -591,7 +636,13 @@ class ClusterWorkbench(Workbench):
         placed_tasks.note_runs(self._services.home, task_id, [run.run_id for run in runs])
         return runs
 
+    def _note_explored(self, task_id: str, found: Exploration) -> Exploration:
+        placed_tasks.note_runs(self._services.home, task_id, _list_runs_of_ways(found))
+        return found
+
     def _note_ended(self, ended: BackgroundRun) -> BackgroundRun:
+        if ended.exploration is not None:
+            self._note_explored(ended.task_id, ended.exploration)
         self._note_runs(ended.task_id, ended.verification.runs if ended.verification else ended.runs)
         return ended
 
@@ -621,6 +672,20 @@ def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, An
     if others := [name for name, value in chosen.items() if name not in taken and value != defaults[name]]:
         raise _not_on_cluster_error(f"verify with {', '.join(others)}", task_id)
     return {name: chosen[name] for name in taken}
+
+
+def _describe_exploration(
+    patches: Mapping[str, bytes], task_ids: Sequence[str], options: ExploreOptions
+) -> dict[str, Any]:
+    return {
+        "patches": {name: _encode(patch) for name, patch in patches.items()},
+        "task_ids": list(task_ids),
+        **asdict(options),
+    }
+
+
+def _list_runs_of_ways(found: Exploration) -> list[str]:
+    return [run_id for way in found.ways for run_id in way.runs.values()]
 
 
 def _encode(content: str | bytes) -> str:

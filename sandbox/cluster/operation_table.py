@@ -19,7 +19,7 @@ from sandbox.models import ConflictResolution, SearchQuery, Sha256
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
-from sandbox.workbench import VerifyOptions, Watch
+from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
 """Called with the controller, the task's id, the arguments, and what may cancel the operation."""
@@ -105,6 +105,16 @@ class VerifyArguments(Model):
     jobs: int = 1
     keep_going: bool = False
     runtime: str | None = None
+
+
+class ExploreArguments(Model):
+    """As `Workbench.explore` and `ExploreOptions`. `patches`: base64, by name."""
+
+    patches: Mapping[str, Base64Bytes] = {}
+    task_ids: Sequence[TaskId] = ()
+    jobs: int = 2
+    restore: bool = True
+    expected_hashes: Mapping[str, Sha256 | None] | None = None
 
 
 class SnapshotArguments(Model):
@@ -238,6 +248,15 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.VERIFY: OperationRow(
         VerifyArguments, lambda bench, task, a, watch: bench.verify(task, watch, VerifyOptions(**a.model_dump()))
+    ),
+    OperationName.EXPLORE: OperationRow(
+        ExploreArguments,
+        lambda bench, task, a, watch: bench.explore(
+            task, a.patches, a.task_ids, watch, ExploreOptions(a.jobs, a.restore, a.expected_hashes)
+        ),
+    ),
+    OperationName.CANDIDATE: OperationRow(
+        VerifyArguments, lambda bench, task, a, watch: bench.candidate(task, watch, VerifyOptions(**a.model_dump()))
     ),
     OperationName.SNAPSHOT: OperationRow(SnapshotArguments, lambda bench, task, a, _: bench.snapshot(task, a.label)),
     OperationName.LIST_SNAPSHOTS: OperationRow(

@@ -59,6 +59,9 @@ from sandbox.models.operations import (
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
+ARGUMENT_BYTES = 1536 * 1024
+"""Of an operation as JSON. The server refuses 2 MiB (`limit.blobSize.error`)."""
+
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _NO_WORKER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION}
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
@@ -128,7 +131,7 @@ class TemporalDispatcher:
         try:
             await self._handle(operation.task_id).start_update(
                 TaskWorkflow.operate,
-                complete_operation(operation).model_dump(mode="json"),
+                dump_operation(operation),
                 id=operation.id,
                 wait_for_stage=WorkflowUpdateStage.ACCEPTED,
                 rpc_timeout=timedelta(seconds=NO_WORKER_S),
@@ -305,6 +308,19 @@ class TemporalDispatcher:
                 details=str(error)[:500],
                 hint="Ask for the task's state with its whole id." if is_unknown else "",
             ) from error
+
+
+def dump_operation(operation: TaskOperation) -> dict[str, Any]:
+    """An operation as the workflow gets it. Raises: `quota_exceeded` for arguments that the server would refuse."""
+    complete = complete_operation(operation)
+    size = len(complete.model_dump_json())
+    if size > ARGUMENT_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The arguments of '{operation.name}' have {size} bytes; at most {ARGUMENT_BYTES} pass through the cluster",
+            hint="Ask for less at once: smaller patches, or fewer of them.",
+        )
+    return complete.model_dump(mode="json")
 
 
 def _name_workflow_queue(prefix: str, requirements: Requirements) -> str:

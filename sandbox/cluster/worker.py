@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sandbox import Workbench
-from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
+from sandbox.cluster.operation_table import OPERATIONS, ExploreArguments, dump_value, parse_arguments
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Repository
@@ -96,7 +96,20 @@ class ClusterWorker:
     def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
         arguments = parse_arguments(operation)
         row = OPERATIONS[operation.name]
+        if isinstance(arguments, ExploreArguments):
+            self._require_here(operation.task_id, arguments.task_ids)
         return dump_value(row.perform(self.workbench, operation.task_id, arguments, Watch(cancelled=cancelled)))
+
+    def _require_here(self, task_id: str, others: Sequence[str]) -> None:
+        """Of a task that moved to another worker, this home may have an older state. Raises: `not_found`."""
+        for other in others:
+            if self.hub and not self.workbench.has_latest_state(self.hub, other):
+                raise SandboxError(
+                    ErrorCode.NOT_FOUND,
+                    f"{other} is not on the worker that has {task_id}",
+                    hint="A fork is, until one of both moves. Give the changes of another task as a patch: its diff.",
+                    reason="on_another_worker",
+                )
 
     def _keep_state(self, operation: TaskOperation) -> str | None:
         """Send the state to the hub: only then is the operation over, for it could be lost with this host before.

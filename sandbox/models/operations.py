@@ -34,6 +34,8 @@ class OperationName(StrEnum):
     LIST_CHECKS = "list-checks"
     CHECK = "check"
     VERIFY = "verify"
+    EXPLORE = "explore"
+    CANDIDATE = "candidate"
     SNAPSHOT = "snapshot"
     LIST_SNAPSHOTS = "list-snapshots"
     RESTORE = "restore"

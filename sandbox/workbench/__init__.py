@@ -433,6 +433,10 @@ class Workbench:
         """
         return use.hub.send_state(self._services, hub, task_id, epoch)
 
+    def has_latest_state(self, hub: str, task_id: str) -> bool:
+        """Whether this home has a task, and no other host continues it from the hub. Raises: as `send_task_state`."""
+        return use.hub.has_latest_state(self._services, hub, task_id)
+
     def end_task_state(self, hub: str, task_id: str, epoch: int) -> None:
         """Delete what `send_task_state` sent: the task has ended. Raises: as `send_task_state`."""
         use.hub.end_state(self._services, hub, task_id, epoch)

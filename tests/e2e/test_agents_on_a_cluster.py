@@ -92,7 +92,7 @@ def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes, agent: Pa
         commit = (await ok(client, "space_repo_commit", task_id=name, message="Answer right"))["commit"]
         verified = await ok(client, "space_repo_verify", task_id=name, wait_s=60)
         assert (verified["state"], verified["verified"]) == ("finished", True)
-        refused = await failed(client, "space_repo_fork_task", "invalid_input", task_id=name)
+        refused = await failed(client, "space_repo_impact", "invalid_input", task_id=name)
         assert refused["reason"] == "not_on_cluster"
         pushed = await approved(client, publisher, "space_repo_push", task_id=name)
         assert homes.branches[pushed["branch"]] == commit
@@ -103,6 +103,29 @@ def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes, agent: Pa
         closing = {"task_id": name, "delete_worktree": True, "discard": True}
         await approved(client, person, "space_repo_close_task", **closing)
         assert (await ok(client, "space_repo_list_tasks"))["tasks"] == []
+
+    talk(AgentServer(agent, "stdio", ("--approvals", "policy"), homes.cluster.settings), session)
+
+
+def test_an_agent_moves_cleans_forks_and_explores_a_task(homes: Homes, agent: Path) -> None:
+    person = Command(agent)
+
+    async def session(client: Client) -> None:
+        repository = (await approved(client, person, "space_repo_clone", url=homes.cluster.url))["repository"]
+        name = (await ok(client, "space_repo_create_task", repo_id=repository["id"], prompt="Try"))["task"]["id"]
+        assert (await ok(client, "space_repo_sync", task_id=name))["state"] == "up_to_date"
+        moved = await ok(client, "space_repo_checkout", task_id=name, ref="main")
+        assert (await ok(client, "space_repo_clean", task_id=name))["head_commit"] == moved["head_commit"]
+        made = (await ok(client, "space_repo_fork_task", task_id=name, prompt="Another"))["task"]["id"]
+        sha256 = (await ok(client, "space_repo_read_file", task_id=made, path="answer"))["sha256"]
+        edit = {"path": "answer", "old": "wrong", "new": "right", "expected_sha256": sha256}
+        await ok(client, "space_repo_edit_file", task_id=made, **edit)
+        tried = await ok(client, "space_repo_explore", task_id=name, task_ids=[made], wait_s=120)
+        assert (tried["winner"], tried["restored"]) == (made, True)
+        assert (await ok(client, "space_repo_read_file", task_id=name, path="answer"))["content"] == "right\n"
+        for one in (name, made):
+            closing = {"task_id": one, "delete_worktree": True, "discard": True}
+            await approved(client, person, "space_repo_close_task", **closing)
 
     talk(AgentServer(agent, "stdio", ("--approvals", "policy"), homes.cluster.settings), session)
 
@@ -125,6 +148,6 @@ def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> No
     Command(homes.publisher).ok("approvals", "approve", asked.json["error"]["data"]["approval_id"])
     pushed = sandbox.ok("push", task)
     assert homes.branches[pushed["branch"]] == commit
-    refused = sandbox("explore", task, "--tasks", task, "--json")
+    refused = sandbox("task", "impact", task, "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
     assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"

@@ -99,3 +99,36 @@ def test_a_fork_requires_what_its_task_requires(cluster: Cluster) -> None:
     placement = cluster.dispatcher.find_placement(made)
     assert (placement["requirements"], placement["worker"], placement["epoch"]) == ({"cpus": "1"}, answer.worker, 1)
     assert cluster.ask(made, OperationName.READ_FILE, {"path": "answer"}).value["content"] == "wrong\n"
+
+
+RIGHT, WRONG = (f"--- a/answer\n+++ b/answer\n@@ -1 +1 @@\n-wrong\n+{word}\n" for word in ("right", "bad"))
+
+
+def test_the_best_of_several_ways_is_taken_by_the_task(cluster: Cluster, agent: Path, tmp_path: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Explore")["task"]["id"]
+    made = sandbox.ok("task", "fork", task)["task"]["id"]
+    write(sandbox, agent, made, "answer", "right, and more\n")
+    write(sandbox, agent, made, "longer", "a larger difference is the worse one\n", is_new=True)
+    patches = tmp_path / "patches"
+    patches.mkdir()
+    (patches / "good.patch").write_text(RIGHT)
+    (patches / "bad.patch").write_text(WRONG)
+    found = sandbox.ok("explore", task, "--patches", str(patches), "--tasks", made)
+    assert (found["winner"], found["restored"], len(found["ways"])) == ("good.patch", True, 3)
+    assert {way["name"] for way in found["ways"] if way["verified"]} == {"good.patch", made}
+    assert read(sandbox, task, "answer") == "right\n"
+    run = next(way for way in found["ways"] if way["name"] == "bad.patch")["runs"]["test"]
+    assert sandbox.ok("check", "log", run)["run_id"] == run
+    had = cluster.dispatcher.find_placement(task)["worker"]
+    cluster.start_worker("third")
+    cluster.kill(had)
+    assert read(sandbox, task, "answer") == "right\n", "the state that was taken went along"
+    moved = sandbox("explore", task, "--tasks", made, "--no-restore", "--json")
+    assert moved.error["reason"] == "on_another_worker", "the fork has not moved yet"
+    assert read(sandbox, made, "answer") == "right, and more\n"
+    again = sandbox.ok("explore", task, "--tasks", made, "--no-restore")
+    assert [way["verified"] for way in again["ways"]] == [True]
+    for one in (task, made):
+        sandbox.ok("task", "close", one, "--delete", "--discard")

@@ -101,6 +101,16 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> st
     return commit
 
 
+def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
+    """Whether this home has a task, and the hub knows of no later epoch of it. Raises: network errors; as `parse`."""
+    if not services.home.task(task_id).exists():
+        return False
+    git = services.repositories.open(_find_repo(services.home, task_id))[1]
+    there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
+    sent = read_json(_sent_file(services.home, task_id))
+    return sent is not None and max(there, default=0) == sent["epoch"]
+
+
 def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> None:
     """Delete the task's ref of this epoch from the hub: the task has ended. Raises: as `send_state`."""
     known = _read_sent(services.home, task_id, epoch)

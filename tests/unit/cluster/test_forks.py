@@ -11,6 +11,7 @@ import pytest
 
 from sandbox.cluster.dispatcher import complete_operation, name_fork
 from sandbox.cluster.operation_table import parse_arguments
+from sandbox.cluster.temporal_dispatcher import ARGUMENT_BYTES, dump_operation
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN
@@ -42,6 +43,30 @@ def test_only_a_fork_gets_the_id_of_a_new_task() -> None:
 def test_a_text_that_is_no_id_of_a_task_is_none_of_a_fork() -> None:
     with refused(ErrorCode.INVALID_INPUT):
         parse_arguments(fork("one", fork_id="../../registry"))
+
+
+def test_arguments_that_the_server_would_refuse_are_refused_before() -> None:
+    """Control: smaller ones are sent as they are."""
+    small = TaskOperation(id="one", task_id=TASK, name=OperationName.SEARCH, arguments={"pattern": "x"})
+    assert dump_operation(small)["arguments"] == {"pattern": "x"}
+    large = {"patches": {"a": "x" * ARGUMENT_BYTES}}
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        dump_operation(TaskOperation(id="one", task_id=TASK, name=OperationName.EXPLORE, arguments=large))
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+def test_a_task_that_another_worker_has_is_not_explored_from_an_older_state(is_here: bool) -> None:
+    bench = MagicMock(instance_id="0" * 16)
+    bench.answer_once.side_effect = lambda _, perform: perform()
+    bench.has_latest_state.return_value = is_here
+    bench.explore.return_value = None
+    bench.send_task_state.return_value = "0" * 40
+    other = f"task-{uuid4()}"
+    asked = TaskOperation(id="one", task_id=TASK, name=OperationName.EXPLORE, arguments={"task_ids": [other]})
+    answer = ClusterWorker(bench, HUB).perform(asked)
+    bench.has_latest_state.assert_called_once_with(HUB, other)
+    assert bench.explore.called is is_here
+    assert (answer.error.reason if answer.error else None) == (None if is_here else "on_another_worker")
 
 
 @pytest.mark.parametrize("is_down", [False, True])
