@@ -2,7 +2,7 @@
 
 Measured: what an operation, the container of a check, and sending a state to a hub take, on this machine and a git
 server on it. Assumed, and printed with the results: what agents ask for, how long their projects' checks run, the
-hosts. The simulation (simpy) gives tasks to workers as the workflow of a task does (sandbox/cluster/task_workflow.py):
+hosts. The simulation (simpy) gives tasks to workers as the workflow of a task does (sandbox/cluster/task_placement.py):
 to one that has the clone if one of them has a free place; as a comparison, to any worker. It counts what would run out
 first.
 """

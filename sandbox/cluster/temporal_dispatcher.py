@@ -33,16 +33,15 @@ from sandbox.cluster.dispatcher import (
 )
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
-from sandbox.cluster.task_workflow import (
+from sandbox.cluster.task_queues import (
     DRAIN_S,
-    DrainWorkflow,
     TaskStart,
-    TaskWorkflow,
     name_offer_queue,
     name_task_queue,
     name_worker_directory,
     name_worker_queue,
 )
+from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.cluster.worker_directory import describe_queue, list_classes, list_readers, list_workers
 from sandbox.errors import ErrorCode, SandboxError
@@ -206,8 +205,8 @@ class TemporalDispatcher:
         return answer
 
     async def _start_fork(self, operation: TaskOperation, answer: OperationAnswer) -> None:
-        """Give a fork to the worker that made it, with the requirements and the place in line of its parent. Done again
-        it changes nothing, also if the fork has ended.
+        """Give a fork to the worker that made it, with the requirements and the place in line of its parent. A
+        second call has no effect, also if the fork has ended.
         """
         fork, prefix, parent = name_fork(operation), self._place.name, self._handle(operation.task_id)
         if not isinstance(answer.value, dict) or answer.value.get("id") != fork:

@@ -39,7 +39,7 @@ from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.requirements import list_unmet
-from sandbox.cluster.task_workflow import (
+from sandbox.cluster.task_queues import (
     DRAIN,
     FIND_CLASSES,
     OFFER,
@@ -48,14 +48,13 @@ from sandbox.cluster.task_workflow import (
     READS,
     READS_OF_RUNS,
     TAKE_OVER,
-    DrainWorkflow,
-    TaskWorkflow,
     name_offer_queue,
     name_publish_queue,
     name_task_queue,
     name_worker_directory,
     name_worker_queue,
 )
+from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.cluster.worker_directory import find_classes, wait_until_listed
 from sandbox.cluster.worker_slots import WorkerSlots

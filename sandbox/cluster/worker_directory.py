@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from sandbox.cluster.announcement import decode, make_class_key
 from sandbox.cluster.requirements import Requirements, list_unmet
-from sandbox.cluster.task_workflow import name_task_queue, name_worker_directory
+from sandbox.cluster.task_queues import name_task_queue, name_worker_directory
 from sandbox.models.operations import WorkerInfo
 
 _ASK_AGAIN_S = 0.1

@@ -125,11 +125,12 @@ def until(happens: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def connected(address: str, name: str) -> Iterator[TemporalDispatcher]:
+def connected(address: str, name: str, publisher_s: float = 30.0) -> Iterator[TemporalDispatcher]:
     deadline = time.monotonic() + 60
     while True:
         try:
-            dispatcher = TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
+            place = ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S, publisher_s=publisher_s)
+            dispatcher = TemporalDispatcher(place)
             break
         except SandboxError:
             if time.monotonic() > deadline:

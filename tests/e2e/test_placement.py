@@ -15,7 +15,7 @@ from temporalio.client import Client
 from devtools.gitserver import GitServer
 from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.repository_key import make_repository_key
-from sandbox.cluster.task_workflow import name_offer_queue
+from sandbox.cluster.task_queues import name_offer_queue
 from sandbox.cluster.worker_directory import list_readers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationName, TaskOperation

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,10 @@ import pytest
 from devtools.gitserver import GitServer
 from sandbox import Workbench
 from sandbox.cluster.publisher import ClusterPublisher
-from sandbox.cluster.temporal_client import ClusterAddress
-from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
 from sandbox.models import Actor, ApprovalState
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
-from tests.e2e.clusters import LOST_AFTER_S, Cluster, cluster_of, until
+from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.e2e.test_line_of_tasks import URL, working
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -27,17 +24,12 @@ PUBLISHER_S = 5.0
 COMMIT = "0" * 40
 
 
-def dispatch(address: str, name: str, publisher_s: float = PUBLISHER_S) -> TemporalDispatcher:
-    place = ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S, publisher_s=publisher_s)
-    return TemporalDispatcher(place)
-
-
 @pytest.fixture(scope="module")
 def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Whose tasks notice the end of a controller that publishes after `PUBLISHER_S`."""
     with cluster_of(temporal, git_server, tmp_path_factory.mktemp("failures")) as found:
         found.start_worker("worker")
-        with closing(dispatch(temporal, found.name)) as dispatcher:
+        with connected(temporal, found.name, PUBLISHER_S) as dispatcher:
             yield replace(found, dispatcher=dispatcher)
 
 
@@ -61,7 +53,7 @@ def find_question(answer: OperationAnswer) -> str:
 def test_a_push_without_a_controller_that_publishes_ends_within_the_wait_that_is_set(temporal: str) -> None:
     """Control: without the setting it waits for longer."""
     name = f"publish-{uuid.uuid4().hex[:8]}"
-    with closing(dispatch(temporal, name, 2.0)) as dispatcher, working(temporal, name) as worker:
+    with connected(temporal, name, 2.0) as dispatcher, working(temporal, name) as worker:
         worker.may_end.set()
         task = dispatcher.place(URL, {}).task_id
         asked = TaskOperation(id="push", task_id=task, name=OperationName.PUSH, arguments={"commit": COMMIT})
@@ -78,7 +70,7 @@ def test_a_push_without_a_controller_that_publishes_ends_within_the_wait_that_is
         answer = dispatcher.result(kept)
         assert answer is not None
         assert answer.error is None, "the task goes on"
-        with closing(dispatch(temporal, name)) as patient:
+        with connected(temporal, name, PUBLISHER_S) as patient:
             other = patient.place(URL, {}).task_id
             later = TaskOperation(id="push", task_id=other, name=OperationName.PUSH, arguments={"commit": COMMIT})
             patient.submit(later)

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from sandbox.cluster.operation_table import OPERATIONS
-from sandbox.cluster.task_workflow import PUBLISHES, READS, READS_OF_RUNS
+from sandbox.cluster.task_queues import PUBLISHES, READS, READS_OF_RUNS
 from sandbox.cluster.windows import (
     WINDOW_BYTES,
     Page,

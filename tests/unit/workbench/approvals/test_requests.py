@@ -502,6 +502,20 @@ def test_an_agent_that_makes_tasks_blocks_no_other_repositorys_questions(
     assert desk.workbench.request_approval(clone_question(desk, 0)), "about another, or none"
 
 
+def test_a_used_approval_is_found_for_exactly_its_call_and_since_it_was_used(desk: Desk) -> None:
+    """Also when it is filed away, as the next question does."""
+    before, call, other = datetime.now(UTC), call_of(desk, message="m"), call_of(desk, message="other")
+    done = approved(desk, call)
+    assert desk.workbench.find_used_approval(call, before) is None, "it was not used"
+    assert desk.workbench.take_approval(call)
+    desk.workbench.request_approval(other)
+    found = desk.workbench.find_used_approval(call, before)
+    assert found is not None
+    assert found.id == done.id
+    assert desk.workbench.find_used_approval(other, before) is None
+    assert desk.workbench.find_used_approval(call, datetime.now(UTC)) is None
+
+
 def test_questions_in_all_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.workbench.approvals.requests.MOST_PENDING", 3)
     for tool in ("one", "two", "three"):

@@ -1,0 +1,63 @@
+"""Which tasks are on the cluster, and what each part of a controller with a cluster has in common.
+
+Theory. The methods of `Workbench` are overridden in parts, by room. A method with the decorator `elsewhere` is about
+tasks of the cluster; for a task of this home that of `Workbench` is called.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from sandbox.cluster.asked_operations import AskedOperations
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import TASK_ID_PATTERN
+from sandbox.store import placed_tasks
+from sandbox.workbench import Workbench
+
+_MethodT = TypeVar("_MethodT", bound=Callable[..., Any])
+
+
+def elsewhere(method: _MethodT) -> _MethodT:
+    """The method is about tasks of the cluster; for one of this home, that of `Workbench` is called."""
+    local = getattr(Workbench, method.__name__)
+
+    @wraps(method)
+    def call(self: TasksElsewhere, owner: str, *args: Any, **kwargs: Any) -> Any:
+        return (method if self.is_elsewhere(owner) else local)(self, owner, *args, **kwargs)
+
+    return cast("_MethodT", call)
+
+
+class TasksElsewhere(Workbench):
+    """A controller that asks a cluster about tasks that are not in its home."""
+
+    def __init__(self, workbench: Workbench, asked: AskedOperations) -> None:
+        self.__dict__ = copy.copy(workbench.__dict__)
+        self._asked = asked
+
+    def is_elsewhere(self, owner: str) -> bool:
+        """Whether this is the whole id of a task that this home does not have, or of a run that it asked for."""
+        if re.fullmatch(TASK_ID_PATTERN, owner):
+            return not self._services.home.task(owner).exists()
+        home = self._services.home
+        return bool(placed_tasks.find_placed_run(home, owner) or placed_tasks.find_task_of_run(home, owner))
+
+
+def encode(content: str | bytes) -> str:
+    """As base64, for the arguments of an operation."""
+    return base64.b64encode(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content).decode()
+
+
+def not_on_cluster_error(what: str, owner: str) -> SandboxError:
+    """`what`: the method or option that no operation has. `owner`: the task or run that it was asked about."""
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"{what.replace('_', ' ')} is not carried out on a cluster, and {owner[:100]} is not in this home",
+        hint="docs/cluster.md lists what is. Look for a typing error in the id if the task should be here.",
+        reason="not_on_cluster",
+    )

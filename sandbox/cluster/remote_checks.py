@@ -1,0 +1,166 @@
+"""Checks of the cluster's tasks: start, wait, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error
+from sandbox.cluster.remote_runs import RemoteRuns
+from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
+from sandbox.models.explorations import Exploration
+from sandbox.models.operations import OperationName
+from sandbox.store import placed_tasks
+from sandbox.store.placed_tasks import PlacedRun
+from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
+
+
+class RemoteChecks(RemoteRuns):
+    """Methods of `ClusterWorkbench`."""
+
+    @elsewhere
+    def checks(self, owner_id: str) -> tuple[Check, ...]:
+        """As in `Workbench`."""
+        return self._asked.ask(owner_id, OperationName.LIST_CHECKS, {}, tuple[Check, ...])
+
+    @elsewhere
+    def run_checks(
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> tuple[CheckRun, ...]:
+        """As in `Workbench`, without output while they run."""
+        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        return self._note_runs(task_id, self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...]))
+
+    @elsewhere
+    def start_checks(
+        self,
+        task_id: str,
+        check_ids: Sequence[str],
+        watch: Watch | None = None,
+        *,
+        runtime: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> BackgroundRun:
+        """As in `Workbench`. The run continues when this process ends."""
+        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        return self._start(task_id, "check", wanted, tuple(check_ids))
+
+    @elsewhere
+    def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
+        """As in `Workbench`, without output while the checks run, and with `cache`, `jobs`, `keep_going`, `runtime`."""
+        found = self._asked.ask(task_id, OperationName.VERIFY, _choose_options(task_id, options), Verification)
+        self._note_runs(task_id, found.runs)
+        return found
+
+    @elsewhere
+    def start_verify(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `verify`, without waiting."""
+        return self._start(task_id, "verify", _choose_options(task_id, options))
+
+    @elsewhere
+    def candidate(
+        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> Verification:
+        """As `verify`."""
+        found = self._asked.ask(owner_id, OperationName.CANDIDATE, _choose_options(owner_id, options), Verification)
+        self._note_runs(owner_id, found.runs)
+        return found
+
+    @elsewhere
+    def start_candidate(
+        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+    ) -> BackgroundRun:
+        """As `candidate`, without waiting."""
+        return self._start(task_id, "candidate", _choose_options(task_id, options))
+
+    @elsewhere
+    def explore(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> Exploration:
+        """As in `Workbench`, without output while the checks run. Tasks are those on the same worker, as forks are."""
+        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration)
+        return self._note_explored(task_id, found)
+
+    @elsewhere
+    def start_exploration(
+        self,
+        task_id: str,
+        patches: Mapping[str, bytes] | None = None,
+        task_ids: Sequence[str] = (),
+        watch: Watch | None = None,
+        options: ExploreOptions | None = None,
+    ) -> BackgroundRun:
+        """As `explore`, without waiting."""
+        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        return self._start(task_id, "explore", wanted)
+
+    @elsewhere
+    def wait_run(
+        self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
+    ) -> BackgroundRun:
+        """As in `Workbench`; `cancelled` does not end the wait."""
+        return self._note_ended(self._asked.wait(self._find_run(run_id), wait_s))
+
+    @elsewhere
+    def stop_run(self, run_id: str) -> BackgroundRun:
+        """As in `Workbench`."""
+        return self._note_ended(self._asked.stop(self._find_run(run_id)))
+
+    def _find_run(self, run_id: str) -> PlacedRun:
+        found = placed_tasks.find_placed_run(self._services.home, run_id)
+        if found is None:
+            raise not_on_cluster_error("waiting for a run that this home did not start", run_id)
+        return found
+
+    def _start(
+        self,
+        task_id: str,
+        operation: BackgroundOperation,
+        arguments: Mapping[str, Any],
+        check_ids: tuple[str, ...] = (),
+    ) -> BackgroundRun:
+        run = PlacedRun(
+            run_id=f"run-{self._services.presence.new_id()}",
+            task_id=task_id,
+            operation=operation,
+            check_ids=check_ids,
+            started_at=datetime.now(UTC),
+        )
+        placed_tasks.save_placed_run(self._services.home, run)
+        self._asked.start(run, arguments)
+        return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
+
+
+def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, Any]:
+    """Raises: `invalid_input` for an option that workers do not take."""
+    chosen, defaults = asdict(options or VerifyOptions()), asdict(VerifyOptions())
+    taken = {"cache", "jobs", "keep_going", "runtime"}
+    if others := [name for name, value in chosen.items() if name not in taken and value != defaults[name]]:
+        raise not_on_cluster_error(f"verify with {', '.join(others)}", task_id)
+    return {name: chosen[name] for name in taken}
+
+
+def _describe_exploration(
+    patches: Mapping[str, bytes], task_ids: Sequence[str], options: ExploreOptions
+) -> dict[str, Any]:
+    return {
+        "patches": {name: encode(patch) for name, patch in patches.items()},
+        "task_ids": list(task_ids),
+        **asdict(options),
+    }

@@ -1,0 +1,77 @@
+"""Pushes and pull requests of the cluster's tasks, and what a person is asked about calls on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sandbox.cluster.elsewhere import elsewhere
+from sandbox.cluster.remote_files import RemoteFiles
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import PullRequest, PullRequestStatus, PushResult
+from sandbox.models.operations import OperationName
+from sandbox.store import placed_tasks
+from sandbox.workbench.approvals.question import CLEANING, SENDING
+
+if TYPE_CHECKING:
+    from sandbox.approvals import AgentCall
+
+
+class RemoteDelivery(RemoteFiles):
+    """Methods of `ClusterWorkbench`."""
+
+    @elsewhere
+    def push(self, task_id: str, *, expected_commit: str | None = None) -> PushResult:
+        """As in `Workbench`, by the controller that publishes: its gate and its approvals decide."""
+        arguments = {"commit": self._find_commit(task_id, expected_commit)}
+        return self._asked.ask(task_id, OperationName.PUSH, arguments, PushResult)
+
+    @elsewhere
+    def open_pull_request(
+        self, task_id: str, title: str = "", body: str = "", *, draft: bool = True, expected_commit: str | None = None
+    ) -> PullRequest:
+        """As `push`."""
+        commit = self._find_commit(task_id, expected_commit)
+        arguments = {"commit": commit, "title": title, "body": body, "draft": draft}
+        return self._asked.ask(task_id, OperationName.OPEN_PR, arguments, PullRequest)
+
+    @elsewhere
+    def pull_request_status(self, task_id: str) -> PullRequestStatus:
+        """As in `Workbench`, by the controller that publishes."""
+        return self._asked.ask(task_id, OperationName.PR_STATUS, {}, PullRequestStatus)
+
+    def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
+        """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a
+        part of what they approve.
+        """
+        task_id = arguments.get("task_id")
+        if not isinstance(task_id, str) or not self.is_elsewhere(task_id):
+            return super().approval_call(tool, arguments)
+        rest = {name: value for name, value in arguments.items() if name != "task_id"}
+        commit, uncommitted = self._describe_state(tool, task_id)
+        shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
+        state = commit if tool == CLEANING else ""
+        return replace(super().approval_call(tool, rest), arguments={**rest, **shown}, state=state)
+
+    def needs_no_question(self, call: AgentCall) -> bool:
+        """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""
+        if "task_of_the_cluster" in call.arguments:
+            return call.tool in SENDING
+        return super().needs_no_question(call)
+
+    def _find_commit(self, task_id: str, expected: str | None) -> str:
+        return expected or self.status(task_id).head_commit
+
+    def _describe_state(self, tool: str, task_id: str) -> tuple[str, object]:
+        """The last commit of a task, and its uncommitted changes. A clean may be asked for because these cannot be
+        read; the commit is then the last one that this home knows, and the worker refuses another one.
+        """
+        try:
+            found = self.status(task_id)
+        except SandboxError as error:
+            known = placed_tasks.find_placed_task(self._services.home, task_id)
+            if tool != CLEANING or error.code is not ErrorCode.QUOTA_EXCEEDED or known is None:
+                raise
+            return known.head_commit, error.brief
+        return found.head_commit, [change.model_dump(mode="json", exclude_none=True) for change in found.changes]

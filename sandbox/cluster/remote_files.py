@@ -1,0 +1,101 @@
+"""Files of the cluster's tasks: read, search, edit, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, encode
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Diff, FileContent, PatchResult, SearchResult, Status
+from sandbox.models.operations import OperationName
+
+if TYPE_CHECKING:
+    from sandbox.models import SearchQuery
+
+
+class RemoteFiles(TasksElsewhere):
+    """Methods of `ClusterWorkbench`."""
+
+    @elsewhere
+    def read_file(
+        self,
+        task_id: str,
+        path: str,
+        start_line: int | None = None,
+        end_line: int | None = None,
+        *,
+        max_bytes: int = 10 * 1024**2,
+    ) -> FileContent:
+        """As in `Workbench`, but for `max_bytes`: an answer of the cluster has a limit of its own."""
+        arguments = {"path": path, "start_line": start_line, "end_line": end_line}
+        return self._asked.ask(task_id, OperationName.READ_FILE, arguments, FileContent)
+
+    @elsewhere
+    def search(self, task_id: str, query: SearchQuery) -> SearchResult:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.SEARCH, query.model_dump(mode="json"), SearchResult)
+
+    @elsewhere
+    def apply_patch(self, task_id: str, patch: bytes, expected_hashes: Mapping[str, str | None]) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"patch": encode(patch), "expected_hashes": dict(expected_hashes)}
+        return self._asked.ask(task_id, OperationName.APPLY_PATCH, arguments, PatchResult)
+
+    @elsewhere
+    def edit_file(
+        self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
+    ) -> PatchResult:
+        """As in `Workbench`, for text."""
+        arguments = {"path": path, "old": _to_text(old), "new": _to_text(new), "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.EDIT_FILE, arguments, PatchResult)
+
+    @elsewhere
+    def write_file(
+        self,
+        task_id: str,
+        path: str,
+        content: str | bytes,
+        expected_sha256: str | None,
+        *,
+        executable: bool | None = None,
+    ) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {
+            "path": path,
+            "content": encode(content),
+            "expected_sha256": expected_sha256,
+            "executable": executable,
+        }
+        return self._asked.ask(task_id, OperationName.WRITE_FILE, arguments, PatchResult)
+
+    @elsewhere
+    def delete_file(self, task_id: str, path: str, expected_sha256: str) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"path": path, "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.DELETE_FILE, arguments, PatchResult)
+
+    @elsewhere
+    def rename_file(self, task_id: str, path: str, new_path: str, expected_sha256: str) -> PatchResult:
+        """As in `Workbench`."""
+        arguments = {"path": path, "new_path": new_path, "expected_sha256": expected_sha256}
+        return self._asked.ask(task_id, OperationName.RENAME_FILE, arguments, PatchResult)
+
+    @elsewhere
+    def status(self, task_id: str) -> Status:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.STATUS, {}, Status)
+
+    @elsewhere
+    def diff(self, task_id: str, against: str = "base") -> Diff:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.DIFF, {"against": against}, Diff)
+
+
+def _to_text(content: str | bytes) -> str:
+    try:
+        return content if isinstance(content, str) else content.decode()
+    except UnicodeDecodeError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, "An edit on a cluster is text in UTF-8", hint="Write the whole file instead."
+        ) from error

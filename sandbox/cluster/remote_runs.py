@@ -1,0 +1,131 @@
+"""Runs of the cluster's tasks, and their journal: on the worker that has the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
+from sandbox.cluster.windows import MOST_ITEMS, Page, collect_pages
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import (
+    BackgroundRun,
+    CheckRun,
+    JournalEntry,
+    LogLines,
+    LogQuery,
+    RunLog,
+    TestResults,
+    UsageSeries,
+)
+from sandbox.models.explorations import Exploration
+from sandbox.models.operations import OperationName
+from sandbox.store import placed_tasks
+from sandbox.store.placed_tasks import PlacedRun
+
+_ResultT = TypeVar("_ResultT")
+
+
+class RemoteRuns(TasksElsewhere):
+    """Methods of `ClusterWorkbench`."""
+
+    @elsewhere
+    def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
+        """As in `Workbench`: those on the worker that has the task."""
+        found = self._collect(owner_id, OperationName.LIST_RUNS, CheckRun, most)
+        return self._note_runs(owner_id, tuple(found))
+
+    @elsewhere
+    def find_run(self, owner_id: str, run_id: str | None = None) -> str:
+        """As in `Workbench`."""
+        task_id, wanted = self._name_run(owner_id, run_id)
+        found = self._asked.ask(task_id, OperationName.FIND_RUN, {"run_id": wanted}, str)
+        placed_tasks.note_runs(self._services.home, task_id, [found])
+        return found
+
+    @elsewhere
+    def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
+        """As in `Workbench`; of a long log the beginning and the end."""
+        task_id, wanted = self._name_run(owner_id, run_id)
+        found = self._asked.ask(
+            task_id, OperationName.RUN_LOG, {"run_id": wanted, "stream": stream, "raw": raw}, RunLog
+        )
+        placed_tasks.note_runs(self._services.home, task_id, [found.run_id])
+        return found
+
+    @elsewhere
+    def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:
+        """As in `Workbench`, at most `WINDOW_BYTES` of it."""
+        asked = (query or LogQuery()).model_dump(mode="json")
+        return self._ask_about_run(run_id, OperationName.READ_LOG, {"query": asked}, LogLines)
+
+    @elsewhere
+    def test_results(
+        self, run_id: str, *, failed_only: bool = False, cursor: int = 0, limit: int = 1000
+    ) -> TestResults:
+        """As in `Workbench`, with smaller pages."""
+        page = {"failed_only": failed_only, "cursor": cursor, "limit": limit}
+        return self._ask_about_run(run_id, OperationName.TEST_RESULTS, page, TestResults)
+
+    @elsewhere
+    def usage(self, run_id: str) -> UsageSeries:
+        """As in `Workbench`."""
+        return self._ask_about_run(run_id, OperationName.USAGE, {}, UsageSeries)
+
+    @elsewhere
+    def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
+        """As in `Workbench`: what was done on the worker that has the task, at most the newest `MOST_ITEMS`."""
+        found = self._collect(task_id, OperationName.JOURNAL, JournalEntry, limit or MOST_ITEMS)
+        return tuple(found)[::-1]
+
+    def _name_run(self, owner_id: str, run_id: str | None) -> tuple[str, str | None]:
+        """The task and the run that are meant by an owner, which may be the id of a run."""
+        home = self._services.home
+        if run_id is None and (task_id := placed_tasks.find_task_of_run(home, owner_id)) is not None:
+            return task_id, owner_id
+        if run_id is None and (placed := placed_tasks.find_placed_run(home, owner_id)) is not None:
+            return placed.task_id, self._find_last_run(placed)
+        return owner_id, run_id
+
+    def _find_last_run(self, placed: PlacedRun) -> str:
+        """The run of a check that was asked for in the background; of several the last. Raises: `conflict`."""
+        ended = self._note_ended(self._asked.wait(placed, 0.0))
+        runs = [run.run_id for run in (ended.verification.runs if ended.verification else ended.runs)]
+        runs += _list_runs_of_ways(ended.exploration) if ended.exploration else []
+        if not runs:
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"{placed.run_id} has not ended, and on a cluster its output can be read afterwards",
+                hint=f"`sandbox check wait {placed.run_id}` waits.",
+            )
+        return runs[-1]
+
+    def _ask_about_run(
+        self, run_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]
+    ) -> _ResultT:
+        task_id, wanted = self._name_run(run_id, None)
+        return self._asked.ask(task_id, name, {"run_id": wanted, **arguments}, kind)
+
+    def _collect(self, task_id: str, name: OperationName, kind: type[_ResultT], limit: int) -> Iterator[_ResultT]:
+        def ask(most: int, skip: int) -> Page:
+            return self._asked.ask(task_id, name, {"limit": most, "skip": skip}, Page)
+
+        return collect_pages(ask, kind, min(limit, MOST_ITEMS))
+
+    def _note_runs(self, task_id: str, runs: tuple[CheckRun, ...]) -> tuple[CheckRun, ...]:
+        placed_tasks.note_runs(self._services.home, task_id, [run.run_id for run in runs])
+        return runs
+
+    def _note_explored(self, task_id: str, found: Exploration) -> Exploration:
+        placed_tasks.note_runs(self._services.home, task_id, _list_runs_of_ways(found))
+        return found
+
+    def _note_ended(self, ended: BackgroundRun) -> BackgroundRun:
+        if ended.exploration is not None:
+            self._note_explored(ended.task_id, ended.exploration)
+        self._note_runs(ended.task_id, ended.verification.runs if ended.verification else ended.runs)
+        return ended
+
+
+def _list_runs_of_ways(found: Exploration) -> list[str]:
+    return [run_id for way in found.ways for run_id in way.runs.values()]

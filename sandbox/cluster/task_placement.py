@@ -1,0 +1,232 @@
+"""Which worker has a task: finds one, and another one when that is lost. A part of the workflow of a task.
+
+Theory. A task is offered first to the workers that have the repository's clone, for a moment, then to all. A worker
+that has no free slot does not read offers, so the task then waits in the line of the shared queue. Operations that need
+a worker at the same time search for one together.
+
+A task that requires something waits in the line of each class of workers that has it (`sandbox.cluster.announcement`),
+and a worker checks it once more.
+
+As the workflow, this module does not import the rest of the package, and it is pure but for the activities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,
+    TimeoutType,
+    is_cancelled_exception,
+)
+
+from sandbox.cluster.task_queues import (
+    FIND_CLASSES,
+    OFFER,
+    TAKE_OVER,
+    TaskStart,
+    name_offer_queue,
+    name_worker_directory,
+    name_worker_queue,
+)
+
+PREFER_S = 2.0
+"""How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
+
+LINE_S = 3600.0
+"""How long a task waits for a worker with a free slot; reached: the operation fails."""
+
+CLASSES_S = 30.0
+"""After how long a task that waits is put into the lines of classes that there were not before."""
+
+_PREFERS_CLONES = "offers-of-a-repository"
+"""The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
+that waits can be cancelled. Tasks that began before do as they did.
+"""
+
+_MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
+_ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
+ONCE = RetryPolicy(maximum_attempts=1)
+"""What a worker does is never done again by Temporal."""
+
+_OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
+_LOST = {TimeoutType.HEARTBEAT, TimeoutType.SCHEDULE_TO_START}
+_LOSS = (
+    "{worker} was lost. The task continues on {successor} from its last completed operation; what an operation in "
+    "progress had changed is lost."
+)
+
+
+class TaskPlacement:
+    """`task`: this changes its worker, epoch and lost workers. `running`: what can be cancelled, by operation."""
+
+    def __init__(self, task: TaskStart, running: dict[str, asyncio.Task[Any]]) -> None:
+        self._task, self._running = task, running
+        self._placing = asyncio.Lock()
+        self.is_waiting = False
+
+    async def replace_worker(self, lost: str, waiting: str) -> str:
+        """Give the task to another worker, if that was not done. Several operations may notice one loss."""
+        if not workflow.patched(_PREFERS_CLONES):
+            lost = self._task.worker
+        if lost and lost not in self._task.lost:
+            self._task.lost.append(lost)
+            self._task.worker = ""
+        if not self._task.worker:
+            await self.ensure_worker(waiting)
+        return _LOSS.format(worker=lost, successor=self._task.worker)
+
+    async def ensure_worker(self, waiting: str) -> None:
+        """`waiting`: the id of the operation that needs a worker."""
+        if not workflow.patched(_PREFERS_CLONES):
+            await self._place(waiting)
+            return
+        async with self._placing:
+            if not self._task.worker:
+                await self._place(waiting)
+
+    async def _place(self, waiting: str) -> None:
+        self._task.epoch += 1
+        epoch = self._task.epoch
+        while True:
+            worker = await self._find_worker(waiting)
+            if not self._task.is_created or await self._take_over(worker, epoch):
+                self._task.worker = worker
+                self._task.is_cloned = True
+                return
+            self._task.lost.append(worker)
+
+    async def _find_worker(self, waiting: str) -> str:
+        prefers_clone = workflow.patched(_PREFERS_CLONES) and self._task.repository and self._task.is_cloned
+        if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S)):
+            return worker
+        self.is_waiting = True
+        try:
+            if self._task.requirements:
+                worker = await self._search(waiting)
+            else:
+                worker = await self._offer(waiting, "", LINE_S)
+        finally:
+            self.is_waiting = False
+        if not worker:
+            text = f"No worker that did not have the task before offered to take it within {LINE_S:.0f} s"
+            raise ApplicationError(text, type="no_worker", non_retryable=True)
+        return worker
+
+    async def _offer(self, waiting: str, repository: str, limit_s: float) -> str:
+        """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled."""
+        handle = self._start_offer(repository, limit_s)
+        if workflow.patched(_PREFERS_CLONES):
+            self._running[waiting] = handle
+        try:
+            return str((await handle)["worker"])
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise cancellation_error() from error
+            return ""
+        finally:
+            self._running.pop(waiting, None)
+
+    def _start_offer(self, queue: str, limit_s: float) -> workflow.ActivityHandle[dict[str, Any]]:
+        """`queue`: a repository's key, or a class of workers."""
+        required = (self._task.requirements,) if self._task.requirements else ()
+        return workflow.start_activity(
+            OFFER,
+            args=(self._task.lost, *required),
+            task_queue=name_offer_queue(self._task.prefix, queue),
+            schedule_to_close_timeout=timedelta(seconds=limit_s),
+            start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
+            retry_policy=_OFFERS,
+        )
+
+    async def _search(self, waiting: str) -> str:
+        """As `_offer`, in the lines of all classes that meet the requirements. Several may take the task at once: the
+        first one has it, and the others keep a slot for it in vain for some seconds.
+        """
+        search = asyncio.create_task(self._wait_in_lines())
+        self._running[waiting] = search
+        try:
+            return await search
+        except asyncio.CancelledError as error:
+            if not search.cancelled():  # the workflow itself ends
+                raise
+            raise cancellation_error() from error
+        except ActivityError as error:  # of the question for classes
+            if is_cancelled_exception(error):
+                raise cancellation_error() from error
+            return ""
+        finally:
+            self._running.pop(waiting, None)
+
+    async def _wait_in_lines(self) -> str:
+        offers: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
+        end = workflow.now() + timedelta(seconds=LINE_S)
+        try:
+            while workflow.now() < end:
+                for key in await self._find_classes():
+                    if key not in offers or offers[key].done():
+                        offers[key] = self._start_offer(key, LINE_S)
+                if worker := await _first_taker([*offers.values()]):
+                    return worker
+        finally:
+            for offer in offers.values():
+                offer.cancel()
+        return ""
+
+    async def _find_classes(self) -> list[str]:
+        found: list[str] = await workflow.execute_activity(
+            FIND_CLASSES,
+            self._task.requirements,
+            task_queue=name_worker_directory(self._task.prefix),
+            schedule_to_close_timeout=timedelta(seconds=LINE_S),
+            start_to_close_timeout=timedelta(seconds=_ACCEPTED_S),
+            retry_policy=_OFFERS,
+            result_type=list,
+        )
+        return found[:_MOST_CLASSES]
+
+    async def _take_over(self, worker: str, epoch: int) -> bool:
+        try:
+            await workflow.execute_activity(
+                TAKE_OVER,
+                {"url": self._task.url, "task_id": self._task.task_id, "epoch": epoch},
+                task_queue=name_worker_queue(self._task.prefix, worker),
+                schedule_to_start_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                heartbeat_timeout=timedelta(seconds=self._task.lost_after_s / 2),
+                start_to_close_timeout=timedelta(hours=1),
+                retry_policy=ONCE,
+            )
+        except ActivityError as error:
+            if is_loss(error) or (isinstance(error.cause, ApplicationError) and error.cause.type == "task_exists"):
+                return False
+            raise ApplicationError(f"The task cannot continue elsewhere: {error.cause}", non_retryable=True) from error
+        return True
+
+
+def is_loss(error: ActivityError) -> bool:
+    return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST
+
+
+def cancellation_error() -> ApplicationError:
+    return ApplicationError(
+        "The operation was cancelled while it waited for a worker", type="cancelled", non_retryable=True
+    )
+
+
+async def _first_taker(offers: list[workflow.ActivityHandle[dict[str, Any]]]) -> str:
+    """The worker that took the first of these offers within `CLASSES_S`; empty if no worker did."""
+    pending = [offer for offer in offers if not offer.done()]
+    if not pending:
+        await workflow.sleep(CLASSES_S)
+        return ""
+    done, _ = await workflow.wait(pending, timeout=CLASSES_S, return_when=asyncio.FIRST_COMPLETED)
+    for offer in done:
+        if not offer.cancelled() and offer.exception() is None:
+            return str(offer.result()["worker"])
+    return ""

@@ -1,0 +1,71 @@
+"""What the workflow of a task and its workers have in common: names of queues, activities and operations.
+
+As the workflow, this module does not import the rest of the package, because Temporal loads it in a sandbox of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PERFORM, OFFER, TAKE_OVER, DRAIN = "perform", "offer", "take-over", "drain"
+FIND_CLASSES, PUBLISH = "find-classes", "publish"
+READS = frozenset({"read-file", "search", "status", "diff", "list-checks", "list-snapshots", "pr-status"})
+READS_OF_RUNS = frozenset({"list-runs", "find-run", "run-log", "read-log", "test-results", "usage", "journal"})
+"""Reading ones of a later version, which before it waited for their turn to be refused (`_LOOKS_AT_RUNS`)."""
+
+PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
+"""Carried out by a controller that publishes, not by the worker that has the task."""
+
+PUBLISHER_S = 30.0
+"""How long a controller that publishes may not take an operation; reached: the operation fails. The default."""
+
+DRAIN_S = 20.0
+"""How long a worker that is to end may not answer; reached: it counts as unknown."""
+
+
+def name_worker_queue(prefix: str, worker: str) -> str:
+    """The queue that only this worker reads."""
+    return f"{prefix}-{worker}"
+
+
+def name_offer_queue(prefix: str, repository: str = "") -> str:
+    """The queue of offers that all workers read; that of a repository's key is read by those that have its clone."""
+    return f"{prefix}-offers-{repository}" if repository else f"{prefix}-offers"
+
+
+def name_task_queue(prefix: str) -> str:
+    """The queue of workflows without requirements."""
+    return f"{prefix}-tasks"
+
+
+def name_worker_directory(prefix: str) -> str:
+    """The queue of workflows that require something. Workers read it under an identity that says what they can do."""
+    return f"{prefix}-workers"
+
+
+def name_publish_queue(prefix: str) -> str:
+    """The queue that the controllers that publish read."""
+    return f"{prefix}-publish"
+
+
+@dataclass
+class TaskStart:
+    """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
+    earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
+    worker. `publisher_s`: see `PUBLISHER_S`. The rest is set when a long history is begun anew.
+    """
+
+    task_id: str
+    url: str
+    prefix: str
+    lost_after_s: float = 10.0
+    worker: str = ""
+    epoch: int = 0
+    is_created: bool = False
+    lost: list[str] = field(default_factory=list)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repository: str = ""
+    is_cloned: bool = True
+    requirements: dict[str, str] = field(default_factory=dict)
+    publisher_s: float = PUBLISHER_S
