@@ -25,17 +25,16 @@ class NotedCall:
         self._folder = home / "repositories" / "operations" / task_id
         self._path: Path | None = None
 
-    def note(self, call: AgentCall) -> datetime:
-        """Remember a call before its approval is taken. Returns when it was noted, or noted first if a kill interrupted
-        it then.
+    def note(self, call: AgentCall) -> datetime | None:
+        """Remember a call before its approval is taken. Returns when it was noted first, if a kill interrupted it then;
+        None for a new call.
         """
         digest = approvals.fingerprint(call).removeprefix("sha256:")
         self._path = self._folder / f"permitted-{digest[:32]}.json"
         if (known := read_json(self._path)) is not None:
             return datetime.fromisoformat(str(known["at"]))
-        now = datetime.now(UTC)
-        write_json(self._path, {"schema_version": 1, "at": now.isoformat()})
-        return now
+        write_json(self._path, {"schema_version": 1, "at": datetime.now(UTC).isoformat()})
+        return None
 
     def forget(self) -> None:
         """The call was answered, or there was none."""

@@ -100,8 +100,11 @@ class ClusterPublisher:
 
     def _take_approval(self, call: AgentCall, noted: NotedCall) -> Permission:
         """An approval for one call is used up by the call that was answered, not by one that a kill interrupted."""
-        since = noted.note(call)
-        if taken := self.workbench.take_approval(call) or self.workbench.find_used_approval(call, since):
+        interrupted_at = noted.note(call)
+        taken = self.workbench.take_approval(call)
+        if taken is None and interrupted_at is not None:
+            taken = self.workbench.find_used_approval(call, interrupted_at)
+        if taken is not None:
             return permission_by_approval(taken)
         raise approval_required_error(self.workbench.request_approval(call), "the controller that publishes")
 

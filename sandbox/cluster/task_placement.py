@@ -210,6 +210,7 @@ class TaskPlacement:
 
 
 def is_loss(error: ActivityError) -> bool:
+    """Whether the worker of an activity stopped answering, or did not take it."""
     return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST
 
 

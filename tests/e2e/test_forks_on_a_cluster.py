@@ -10,9 +10,11 @@ import pytest
 
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
+from sandbox.cluster.dispatcher import name_fork
 from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
-from tests.e2e.clusters import Cluster, cluster_of
+from tests.e2e.clusters import Cluster, cluster_of, connected
+from tests.e2e.test_line_of_tasks import URL, working
 from tests.e2e.test_states_on_a_cluster import read, write
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -60,7 +62,12 @@ def test_a_fork_has_the_state_of_its_task_and_goes_on_elsewhere_when_the_worker_
     assert read(sandbox, now["id"], "answer") == "of the fork\n"
     assert sandbox.ok("status", now["id"])["ahead"] == 1
     assert cluster.dispatcher.find_placement(now["id"])["worker"] != had
-    for one in (task, now["id"], before["id"]):
+    later = sandbox.ok("task", "fork", task)["task"]["id"]
+    placement = cluster.dispatcher.find_placement(later)
+    assert (placement["epoch"], placement["worker"] != had) == (2, True), "the task moved first"
+    write(sandbox, agent, later, "answer", "later\n")
+    assert read(sandbox, task, "answer") == "second\n"
+    for one in (task, now["id"], before["id"], later):
         sandbox.ok("task", "close", one, "--delete", "--discard")
 
 
@@ -85,6 +92,20 @@ def test_the_same_fork_is_made_once_and_not_begun_again_after_its_end(cluster: C
         cluster.ask(made, OperationName.STATUS)
     for one in (task, str(other.value["id"])):
         assert cluster.ask(one, OperationName.CLOSE, closing).error is None
+
+
+def test_an_answer_without_the_fork_that_was_asked_for_is_an_error_of_ours(temporal: str) -> None:
+    name = f"forks-{uuid.uuid4().hex[:8]}"
+    with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
+        worker.may_end.set()
+        asked = TaskOperation(id="one", task_id=dispatcher.place(URL, {}).task_id, name=OperationName.FORK)
+        dispatcher.submit(asked)
+        with pytest.raises(SandboxError, match="cannot be read") as caught:
+            dispatcher.result(asked)
+        assert caught.value.code == "internal"
+        with pytest.raises(SandboxError) as unknown:
+            dispatcher.find_placement(name_fork(asked))
+        assert unknown.value.code == "not_found"
 
 
 def test_a_fork_requires_what_its_task_requires(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from devtools.gitserver import introduce
 from sandbox import Workbench
+from sandbox.cluster.noted_call import NotedCall
 from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.models import Actor, Task, TaskStatus
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
@@ -242,3 +243,64 @@ def test_a_publisher_that_died_while_it_took_the_next_commit_takes_it_again(
     again = push(hosts, publisher, task, following)
     assert again.error is None, again.error
     assert sent(hosts, task) == following
+
+
+@pytest.mark.usefixtures("nobody_asked")
+def test_a_task_that_took_over_a_newer_base_is_pushed_again(hosts: Hosts, home: Path) -> None:
+    """Its base in this home moves with it. Control: a state with another branch of its own is refused."""
+    plain = {"remotes": {"plain_hosts": ["127.0.0.1"]}}
+    with Workbench(home, actor=Actor.AGENT, settings=plain) as bench:
+        push_twice(hosts, ClusterPublisher(bench, hosts.hub))
+
+
+def push_twice(hosts: Hosts, publisher: ClusterPublisher) -> None:
+    task, commit = answer_right(hosts)
+    assert push(hosts, publisher, task, commit).error is None
+    work, client = publisher.workbench.home / f"newer-{uuid.uuid4().hex}", hosts.server.client()
+    client.run("clone", "--quiet", hosts.url, str(work))
+    (work / "newer").write_text("newer\n")
+    client.run("add", "--all", cwd=work)
+    client.run("-c", "user.name=A", "-c", "user.email=a@example.invalid", "commit", "-q", "-m", "newer", cwd=work)
+    client.run("push", "--quiet", "origin", "HEAD:refs/heads/main", cwd=work)
+    synced = ask(hosts.first, task, OperationName.SYNC)
+    assert synced.error is None, synced.error
+    merge = str(synced.value["head_commit"])
+    again = push(hosts, publisher, task, merge)
+    assert again.error is None, again.error
+    assert sent(hosts, task) == merge
+    known = publisher.workbench.task(task)
+    assert (known.base_commit, known.base_branch) == (synced.value["base_commit"], "main")
+    assert forge_state(hosts, task, branch=f"space-agent/{task}-other") == merge
+    assert refusal(push(hosts, publisher, task, merge))[0] == "unsafe_repository"
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_an_approval_that_a_kill_left_without_a_push_holds_once_more(
+    hosts: Hosts, publisher: ClusterPublisher, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    """Control: without a note of the call a person is asked again."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_: object) -> OperationAnswer:
+        raise KilledError
+
+    if not is_noted:
+        monkeypatch.setattr(NotedCall, "note", lambda *_: None)
+    task, commit = answer_right(hosts)
+    asked = push(hosts, publisher, task, commit)
+    assert asked.error is not None
+    assert asked.error.data is not None
+    publisher.workbench.answer_approval(asked.error.data["approval_id"], approved=True, by="a person")
+    with monkeypatch.context() as killed:
+        killed.setattr(publisher, "_carry_out", die)
+        with pytest.raises(KilledError):
+            push(hosts, publisher, task, commit)
+    again = push(hosts, publisher, task, commit)
+    if not is_noted:
+        assert refusal(again)[0] == "approval_required"
+        return
+    assert again.error is None, again.error
+    assert sent(hosts, task) == commit
+    assert refusal(push(hosts, publisher, task, commit))[0] == "approval_required", "it is used up now"
