@@ -215,6 +215,7 @@ def is_loss(error: ActivityError) -> bool:
 
 
 def cancellation_error() -> ApplicationError:
+    """Of an operation that was cancelled before a worker began it."""
     return ApplicationError(
         "The operation was cancelled while it waited for a worker", type="cancelled", non_retryable=True
     )

@@ -14,8 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from devtools.gitserver import GitServer, introduce
+from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
@@ -26,6 +28,10 @@ MAKEFILE = (
     "test:\n\tgrep -q right answer\n"
 )
 LOST_AFTER_S = 6.0
+BUSY_S = 45.0
+"""How long a test waits until a worker takes a task: beside other tests a worker may be slow. Where the line itself is
+tested, the test says another time.
+"""
 
 
 @dataclass
@@ -156,5 +162,6 @@ def cluster_of(temporal: str, git_server: GitServer, base: Path) -> Iterator[Clu
             temporal, name, git_server.https_url(owner, "project"), git_server.https_url(owner, "hub"), base,
             git_server, dispatcher,
         )  # fmt: skip
+        stack.enter_context(patch.object(temporal_dispatcher, "BUSY_S", BUSY_S))
         stack.callback(found.kill_all)
         yield found
