@@ -16,7 +16,7 @@ import pytest
 
 from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
-from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id
+from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id, name_fork
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import SandboxError
 from sandbox.git.process import Git
@@ -326,5 +326,11 @@ def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> 
         stopped = dispatcher.result(slow, wait_s=0)
         assert stopped is not None
         assert [run["verdict"] for run in stopped.value] == ["killed"]
+        fork = TaskOperation(id="fork-1", task_id=task, name=OperationName.FORK)
+        dispatcher.submit(fork)
+        made = dispatcher.result(fork)
+        assert made is not None
+        assert made.error is None, made.error
+        assert (made.value["id"], made.value["forked_from"]) == (name_fork(fork), task)
     finally:
         dispatcher.close()
