@@ -106,5 +106,6 @@ def raise_for_error(answer: OperationAnswer) -> None:
 
 
 def _operation_of(run: PlacedRun, arguments: Mapping[str, Any]) -> TaskOperation:
-    name = OperationName(run.operation)
-    return TaskOperation(id=run.run_id, task_id=run.task_id, name=name, arguments=dict(arguments))
+    return TaskOperation(
+        id=run.run_id, task_id=run.task_id, name=OperationName(run.operation), arguments=dict(arguments)
+    )

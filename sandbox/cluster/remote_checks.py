@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error
-from sandbox.cluster.remote_runs import RemoteRuns
+from sandbox.cluster.remote_runs import RemoteRuns, list_explored
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
 from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationName
@@ -36,7 +36,7 @@ class RemoteChecks(RemoteRuns):
         arguments: Sequence[str] = (),
     ) -> tuple[CheckRun, ...]:
         """As in `Workbench`, without output while they run."""
-        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        wanted = _describe_checks(check_ids, runtime, arguments)
         return self._note_runs(task_id, self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...]))
 
     @elsewhere
@@ -50,15 +50,13 @@ class RemoteChecks(RemoteRuns):
         arguments: Sequence[str] = (),
     ) -> BackgroundRun:
         """As in `Workbench`. The run continues when this process ends."""
-        wanted = {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
+        wanted = _describe_checks(check_ids, runtime, arguments)
         return self._start(task_id, "check", wanted, tuple(check_ids))
 
     @elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
         """As in `Workbench`, without output while the checks run, and with `cache`, `jobs`, `keep_going`, `runtime`."""
-        found = self._asked.ask(task_id, OperationName.VERIFY, _choose_options(task_id, options), Verification)
-        self._note_runs(task_id, found.runs)
-        return found
+        return self._ask_to_verify(task_id, OperationName.VERIFY, options)
 
     @elsewhere
     def start_verify(
@@ -72,9 +70,7 @@ class RemoteChecks(RemoteRuns):
         self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> Verification:
         """As `verify`."""
-        found = self._asked.ask(owner_id, OperationName.CANDIDATE, _choose_options(owner_id, options), Verification)
-        self._note_runs(owner_id, found.runs)
-        return found
+        return self._ask_to_verify(owner_id, OperationName.CANDIDATE, options)
 
     @elsewhere
     def start_candidate(
@@ -95,7 +91,8 @@ class RemoteChecks(RemoteRuns):
         """As in `Workbench`, without output while the checks run. Tasks are those on the same worker, as forks are."""
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
         found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration)
-        return self._note_explored(task_id, found)
+        placed_tasks.note_runs(self._services.home, task_id, list_explored(found))
+        return found
 
     @elsewhere
     def start_exploration(
@@ -128,6 +125,11 @@ class RemoteChecks(RemoteRuns):
             raise not_on_cluster_error("waiting for a run that this home did not start", run_id)
         return found
 
+    def _ask_to_verify(self, task_id: str, name: OperationName, options: VerifyOptions | None) -> Verification:
+        found = self._asked.ask(task_id, name, _choose_options(task_id, options), Verification)
+        self._note_runs(task_id, found.runs)
+        return found
+
     def _start(
         self,
         task_id: str,
@@ -145,6 +147,10 @@ class RemoteChecks(RemoteRuns):
         placed_tasks.save_placed_run(self._services.home, run)
         self._asked.start(run, arguments)
         return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
+
+
+def _describe_checks(check_ids: Sequence[str], runtime: str | None, arguments: Sequence[str]) -> dict[str, Any]:
+    return {"check_ids": list(check_ids), "runtime": runtime, "arguments": list(arguments)}
 
 
 def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, Any]:

@@ -89,9 +89,7 @@ class RemoteRuns(TasksElsewhere):
 
     def _find_last_run(self, placed: PlacedRun) -> str:
         """The run of a check that was asked for in the background; of several the last. Raises: `conflict`."""
-        ended = self._note_ended(self._asked.wait(placed, 0.0))
-        runs = [run.run_id for run in (ended.verification.runs if ended.verification else ended.runs)]
-        runs += _list_runs_of_ways(ended.exploration) if ended.exploration else []
+        runs = _list_run_ids(self._note_ended(self._asked.wait(placed, 0.0)))
         if not runs:
             raise SandboxError(
                 ErrorCode.CONFLICT,
@@ -116,16 +114,18 @@ class RemoteRuns(TasksElsewhere):
         placed_tasks.note_runs(self._services.home, task_id, [run.run_id for run in runs])
         return runs
 
-    def _note_explored(self, task_id: str, found: Exploration) -> Exploration:
-        placed_tasks.note_runs(self._services.home, task_id, _list_runs_of_ways(found))
-        return found
-
     def _note_ended(self, ended: BackgroundRun) -> BackgroundRun:
-        if ended.exploration is not None:
-            self._note_explored(ended.task_id, ended.exploration)
-        self._note_runs(ended.task_id, ended.verification.runs if ended.verification else ended.runs)
+        placed_tasks.note_runs(self._services.home, ended.task_id, _list_run_ids(ended))
         return ended
 
 
-def _list_runs_of_ways(found: Exploration) -> list[str]:
+def list_explored(found: Exploration) -> list[str]:
+    """The ids of the runs of all ways, the last one last."""
     return [run_id for way in found.ways for run_id in way.runs.values()]
+
+
+def _list_run_ids(ended: BackgroundRun) -> list[str]:
+    """Of the checks that were asked for in the background; empty while they run."""
+    if ended.exploration is not None:
+        return list_explored(ended.exploration)
+    return [run.run_id for run in (ended.verification.runs if ended.verification else ended.runs)]

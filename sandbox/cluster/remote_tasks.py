@@ -166,8 +166,12 @@ class RemoteTasks(TasksElsewhere):
         """As in `Workbench`. `fetch`: by the worker. It goes to published commits only, whatever `published` says."""
         arguments = {"ref": ref, "fetch": fetch, "expected_tree": expected_tree}
         done = self._asked.ask(task_id, OperationName.CHECKOUT, arguments, CheckoutResult)
-        base = {"base_commit": done.base_commit, "base_branch": done.base_branch}
-        self._note_task(task_id, {"head_commit": done.head_commit, **base})
+        update = {
+            "head_commit": done.head_commit,
+            "base_commit": done.base_commit,
+            "base_branch": done.base_branch,
+        }
+        self._note_task(task_id, update)
         return done
 
     @elsewhere
