@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from devtools.gitserver import GitServer, introduce
-from devtools.mounts import unmount_below
 from devtools.privateengine import PrivateEngine
 from devtools.temporalserver import temporal_server
 from devtools.user_ids import release_users_below
@@ -27,6 +26,7 @@ from sandbox import Workbench
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 
 LOST_AFTER_S = 10.0  # the default of `cluster.lost_after_s`
 SLOTS = 32

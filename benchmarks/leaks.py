@@ -18,10 +18,10 @@ from pathlib import Path
 from benchmarks._harness import judge
 from devtools.inventory import left_behind
 from devtools.kills import Kills, Run, set_up
-from devtools.mounts import unmount_below
 from sandbox import Workbench
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 
 TASKS = 50
 STEPS = 120

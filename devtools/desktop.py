@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from sandbox.workbench import Watch, Workbench
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -1,4 +1,4 @@
-"""Mounts of tests: worktrees that they left in a home, which is given up as a whole, and small file systems."""
+"""Small file systems for tests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devtools.requirement import unavailable
-from sandbox.files.mount_points import list_mounts_below
-from sandbox.files.overlay_mounts import unmount_overlay
-
-
-def unmount_below(folder: Path) -> None:
-    """Take away every mount below a directory, the last one first."""
-    for point in list_mounts_below(folder):
-        unmount_overlay(point)
+from sandbox.files.mount_points import unmount_below
 
 
 @contextmanager

@@ -19,13 +19,13 @@ from xdist.remote import Producer
 
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
-from devtools.mounts import unmount_below
 from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
 from devtools.suite_groups import GroupScheduling
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 
 LABEL_PREFIX = "space.sandbox."
 TAG_PREFIX = "space-sandbox/"

@@ -15,10 +15,10 @@ import pytest
 
 from devtools import newergit
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 from tests.attack.arena import GIT, Arena
 
 ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "test_o_push", "test_s_local_remotes")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.store.compiler_caches import CompilerCaches
 from sandbox.workbench import VerifyOptions, Workbench

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.checks.disk_watch import DiskWatch, FreeSpaceFloor
 from sandbox.engine.connection import DockerEngine
 from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, find_disk_obstacle, mount_disk
 from sandbox.files.disk_usage import FreeSpace
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import Workbench
 from tests.attack.arena import Arena

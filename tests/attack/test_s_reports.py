@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.forges.comparison_table import describe_comparison
 from sandbox.gate import DeliveryStep
 from sandbox.models import TestOutcome, TestResult, TreeComparison, Verdict

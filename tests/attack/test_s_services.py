@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from devtools.user_ids import list_users
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import SERVICE_LABEL
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import VerifyOptions, Watch, Workbench
 from tests.unit.conftest import initialised

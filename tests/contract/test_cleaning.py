@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from devtools.inventory import left_behind
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench

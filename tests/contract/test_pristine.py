@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from devtools.inventory import left_behind
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.cli.app import main
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point
 from sandbox.git import maintenance
 from sandbox.git.process import Git

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.storage import MIB, Scale, list_lost, open_home, small_disk, use_home
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from tests.unit.conftest import Upstream
 
 SCALE = Scale(tasks=12, runs=60, rounds=4, base_bytes=MIB, log_bytes=MIB, disk_bytes=64 * MIB, max_bytes=40 * MIB)

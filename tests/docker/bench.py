@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.mount_points import unmount_below
 from sandbox.store.run_queue import RunQueue
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import BisectQuery
 from sandbox.workbench import VerifyOptions, Workbench
 from tests.docker.test_differential import PROFILE, RUN

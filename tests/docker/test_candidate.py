@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, initialised, refused

@@ -14,7 +14,7 @@ import yaml
 from defusedxml.ElementTree import parse
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import Upstream, initialised
 

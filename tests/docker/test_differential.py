@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from sandbox.agent import run_results
 from sandbox.agent.outputs import VerifyResult
 from sandbox.checks import execute
 from sandbox.checks.cancellation import Cancellation
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.gate import DeliveryStep
 from sandbox.models import Task, Verdict, Verification
 from sandbox.models.words import TestChangeKind

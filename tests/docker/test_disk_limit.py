@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.checks.disk_watch import DiskWatch
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import VerifyOptions, Workbench
 from tests.unit.conftest import initialised

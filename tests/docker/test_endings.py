@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.cli.run_explanations import explain
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CauseKind, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised

@@ -12,8 +12,8 @@ from mcp.client.client import Client
 
 from devtools.agent import AgentServer, ok, talk
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Exploration, ExploredWay
 from sandbox.workbench import ExploreOptions, Workbench
 from tests.unit.conftest import initialised, refused

@@ -14,9 +14,9 @@ from typing import get_args
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.forges.body import compose
 from sandbox.gate import DeliveryStep, Require, needs_verification
 from sandbox.images.lookup import WHEELHOUSE_LABEL

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from tests.docker.bench import Bench
 from tests.unit.store.test_modes import Modes, read_modes
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import ProbeLevel
 from tests.docker.test_verify import Bench, Scripts, told
 from tests.unit.conftest import refused

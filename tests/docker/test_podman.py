@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from devtools.mounts import unmount_below
 from devtools.privatepodman import PrivatePodman
 from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.engine import podman_containers
 from sandbox.engine.podman_request import build_request
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
 from sandbox.models import Guest, ProbeLevel, Verdict
 from sandbox.store.home import Home

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Task, TaskStatus, Verdict
 from sandbox.workbench import Workbench
 from tests.docker.bench import Bench

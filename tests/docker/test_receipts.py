@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.forges.body import compose
 from sandbox.models import ReceiptQuestion, Verdict
 from sandbox.workbench import Workbench

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import LeftoverAction
 from sandbox.store.liveness import LiveController
 from sandbox.store.quarantine import QuarantineNotes

@@ -12,10 +12,10 @@ import pytest
 from mcp.client.client import Client
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.mount_points import unmount_below
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 

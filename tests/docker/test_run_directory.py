@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from tests.docker.test_verify import Bench, Scripts
 
 PASSES: Scripts = {"test": ("cat source", [])}

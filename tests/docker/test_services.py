@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, LogQuery, Verdict
 from sandbox.workbench import Watch, Workbench
 from tests.docker.conftest import image_digest

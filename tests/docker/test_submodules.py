@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, add_submodule, initialised

@@ -14,9 +14,9 @@ import pytest
 
 from devtools.command import SANDBOX, Command
 from devtools.guests import remove_guests_of
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import task_container_name
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import TaskOptions, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised

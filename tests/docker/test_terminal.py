@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
-from devtools.mounts import unmount_below
 from devtools.terminal import Terminal
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.mount_points import unmount_below
 from sandbox.store.home import Home
 from tests.docker.conftest import remove_tags
 from tests.docker.test_verify import Bench, Scripts

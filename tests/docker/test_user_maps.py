@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from devtools.mounts import unmount_below
 from devtools.privateengine import FIRST_MAPPED_ID, PrivateEngine
 from devtools.requirement import unavailable
 from sandbox import Workbench
@@ -21,6 +20,7 @@ from sandbox.engine import supervised, user_maps
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import ProbeLevel, Verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("user-maps"), pytest.mark.usefixtures("engine")]

@@ -15,9 +15,9 @@ import pytest
 
 from devtools.command import Command
 from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, find_loaded
-from devtools.mounts import unmount_below
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
+from sandbox.files.mount_points import unmount_below
 from sandbox.models import Check, CheckRun, Verdict, Verification
 from sandbox.workbench import VerifyOptions, Watch, Workbench
 from tests.docker.conftest import remove_tags

@@ -20,10 +20,10 @@ import pytest
 
 from devtools.inventory import left_behind, processes, records
 from devtools.kills import Kills, Run, plain_git, set_up
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
+from sandbox.files.mount_points import unmount_below
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kills")]  # one process forks all commands
 ALL = os.environ.get("KILL_STEPS") == "all"

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from devtools.home_files import copy_sparsely
-from devtools.mounts import unmount_below
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files import checkout
@@ -19,6 +18,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.files.disk_images import DiskSize, find_disk_obstacle, mount_disk
 from sandbox.files.disk_usage import is_full
 from sandbox.files.loop_devices import is_attached
+from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point
 from sandbox.workspaces.own_disk import (
     NewDisk,
