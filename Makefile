@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test attacks compiled bench browser corpus matrix desktop format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test attacks compile bench browser corpus matrix desktop format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,10 +40,10 @@ unit: venv
 	@$(BIN)/python -m pytest tests/unit -n auto -q -m "not slow"
 
 test: setup ## Everything CI runs: set-up, lint and all tests
-	@scripts/setup tools & tools=$$!; $(MAKE) lint; linted=$$?; $(MAKE) compiled; wait $$tools && exit $$linted  # downloads, and two processors
+	@scripts/setup tools & tools=$$!; $(MAKE) lint; linted=$$?; $(MAKE) compile; wait $$tools && exit $$linted  # downloads, and two processors
 	@$(BIN)/python -m devtools.suite
 
-compiled: venv  # once, rather than at the same time in every process of the suite: 28 CPU seconds each
+compile: venv  # the tests, once, rather than at the same time in every process of the suite: 28 CPU seconds each
 	@$(BIN)/python -m pytest tests --ignore=tests/browser --collect-only -q >/dev/null
 
 attacks: setup ## All attacks, each entry about git also on the newer git. Not in `make test`, which has one of each module

@@ -20,12 +20,11 @@ from typing import Any
 
 from devtools.gitserver import GitServer, introduce
 from devtools.privateengine import PrivateEngine
-from devtools.temporalserver import temporal_server
+from devtools.temporalserver import connect_to, temporal_server
 from devtools.user_ids import release_users_below
 from sandbox import Workbench
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
-from sandbox.errors import SandboxError
 from sandbox.files.mount_points import unmount_below
 
 LOST_AFTER_S = 10.0  # the default of `cluster.lost_after_s`
@@ -185,7 +184,8 @@ def running_cluster() -> Iterator[Cluster]:
                 workbench.import_images(images, _ignore)
             stack.callback(host.kill)
             hosts[name] = host
-        dispatcher = stack.enter_context(closing(_connect(address, cluster)))
+        place = ClusterAddress(address, name=cluster, lost_after_s=LOST_AFTER_S)
+        dispatcher = stack.enter_context(closing(connect_to(place)))
         yield Cluster(url, hub, dispatcher, hosts)
 
 
@@ -223,13 +223,3 @@ def _export_images(base: Path) -> Path:
     with Workbench(base / "exporter", environ=dict(os.environ)) as workbench:
         workbench.export_images(path, IMAGES, _ignore)
     return path
-
-
-def _connect(address: str, name: str) -> TemporalDispatcher:
-    ends_at = time.monotonic() + _START_S
-    while True:
-        try:
-            return TemporalDispatcher(ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S))
-        except SandboxError:
-            if time.monotonic() > ends_at:
-                raise

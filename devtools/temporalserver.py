@@ -1,4 +1,6 @@
-"""A real Temporal server on this host, for tests and benchmarks of a cluster. Its state is in memory."""
+"""A real Temporal server on this host, for tests and benchmarks of a cluster, and the first connection to it. Its state
+is in memory.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,22 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from devtools.requirement import unavailable
+from sandbox.cluster.temporal_client import ClusterAddress
+from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
+from sandbox.errors import SandboxError
 
 IN_ORDER = (  # settings of a server that keeps the line in order (docs/cluster.md)
     "matching.enableFairness=true",
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
 )
-_STOP_S = 15.0
+_START_S, _STOP_S = 120.0, 15.0
 
 
 @contextmanager
@@ -43,3 +49,14 @@ def temporal_server(log_file: Path) -> Iterator[str]:
                 server.wait(_STOP_S)
             server.kill()
             server.wait()
+
+
+def connect_to(address: ClusterAddress) -> TemporalDispatcher:
+    """A dispatcher, once the server answers, which it does some time after its start. Raises: its last error."""
+    ends_at = time.monotonic() + _START_S
+    while True:
+        try:
+            return TemporalDispatcher(address)
+        except SandboxError:
+            if time.monotonic() > ends_at:
+                raise

@@ -10,17 +10,17 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from devtools.gitserver import GitServer, introduce
+from devtools.temporalserver import connect_to
 from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
-from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 MAKEFILE = (
@@ -132,19 +132,9 @@ def until(happens: Callable[[], bool]) -> None:
 
 @contextmanager
 def connected(address: str, name: str, publisher_s: float = 30.0) -> Iterator[TemporalDispatcher]:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            place = ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S, publisher_s=publisher_s)
-            dispatcher = TemporalDispatcher(place)
-            break
-        except SandboxError:
-            if time.monotonic() > deadline:
-                raise
-    try:
+    place = ClusterAddress(address, name=name, lost_after_s=LOST_AFTER_S, publisher_s=publisher_s)
+    with closing(connect_to(place)) as dispatcher:
         yield dispatcher
-    finally:
-        dispatcher.close()
 
 
 @contextmanager

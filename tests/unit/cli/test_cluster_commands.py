@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from devtools.command import Command
+from sandbox.cli import cluster
+from sandbox.models.operations import OperationName
 
 
 def test_a_home_of_its_own_has_no_line_and_no_worker_to_drain(tmp_path: Path) -> None:
@@ -13,3 +17,10 @@ def test_a_home_of_its_own_has_no_line_and_no_worker_to_drain(tmp_path: Path) ->
     refused = sandbox("cluster", "drain", "worker-0", "--json")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     assert "cluster.address" in refused.error["hint"]
+
+
+def test_each_operation_on_a_task_can_be_asked_for() -> None:
+    """The command has a list of its own, because it starts without models; a task is created by `cluster create`."""
+    (kind,) = (one.type for one in cluster.ask.params if one.name == "operation")
+    assert isinstance(kind, click.Choice)
+    assert set(kind.choices) == {*OperationName} - {OperationName.CREATE}
