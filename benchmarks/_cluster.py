@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from devtools.gitserver import GitServer, introduce
 from devtools.privateengine import PrivateEngine
@@ -35,7 +34,7 @@ IDLE_S = 60
 """How long the container of a task of a killed worker lives on; the default is ten times as long."""
 
 NAMES = ("one", "two")
-IMAGES = ("base", "init")
+IMAGES = tuple(f"space-sandbox/{name}:latest" for name in ("base", "init"))
 PROFILE = """\
 label = "Load"
 image = "base"
@@ -167,7 +166,6 @@ def running_cluster() -> Iterator[Cluster]:
         address = stack.enter_context(temporal_server(base / "temporal.log"))
         url, hub = _seed(server, base)
         cluster = f"load-{uuid.uuid4().hex[:8]}"
-        images = _export_images(base)
         hosts = {}
         for name in NAMES:
             engine = stack.enter_context(PrivateEngine())
@@ -180,8 +178,7 @@ def running_cluster() -> Iterator[Cluster]:
             (host.home / "config.toml").write_text(_write_toml(settings))
             (host.home / "profiles").mkdir()
             (host.home / "profiles" / "generic.toml").write_text(PROFILE)
-            with host.open() as workbench:
-                workbench.import_images(images, _ignore)
+            engine.load(*IMAGES)
             stack.callback(host.kill)
             hosts[name] = host
         place = ClusterAddress(address, name=cluster, lost_after_s=LOST_AFTER_S)
@@ -193,10 +190,6 @@ def _environ() -> dict[str, str]:
     """Of a worker: without settings of this machine's home."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOX_")}
     return {**kept, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
-
-
-def _ignore(_said: Any) -> None:
-    """Progress that is not shown."""
 
 
 def _write_toml(settings: Mapping[str, Mapping[str, object]]) -> str:
@@ -215,11 +208,3 @@ def _seed(server: GitServer, base: Path) -> tuple[str, str]:
     server.seed("load", "project", files)
     server.create("load", "hub")
     return server.https_url("load", "project"), server.https_url("load", "hub")
-
-
-def _export_images(base: Path) -> Path:
-    """Those of this machine's engine, in an archive."""
-    path = base / "images.tar"
-    with Workbench(base / "exporter", environ=dict(os.environ)) as workbench:
-        workbench.export_images(path, IMAGES, _ignore)
-    return path
