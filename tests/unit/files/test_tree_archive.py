@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode
 from sandbox.files.tree_archive import unpack_tree
 from tests.unit.conftest import refused
 
@@ -36,16 +36,16 @@ HOSTILE = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_s144_a_header_that_tarfile_would_believe_is_refused(content: bytes, tmp_path: Path) -> None:
+    archive, tree = io.BytesIO(content + bytes(1024)), tmp_path / "tree"
+    if content == HOSTILE["a size below zero"] and list_names(content) == ["."]:  # from Python 3.14 on
+        unpack_tree(archive, tree, 10**6)
+        assert [*tree.iterdir()] == [], "a layer with fewer files than it says is refused by its size"
+        return
     with refused(ErrorCode.POLICY_VIOLATION):
-        unpack_tree(io.BytesIO(content + bytes(1024)), tmp_path / "tree", 10**6)
-        if is_end_for_tarfile(content):  # from Python 3.14 on; a layer with fewer files than it says is refused
-            raise SandboxError(ErrorCode.POLICY_VIOLATION, "the archive ends before the header")
+        unpack_tree(archive, tree, 10**6)
 
 
-def is_end_for_tarfile(content: bytes) -> bool:
-    """Whether tarfile itself takes the second header for the end, without an error."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content + bytes(1024))) as archive:
-            return archive.getnames() == ["."]
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError):
-        return False
+def list_names(content: bytes) -> list[str]:
+    """What tarfile itself makes of an archive."""
+    with tarfile.open(fileobj=io.BytesIO(content + bytes(1024))) as archive:
+        return archive.getnames()
