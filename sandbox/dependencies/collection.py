@@ -41,6 +41,11 @@ class Collection:
     locked: list[LockedPackage] = field(default_factory=list)
     refused: list[RefusedEntry] = field(default_factory=list)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more entries are added: what is read from now on would only take time."""
+        return len(self.requirements) + len(self.refused) >= MAX_ENTRIES
+
     def load_text(self, path: str, limit: int = FILE_BYTES) -> str:
         """Content of a manifest; '' when it is absent or refused, which is recorded."""
         if path not in self.files:
@@ -68,8 +73,8 @@ class Collection:
 
     def add_text(self, text: str, role: Role, origin: str, hashes: Iterable[str] = ()) -> None:
         """Add one requirement, or record why it is refused."""
-        if len(self.requirements) + len(self.refused) >= MAX_ENTRIES:  # parsing takes time, so it ends here
-            return self._refuse_rest(origin)
+        if self.is_full:
+            return self.refuse_rest(origin)
         found = parse_requirement(text, role, origin, tuple(hashes))
         if isinstance(found, RefusedEntry):
             self.refused.append(found)
@@ -98,14 +103,19 @@ class Collection:
     def add_locked(self, package: LockedPackage) -> None:
         """Add one package of a lock file."""
         if len(self.locked) >= MAX_ENTRIES:
-            return self._refuse_rest(package.origin)
+            return self.refuse_rest(package.origin)
         return self.locked.append(package)
 
     def refuse(self, text: str, reason: RefusalReason, origin: str) -> None:
         """Record an entry that is not used."""
         if len(self.refused) >= MAX_ENTRIES:
-            return self._refuse_rest(origin)
+            return self.refuse_rest(origin)
         return self.refused.append(refuse(text, reason, origin))
+
+    def refuse_rest(self, origin: str) -> None:
+        """Record that entries were not read; one record says so for all of them."""
+        if not self.refused or (self.refused[-1].reason, self.refused[-1].origin) != (RefusalReason.LIMIT, origin):
+            self.refused.append(refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin))
 
     def to_manifest(self) -> Manifest:
         """What was found, without repetitions."""
@@ -118,11 +128,6 @@ class Collection:
             locked=tuple(dict.fromkeys(self.locked)),
             refused=tuple(dict.fromkeys(self.refused)),
         )
-
-    def _refuse_rest(self, origin: str) -> None:
-        """Record that entries were not read; one record says so for all of them."""
-        if not self.refused or (self.refused[-1].reason, self.refused[-1].origin) != (RefusalReason.LIMIT, origin):
-            self.refused.append(refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin))
 
     def _read_once(self, path: str, limit: int) -> str | None:
         if sum(text is not None for text in self.files.values()) >= MAX_FILES:

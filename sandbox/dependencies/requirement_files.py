@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 
 from sandbox.dependencies.collection import Collection
 from sandbox.models.dependencies import RefusalReason
@@ -24,6 +25,8 @@ _ITSELF = re.compile(r"^(?:(?:-e|--editable)[ =]?\s*)?(?:file:)?\.(?:/)?(?:\[([A
 def read_requirement_file(collection: Collection, path: str, role: Role, depth: int = 0) -> None:
     """Add what a requirements file and those that it includes declare. Constraint files are skipped."""
     for line in _join_lines(collection.load_text(path)):
+        if collection.is_full:
+            return collection.refuse_rest(path)
         if add_itself(collection, line, role):
             continue
         if include := _INCLUDE.fullmatch(line):
@@ -31,12 +34,14 @@ def read_requirement_file(collection: Collection, path: str, role: Role, depth: 
         else:
             hashes = _HASH.findall(line)
             collection.add_text(_HASH.sub("", line), role, path, hashes)
+    return None
 
 
-def _join_lines(text: str) -> list[str]:
+def _join_lines(text: str) -> Iterator[str]:
     """The logical lines, without comments and empty ones."""
-    lines = (_COMMENT.sub("", line).strip() for line in text.replace("\\\n", " ").split("\n"))
-    return [line for line in lines if line]
+    for line in text.replace("\\\n", " ").split("\n"):
+        if content := _COMMENT.sub("", line).strip():
+            yield content
 
 
 def add_itself(collection: Collection, line: str, role: Role) -> bool:

@@ -49,7 +49,6 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run(["mount", *words], check=True, timeout=60)
     yield folder
     unmount_below(folder)
-    subprocess.run(["umount", folder], check=True, timeout=60)
 
 
 @pytest.fixture(scope="module")

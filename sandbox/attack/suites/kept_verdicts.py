@@ -41,6 +41,7 @@ def _fail_once(scene: Scene) -> None:
     for wait_s in WAITS_S:
         passes_at = int(time.time()) + wait_s
         _set_profile(scene, passes_at)
+        scene.workbench = scene.open_workbench()  # a controller reads profiles once
         runs = _run(scene, "kept", "chance")
         if all(run.verdict is Verdict.FAILED for run in runs):
             break
