@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from sandbox import Workbench
+from sandbox.cluster.done_operations import answer_done, describe_done
 from sandbox.cluster.operation_table import OPERATIONS, ExploreArguments, dump_value, parse_arguments
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.errors import ErrorCode, SandboxError
@@ -87,8 +88,10 @@ class ClusterWorker:
 
     def _perform_change(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
         try:
+            if answer := answer_done(self.workbench.find_done_operation(operation.task_id), operation):
+                return answer
             value = self._carry_out(operation, cancelled)
-            state = self._keep_state(operation)
+            state = self._keep_state(operation, value)
         except SandboxError as error:
             return refuse_operation(self.id, operation, error)
         return answer_operation(self.id, operation, value, state)
@@ -111,8 +114,9 @@ class ClusterWorker:
                     reason="on_another_worker",
                 )
 
-    def _keep_state(self, operation: TaskOperation) -> str | None:
+    def _keep_state(self, operation: TaskOperation, value: object) -> str | None:
         """Send the state to the hub: only then is the operation over, for it could be lost with this host before.
+        `value`: what is answered then, and recorded there.
 
         Raises: `conflict` if another worker has the task by now; what it did is then not part of the task.
         """
@@ -123,7 +127,8 @@ class ClusterWorker:
             return None
         if operation.name is OperationName.FORK:
             return self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
-        return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch)
+        done = describe_done(self.id, operation, value)
+        return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch, done)
 
     def _send_fork(self, fork_id: str, epoch: int) -> str:
         """The first state of a new task. Its epoch is that of its parent: a worker that lost the parent, and forks it

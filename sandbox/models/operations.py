@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
-from sandbox.models.ids import ObjectId, TaskId
+from sandbox.models.ids import ObjectId, Sha256, TaskId
 from sandbox.models.model import Model, SparseModel
 from sandbox.models.workers import AnnouncedCount, AnnouncedWord, HostCapabilities
 
@@ -103,6 +103,19 @@ class OperationAnswer(SparseModel):
     error: OperationError | None = None
     state: ObjectId | None = None
     lost: str | None = None
+
+
+class DoneOperation(Model):
+    """The operation that made a state of a task in the hub, as its worker says there. `digest`: of its name and
+    arguments (`sandbox.cluster.done_operations`). `has_answer`: whether `value` is what it answered.
+    """
+
+    operation_id: OperationId
+    digest: Sha256
+    epoch: PositiveInt
+    worker: WorkerId
+    has_answer: bool = False
+    value: Any = None
 
 
 class WorkerInfo(Model):

@@ -114,7 +114,7 @@ if TYPE_CHECKING:
         WorkspaceRecord,
         WorkspaceRequest,
     )
-    from sandbox.models.operations import OperationAnswer, TaskOperation
+    from sandbox.models.operations import DoneOperation, OperationAnswer, TaskOperation
     from sandbox.models.workers import HostCapabilities
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
@@ -425,17 +425,25 @@ class Workbench:
         """
         return operation_answers.answer_once(self._services.home, operation, perform)
 
-    def send_task_state(self, hub: str, task_id: str, epoch: int) -> str:
+    def send_task_state(self, hub: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:
         """Send a task's record and files to a hub, for another host to go on with; returns the commit there.
+        `done`: the operation that made them.
 
         Raises: `not_found`; `conflict` (`reason`: `epoch_ended`) if another host has the task now; `invalid_input` for
         the hub; `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
         """
-        return use.hub.send_state(self._services, hub, task_id, epoch)
+        return use.hub.send_state(self._services, hub, task_id, epoch, done)
 
     def has_latest_state(self, hub: str, task_id: str) -> bool:
         """Whether this home has a task, and no other host continues it from the hub. Raises: as `send_task_state`."""
         return use.hub.has_latest_state(self._services, hub, task_id)
+
+    def find_done_operation(self, task_id: str) -> DoneOperation | None:
+        """The operation that made the state which this home took a task over from; None if the state records none.
+
+        Raises: no specific code.
+        """
+        return use.hub.find_done(self._services.home, task_id)
 
     def end_task_state(self, hub: str, task_id: str, epoch: int) -> None:
         """Delete what `send_task_state` sent: the task has ended. Raises: as `send_task_state`."""

@@ -17,13 +17,14 @@ import pytest
 from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id, name_fork
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import SandboxError
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TaskStatus
-from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.models.operations import DoneOperation, OperationAnswer, OperationName, TaskOperation
 from sandbox.workbench.delivery import hub
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -209,6 +210,114 @@ def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
     other = ask(hosts.first, task, OperationName.WRITE_FILE, write("other\n"), key="edit-1")
     assert other.error is not None
     assert other.error.code == "conflict"
+
+
+@pytest.mark.parametrize("claims", [1, 2], ids=["taken over", "taken over again by a third host"])
+def test_an_operation_whose_answer_was_lost_with_its_host_is_answered_from_the_hub(
+    hosts: Hosts, git_server: GitServer, tmp_path: Path, claims: int
+) -> None:
+    """Its state had reached the hub. Control: the same wish under another id meets its own result."""
+    task = begin(hosts)
+    wish = write("right\n", read(hosts.first, task)["sha256"])
+    lost = ask(hosts.first, task, OperationName.WRITE_FILE, wish, key="edit")
+    assert lost.error is None, lost.error
+    hosts.second.take_over(hosts.url, task, 2)
+    with ExitStack() as stack:
+        host = hosts.second
+        if claims == 2:
+            third = stack.enter_context(Workbench(introduce(tmp_path / "three", git_server)))
+            host = ClusterWorker(third, hosts.hub)
+            host.take_over(hosts.url, task, 3)
+        again = ask(host, task, OperationName.WRITE_FILE, wish, claims + 1, key="edit")
+        assert (again.error, again.value) == (None, lost.value)
+        assert (again.worker, again.epoch) == (hosts.first.id, claims + 1)
+        assert read(host, task, claims + 1)["content"] == "right\n"
+        control = ask(host, task, OperationName.WRITE_FILE, wish, claims + 1, key="another")
+        assert control.error is not None
+        assert control.error.code == "stale_hash"
+
+
+def commit_answer(hosts: Hosts) -> tuple[str, OperationAnswer]:
+    """A task whose first host committed, as the operation `commit`."""
+    task = begin(hosts)
+    changed = ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", read(hosts.first, task)["sha256"]))
+    assert changed.error is None, changed.error
+    made = ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"}, key="commit")
+    assert made.error is None, made.error
+    hosts.second.take_over(hosts.url, task, 2)
+    return task, made
+
+
+def test_a_commit_whose_answer_was_lost_is_made_once(hosts: Hosts) -> None:
+    """Controls: under another id there is nothing to commit; another commit under the same id is another operation."""
+    task, lost = commit_answer(hosts)
+    again = ask(hosts.second, task, OperationName.COMMIT, {"message": "Answer"}, 2, key="commit")
+    assert (again.error, again.value) == (None, lost.value)
+    assert ask(hosts.second, task, OperationName.STATUS, epoch=2).value["ahead"] == 1
+    control = ask(hosts.second, task, OperationName.COMMIT, {"message": "Answer"}, 2, key="another")
+    assert control.error is not None
+    assert control.error.code == "nothing_to_commit"
+    task, _ = commit_answer(hosts)
+    other = ask(hosts.second, task, OperationName.COMMIT, {"message": "Another"}, 2, key="commit")
+    assert other.error is not None
+    assert (other.error.code, "was another one" in other.error.brief) == ("conflict", True)
+
+
+def forge_done(hosts: Hosts, task: str, operation: TaskOperation, value: object) -> None:
+    """Say in the hub that an operation made the state there, as somebody who can write to it may."""
+    bench = hosts.first.workbench
+    clone = bench.home / "repositories" / "clones" / bench.task(task).repo_id
+    client, ref = hosts.server.client(), f"refs/space-sandbox/tasks/{task}/1"
+    client.run("fetch", "--quiet", hosts.hub, ref, cwd=clone)
+    record = client.run("log", "-1", "--format=%B", "FETCH_HEAD", cwd=clone).partition("\n\n")[2]
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.invalid")
+    done = DoneOperation(
+        operation_id=operation.id, digest=digest_operation(operation), epoch=1, worker=hosts.first.id, has_answer=True,
+        value=value,
+    )  # fmt: skip
+    message = f"State of a task\nOperation: {done.model_dump_json()}\n\n{record}"
+    words = ("commit-tree", "FETCH_HEAD^{tree}", "-p", "FETCH_HEAD^", "-m", message)
+    state = client.run(*identity, *words, cwd=clone).strip()
+    client.run("push", "--force", hosts.hub, f"{state}:{ref}", cwd=clone)
+
+
+@pytest.mark.parametrize("name", [OperationName.VERIFY, OperationName.CHECK])
+def test_s146_a_verdict_in_the_hub_is_not_answered(hosts: Hosts, name: OperationName) -> None:
+    """Control: what the hub says of an edit is answered."""
+    task, forged = begin(hosts), {"verified": True, "verdict": "passed"}
+    arguments = {"check_ids": ["test"]} if name is OperationName.CHECK else {}
+    asked = TaskOperation(id="asked", task_id=task, epoch=2, name=name, arguments=arguments)
+    forge_done(hosts, task, asked, forged)
+    hosts.second.take_over(hosts.url, task, 2)
+    answer = hosts.second.perform(asked)
+    if name is OperationName.VERIFY:
+        assert answer.error is None, answer.error
+        assert answer.value["verified"] is False
+        assert answer.worker == hosts.second.id
+    else:
+        assert [run["verdict"] for run in answer.value] == ["passed", "failed"]
+    control = begin(hosts)
+    edit = TaskOperation(
+        id="asked", task_id=control, epoch=2, name=OperationName.WRITE_FILE, arguments=write("right\n")
+    )
+    forge_done(hosts, control, edit, forged)
+    hosts.second.take_over(hosts.url, control, 2)
+    assert hosts.second.perform(edit).value == forged
+
+
+def test_ways_that_were_tried_are_not_tried_again_when_the_answer_was_lost(hosts: Hosts) -> None:
+    """The best one is the task's state, so they would meet it. Verdicts come from no hub: the loss is said."""
+    task = begin(hosts)
+    patch = b"--- a/answer\n+++ b/answer\n@@ -1 +1 @@\n-wrong\n+right\n"
+    wish = {"patches": {"right": base64.b64encode(patch).decode()}}
+    made = ask(hosts.first, task, OperationName.EXPLORE, wish, key="explore")
+    assert made.error is None, made.error
+    hosts.second.take_over(hosts.url, task, 2)
+    assert read(hosts.second, task, 2)["content"] == "right\n"
+    again = ask(hosts.second, task, OperationName.EXPLORE, wish, 2, key="explore")
+    assert again.error is not None
+    assert (again.error.code, again.error.reason) == ("internal", "operation_interrupted")
+    assert "was carried out" in again.error.brief
 
 
 def test_a_task_in_another_state_than_was_expected_is_not_closed(hosts: Hosts) -> None:

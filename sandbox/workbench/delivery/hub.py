@@ -10,32 +10,25 @@ replaced would adopt its successor's state.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.git.log import is_published, read_message
-from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import TASK_ID_PATTERN, Task, TaskStatus, WorkspaceKind
+from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
+from sandbox.models.operations import DoneOperation
 from sandbox.store.home import Home, read_json, write_json
-from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery import hub_states
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.repository_settings import find_profile
-from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import (
-    TASK_KINDS,
     ForkOrigin,
     compare_task,
     draft_task,
@@ -46,7 +39,7 @@ from sandbox.workbench.tasks.lifecycle import (
 from sandbox.workbench.tasks.snapshots import fork_task
 
 _TRIES = 3
-_SUBJECT = "State of a task"
+_DONE_FILE = "done.json"
 _ResultT = TypeVar("_ResultT")
 
 
@@ -85,8 +78,8 @@ def fork_named_task(
     return fork_task(services, task_id, snapshot, prompt, with_artifacts=with_artifacts, fork_id=fork_id)
 
 
-def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> str:
-    """Send the task's record and files to the hub; returns the commit there.
+def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:
+    """Send the task's record and files to the hub; returns the commit there. `done`: the operation that made them.
 
     Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`.
     """
@@ -95,7 +88,7 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int) -> st
         with scratch_objects(services.repositories.open(task.repo_id)[1]) as git:
             with compare_task(services, task) as opened:
                 tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-            commit = _commit_state(services, git, task, tree)
+            commit = hub_states.commit_state(git, task, tree, done)
             run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)
     return commit
@@ -133,7 +126,9 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     local = f"refs/sandbox/{task_id}/hub"
     state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
     try:
-        recorded = _without_claims(read_state(git, state, task_id, repository.id), services.caller.session)
+        recorded = hub_states.without_claims(
+            hub_states.read_state(git, state, task_id, repository.id), services.caller.session
+        )
         has_files = recorded.workspace_kind is not WorkspaceKind.TREE
         place = services.home.worktree(repository.id, task_id) if has_files else None
         task = recorded.model_copy(update={"worktree_path": place})
@@ -141,9 +136,17 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
         origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
         started = start_task(services, git, task, base_tree, origin)
         _write_sent(services.home, task_id, epoch, state)
+        if done := hub_states.read_done(git, state):
+            write_json(find_record(services.home, task_id, _DONE_FILE), done.model_dump(mode="json"))
     finally:
         git.attempt("update-ref", "-d", local)
     return started
+
+
+def find_done(home: Home, task_id: str) -> DoneOperation | None:
+    """The operation that made the state which this home continues a task from, if the state said it."""
+    found = read_json(find_record(home, task_id, _DONE_FILE))
+    return None if found is None else DoneOperation.model_validate(found)
 
 
 def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefUpdate) -> None:
@@ -181,8 +184,8 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
             if attempt == _TRIES - 1 or list_epochs(git, access, task_id) == there:
                 raise
             continue  # git does not say that a ref is gone but by its words
-        state = require_state_commit(git, local, task_id)
-        claimed = _commit_claim(git, state)
+        state = hub_states.require_state_commit(git, local, task_id)
+        claimed = hub_states.commit_claim(git, state)
         updates = {name_ref(task_id, epoch): RefUpdate(claimed, None)}
         updates |= {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items()}
         try:
@@ -193,69 +196,6 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
             continue
         return claimed
     raise AssertionError
-
-
-def _commit_claim(git: Git, state: str) -> str:
-    """The state again, as a commit of its own: a push of what the hub has already succeeds without a look at its lease,
-    so of two hosts with one and the same commit both would be told that the task is theirs.
-    """
-    record = read_message(git, state).partition("\n\n")[2]
-    message = f"{_SUBJECT}, claimed {uuid.uuid4().hex}\n\n{record}"
-    now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
-    parent = objects.parent_of(git, state)
-    with store_objects(git):
-        return objects.commit_tree(git, objects.tree_of(git, state), [parent] if parent else [], message, now)
-
-
-def _commit_state(services: Services, git: Git, task: Task, tree: str) -> str:
-    record = task.model_copy(update={"worktree_path": None}).model_dump_json()
-    now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
-    return objects.commit_tree(git, tree, task.head_commit, f"{_SUBJECT}\n\n{record}\n", now)
-
-
-def require_state_commit(git: Git, local: str, task_id: str) -> str:
-    """The commit of a fetched state. `local`: the ref that it was fetched to. Raises: `unsafe_repository`."""
-    state = objects.resolve_ref(git, local)
-    if state is None or objects.peel(git, state, "commit") != state:
-        raise damaged_error(task_id, "it is no commit")
-    return state
-
-
-def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
-    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked.
-
-    Raises: `unsafe_repository`.
-    """
-    try:
-        task = Task.model_validate_json(read_message(git, commit).partition("\n\n")[2])
-    except ValidationError as error:
-        raise damaged_error(task_id, "it has no record of a task") from error
-    if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
-        raise damaged_error(task_id, "its record is of another task")
-    if task.workspace_kind not in TASK_KINDS:
-        raise damaged_error(task_id, "its files are of another kind")
-    if not is_published(git, task.base_commit) or not objects.is_ancestor(git, task.base_commit, task.head_commit):
-        # The base says which checks there are (`load_task_profile`), so the gate would be the hub's.
-        raise damaged_error(task_id, "its base is not in a branch or tag of the repository, or not below its head")
-    if objects.parent_of(git, commit) != task.head_commit:
-        raise damaged_error(task_id, "it is not on the task's head")
-    return task
-
-
-def _without_claims(task: Task, session: str) -> Task:
-    """A record without what only this host may say: who owns the task here, and what a forge or remote was given."""
-    status = task.status if task.status is TaskStatus.WORKING else TaskStatus.COMMITTED
-    claims = ("pr_url", "pr_base", "pushed_at", "closed_at", "forked_from")
-    return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(claims)})
-
-
-def damaged_error(task_id: str, why: str) -> SandboxError:
-    """A state in the hub is not used."""
-    return SandboxError(
-        ErrorCode.UNSAFE_REPOSITORY,
-        f"The hub's state of {task_id} cannot be used: {why}",
-        hint="Something other than a worker has written to refs/space-sandbox of the hub.",
-    )
 
 
 def require_task_id(task_id: str) -> None:

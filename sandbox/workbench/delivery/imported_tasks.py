@@ -22,7 +22,7 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.store.home import read_json, write_json
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery import hub
+from sandbox.workbench.delivery import hub, hub_states
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.tasks.lifecycle import draft_task, lock_task, start_task
 
@@ -49,7 +49,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
     local = f"refs/sandbox/{task_id}/hub"
     try:
         state = hub.run_with_hub(services, hub_url, lambda access: _fetch_state(git, access, task_id, local))
-        recorded = hub.read_state(git, state, task_id, repository.id)
+        recorded = hub_states.read_state(git, state, task_id, repository.id)
         _require_commit(recorded, commit)
         _require_paths(services, git, recorded)
         base_tree = clone.fetch_whole_tree(services, repository, git, recorded.base_commit)
@@ -72,7 +72,7 @@ def _fetch_state(git: Git, access: RemoteAccess, task_id: str, local: str) -> st
             hint="Its task was closed, or never had a commit.",
         )
     fetch_ref(git, access, name_ref(task_id, max(there)), local, partial=False)
-    return hub.require_state_commit(git, local, task_id)
+    return hub_states.require_state_commit(git, local, task_id)
 
 
 def _draft(services: Services, recorded: Task) -> Task:
@@ -95,7 +95,7 @@ def _move_task(services: Services, git: Git, recorded: Task) -> Task:
     the same commit on another base (`sandbox.cluster.publisher`).
     """
     if find_task(services.home, recorded.id).branch != recorded.branch:
-        raise hub.damaged_error(recorded.id, "its branch is another one than before")
+        raise hub_states.damaged_error(recorded.id, "its branch is another one than before")
     with lock_task(services, recorded.id) as task:
         branch = f"refs/heads/{task.branch}"
         if objects.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
@@ -126,4 +126,4 @@ def _require_paths(services: Services, git: Git, recorded: Task) -> None:
         parse_writable_path(show_path(raw), services.policies.paths, recorded.repo_id)
     for change in changes:
         if change.new_mode == _GITLINK:
-            raise hub.damaged_error(recorded.id, f"{show_path(change.path)[:200]} is a nested repository")
+            raise hub_states.damaged_error(recorded.id, f"{show_path(change.path)[:200]} is a nested repository")

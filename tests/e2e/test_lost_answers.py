@@ -1,0 +1,55 @@
+"""A worker that is killed when the hub has what an operation did, and its caller has no answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+
+from devtools.gitserver import GitServer
+from sandbox.git.push.hub_refs import name_ref
+from sandbox.models.operations import OperationName, TaskOperation
+from tests.e2e.clusters import Cluster, cluster_of, until
+
+pytestmark = pytest.mark.xdist_group("temporal")
+
+
+@pytest.fixture(scope="module")
+def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(temporal, git_server, tmp_path_factory.mktemp("lost-answers")) as found:
+        found.start_worker("one")
+        found.start_worker("two")
+        yield found
+
+
+def test_an_edit_whose_worker_was_killed_before_it_answered_is_answered_by_the_next_one(cluster: Cluster) -> None:
+    """The hub takes the state, and keeps the worker waiting. Control: the same edit under another id is refused."""
+    task = cluster.begin()
+    had = str(cluster.dispatcher.find_placement(task)["worker"])
+    sha256 = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    content = base64.b64encode(b"right\n").decode()
+    arguments = {"path": "answer", "content": content, "expected_sha256": sha256}
+    edit = TaskOperation(id="edit", task_id=task, name=OperationName.WRITE_FILE, arguments=arguments)
+    owner = cluster.hub.split("/")[-2]
+    client = cluster.server.client()
+
+    def find_state() -> str:
+        return str(client.run("ls-remote", cluster.hub, name_ref(task, 1)))
+
+    before = find_state()
+    with cluster.server.hook(owner, "hub", "post-receive", "sleep 20"):
+        cluster.dispatcher.submit(edit)
+        until(lambda: find_state() != before)
+        cluster.kill(had)
+    answer = cluster.dispatcher.result(edit)
+    assert answer is not None
+    assert answer.error is None, answer.error
+    assert answer.worker == had
+    assert answer.lost, "its caller learns of the loss"
+    now = cluster.dispatcher.find_placement(task)
+    assert (now["worker"] == had, now["epoch"]) == (False, 2)
+    assert cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["content"] == "right\n"
+    control = cluster.ask(task, OperationName.WRITE_FILE, arguments)
+    assert control.error is not None
+    assert control.error.code == "stale_hash"
