@@ -99,7 +99,12 @@ class TaskPlacement:
             if not self._task.is_created or await self._take_over(worker, epoch):
                 self._task.worker = worker
                 self._task.is_cloned = True
+                if worker in self._task.lost:  # it was restarted, or is reached again
+                    self._task.lost.remove(worker)
                 return
+            if worker in self._task.lost:
+                text = f"{worker} cannot take the task again, and no other worker takes it"
+                raise ApplicationError(text, type="no_worker", non_retryable=True)
             self._task.lost.append(worker)
 
     async def _find_worker(self, waiting: str) -> str:
@@ -115,7 +120,7 @@ class TaskPlacement:
         finally:
             self.is_waiting = False
         if not worker:
-            text = f"No worker that did not have the task before offered to take it within {LINE_S:.0f} s"
+            text = f"No worker offered to take the task within {LINE_S:.0f} s"
             raise ApplicationError(text, type="no_worker", non_retryable=True)
         return worker
 

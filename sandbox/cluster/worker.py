@@ -88,7 +88,7 @@ class ClusterWorker:
 
     def _perform_change(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
         try:
-            if answer := answer_done(self.workbench.find_done_operation(operation.task_id), operation):
+            if answer := answer_done(self.workbench.find_done_operation(operation.task_id, operation.epoch), operation):
                 return answer
             value = self._carry_out(operation, cancelled)
             state = self._keep_state(operation, value)

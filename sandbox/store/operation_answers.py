@@ -7,7 +7,8 @@ controller: that one is not repeated, because it may have changed the task. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -26,7 +27,7 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
     """
     path = _path(home, operation)
     asked = operation.model_dump(mode="json")
-    with home.locked(f"operation-{operation.task_id}", timeout_s=WAIT_S):
+    with hold_operations(home, operation.task_id, WAIT_S):
         known = read_json(path)
         if known is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,6 +50,23 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
             reason="operation_interrupted",
         )
     return OperationAnswer.model_validate(known["answer"])
+
+
+@contextmanager
+def hold_operations(home: Home, task_id: str, wait_s: float) -> Iterator[None]:
+    """Let no operation on a task begin in the body.
+
+    Raises: `conflict` if one stays in progress for `wait_s` seconds.
+    """
+    with home.locked(f"operation-{task_id}", timeout_s=wait_s):
+        yield
+
+
+def find_last_epoch(home: Home, task_id: str) -> int:
+    """The last epoch for which an operation on the task was asked for here; 0 for none."""
+    folder = _folder(home, task_id)
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def forget_answers(home: Home, task_id: str) -> None:

@@ -438,22 +438,23 @@ class Workbench:
         """Whether this home has a task, and no other host continues it from the hub. Raises: as `send_task_state`."""
         return use.hub.has_latest_state(self._services, hub, task_id)
 
-    def find_done_operation(self, task_id: str) -> DoneOperation | None:
+    def find_done_operation(self, task_id: str, epoch: int) -> DoneOperation | None:
         """The operation that made the state which this home took a task over from; None if the state records none.
 
-        Raises: no specific code.
+        Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch.
         """
-        return use.hub.find_done(self._services.home, task_id)
+        return use.hub.find_done(self._services.home, task_id, epoch)
 
     def end_task_state(self, hub: str, task_id: str, epoch: int) -> None:
         """Delete what `send_task_state` sent: the task has ended. Raises: as `send_task_state`."""
         use.hub.end_state(self._services, hub, task_id, epoch)
 
     def take_over_task(self, hub: str, url: str, task_id: str, epoch: int) -> Task:
-        """Go on with a task of a lost host, from its last state in the hub. The lost host is refused from now on.
+        """Go on with a task of a lost host, from its last state in the hub. The lost host is refused from now on. What
+        this home has of it from an earlier epoch is given up, but for snapshots.
 
-        Raises: `not_found` if the hub has no state of it; `conflict` if this home has a task of this id, or another
-        host goes on with it; `unsafe_repository` for a state that cannot be of this task; as `clone`.
+        Raises: `not_found` if the hub has no state of it; `conflict` if this home has another task of this id, or
+        another host goes on with it; `unsafe_repository` for a state that cannot be of this task; as `clone`.
         """
         arguments = {"hub": self._services.remotes.parse(hub).url, "epoch": epoch}
         with use.journaling.record_operation(self._services, None, "take-over", arguments, names=[task_id]) as done:

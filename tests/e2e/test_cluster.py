@@ -26,6 +26,7 @@ from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TaskStatus
 from sandbox.models.operations import DoneOperation, OperationAnswer, OperationName, TaskOperation
 from sandbox.workbench.delivery import hub
+from tests.e2e.clusters import until
 
 pytestmark = pytest.mark.xdist_group("cluster")
 MAKEFILE = "all:\n\t@if test -f wait; then sleep 300; fi\n\ntest:\n\tgrep -q right answer\n"
@@ -235,6 +236,50 @@ def test_an_operation_whose_answer_was_lost_with_its_host_is_answered_from_the_h
         control = ask(host, task, OperationName.WRITE_FILE, wish, claims + 1, key="another")
         assert control.error is not None
         assert control.error.code == "stale_hash"
+
+
+def test_a_host_takes_a_task_again_and_gives_up_what_it_had_of_it(hosts: Hosts) -> None:
+    """It was lost with an edit that the hub does not have. A snapshot of that stays here."""
+    task, bench = begin(hosts), hosts.first.workbench
+    bench.write_file(task, "stray", b"not in the hub\n", None)
+    bench.snapshot(task, "mine")
+    hosts.second.take_over(hosts.url, task, 2)
+    sha256 = read(hosts.second, task, 2)["sha256"]
+    assert ask(hosts.second, task, OperationName.WRITE_FILE, write("right\n", sha256), 2).error is None
+    committed = ask(hosts.second, task, OperationName.COMMIT, {"message": "Answer"}, 2)
+    assert committed.error is None, committed.error
+
+    with pytest.raises(SandboxError) as too_early:
+        hosts.first.take_over(hosts.url, task, 1)
+    assert too_early.value.reason == "task_exists"
+    hosts.first.take_over(hosts.url, task, 3)
+    status = ask(hosts.first, task, OperationName.STATUS, epoch=3).value
+    assert (status["head_commit"], status["ahead"], status["dirty"]) == (committed.value["commit"], 1, False)
+    assert [one.label for one in bench.snapshots(task)] == ["mine"]
+    late = ask(hosts.first, task, OperationName.WRITE_FILE, write("late\n", read(hosts.first, task, 3)["sha256"]), 1)
+    assert late.error is not None
+    assert (late.error.code, late.error.reason) == ("conflict", "epoch_ended")
+    assert read(hosts.first, task, 3)["content"] == "right\n", "an operation of an ended epoch changes no file"
+    refused = ask(hosts.second, task, OperationName.WRITE_FILE, {**write("x\n"), "path": "y"}, 2)
+    assert refused.error is not None
+    assert refused.error.reason == "epoch_ended"
+
+
+def test_a_host_that_still_runs_a_check_of_the_task_stops_it_before_it_takes_the_task_again(hosts: Hosts) -> None:
+    task = begin(hosts)
+    assert ask(hosts.first, task, OperationName.WRITE_FILE, {**write("x"), "path": "wait"}).error is None
+    answers: list[OperationAnswer] = []
+    check = threading.Thread(
+        target=lambda: answers.append(ask(hosts.first, task, OperationName.CHECK, {"check_ids": ["build"]}))
+    )
+    check.start()
+    until(lambda: any(guest.busy and guest.owner == task for guest in hosts.first.workbench.guests().guests))
+    hosts.second.take_over(hosts.url, task, 2)
+    hosts.first.take_over(hosts.url, task, 3)
+    check.join()
+    assert answers[0].error is not None
+    assert answers[0].error.reason == "epoch_ended"
+    assert read(hosts.first, task, 3)["content"] == "wrong\n"
 
 
 def commit_answer(hosts: Hosts) -> tuple[str, OperationAnswer]:

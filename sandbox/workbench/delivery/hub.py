@@ -10,7 +10,8 @@ replaced would adopt its successor's state.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,12 +25,15 @@ from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
 from sandbox.models.operations import DoneOperation
 from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.operation_answers import find_last_epoch, hold_operations
+from sandbox.workbench.checks.stop import stop_checks
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub_states
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.repository_settings import find_profile
 from sandbox.workbench.tasks.lifecycle import (
     ForkOrigin,
+    close_task,
     compare_task,
     draft_task,
     find_start,
@@ -40,6 +44,10 @@ from sandbox.workbench.tasks.snapshots import fork_task
 
 _TRIES = 3
 _DONE_FILE = "done.json"
+IMPORT_MARK = "published.json"
+"""A record of a task that this home only publishes (`sandbox.workbench.delivery.imported_tasks`)."""
+
+_STOP_S = 60.0  # for an operation of an ended epoch: its checks were told to stop
 _ResultT = TypeVar("_ResultT")
 
 
@@ -116,35 +124,74 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> Non
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
     """Continue a task of another host from its last state in the hub, as `epoch`. The other host is refused from now.
+    What this home has of the task from an earlier epoch is given up.
 
-    Raises: `not_found` if the hub has no state of it; `conflict` if this home has a task of this id, or a host with a
-    later epoch has it; `unsafe_repository` for a state that cannot be of this task; network errors.
+    Raises: `not_found` if the hub has no state of it; `conflict` if this home has another task of this id or still
+    works on it, or a host with a later epoch has it; `unsafe_repository` for a state that cannot be of this task;
+    network errors.
     """
-    _require_unknown(services, task_id)
-    repository = clone.clone(services, url).repository
-    git = services.repositories.open(repository.id)[1]
-    local = f"refs/sandbox/{task_id}/hub"
-    state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
-    try:
-        recorded = hub_states.without_claims(
-            hub_states.read_state(git, state, task_id, repository.id), services.caller.session
-        )
-        has_files = recorded.workspace_kind is not WorkspaceKind.TREE
-        place = services.home.worktree(repository.id, task_id) if has_files else None
-        task = recorded.model_copy(update={"worktree_path": place})
-        base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
-        origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
-        started = start_task(services, git, task, base_tree, origin)
-        _write_sent(services.home, task_id, epoch, state)
-        if done := hub_states.read_done(git, state):
-            write_json(find_record(services.home, task_id, _DONE_FILE), done.model_dump(mode="json"))
-    finally:
-        git.attempt("update-ref", "-d", local)
+    require_task_id(task_id)
+    with _without_operations(services, task_id, epoch):
+        repository = clone.clone(services, url).repository
+        git = services.repositories.open(repository.id)[1]
+        local = f"refs/sandbox/{task_id}/hub"
+        state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+        try:
+            read = hub_states.read_state(git, state, task_id, repository.id)
+            recorded = hub_states.without_claims(read, services.caller.session)
+            _give_up_former(services, git, task_id)
+            has_files = recorded.workspace_kind is not WorkspaceKind.TREE
+            place = services.home.worktree(repository.id, task_id) if has_files else None
+            task = recorded.model_copy(update={"worktree_path": place})
+            base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
+            origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
+            started = start_task(services, git, task, base_tree, origin)
+            _write_sent(services.home, task_id, epoch, state)
+            _write_done(services.home, task_id, hub_states.read_done(git, state))
+        finally:
+            git.attempt("update-ref", "-d", local)
     return started
 
 
-def find_done(home: Home, task_id: str) -> DoneOperation | None:
-    """The operation that made the state which this home continues a task from, if the state said it."""
+@contextmanager
+def _without_operations(services: Services, task_id: str, epoch: int) -> Iterator[None]:
+    """Nothing is done with the task in the body. What this home still does with it is of an epoch that has ended, so
+    its checks are stopped.
+
+    Raises: `conflict` (`reason`: `task_exists`) if this home has another task of this id, or does not stop.
+    """
+    home = services.home
+    is_known = home.task(task_id).exists()
+    last = find_last_epoch(home, task_id)
+    is_imported = find_record(home, task_id, IMPORT_MARK).exists()
+    if is_known and (is_imported or not 0 < last < epoch):
+        raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
+    with ExitStack() as stack:
+        try:
+            if is_known:
+                stop_checks(services, task_id)
+            stack.enter_context(hold_operations(home, task_id, _STOP_S))
+        except SandboxError as error:
+            brief = f"This host still works on {task_id}"
+            raise SandboxError(ErrorCode.CONFLICT, brief, details=error.brief, reason="task_exists") from error
+        yield
+
+
+def _give_up_former(services: Services, git: Git, task_id: str) -> None:
+    """Remove what this home has of the task from an earlier epoch: the state in the hub is the later one. Snapshots of
+    files that were never committed stay.
+    """
+    if services.home.task(task_id).exists():
+        former = close_task(services, task_id, delete=True, discard=True)
+        git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
+
+
+def find_done(home: Home, task_id: str, epoch: int) -> DoneOperation | None:
+    """The operation that made the state which this home continues a task from, if the state records it.
+
+    Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch.
+    """
+    _read_sent(home, task_id, epoch)
     found = read_json(find_record(home, task_id, _DONE_FILE))
     return None if found is None else DoneOperation.model_validate(found)
 
@@ -248,6 +295,14 @@ def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:
             reason="epoch_ended",
         )
     return str(found["commit"])
+
+
+def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
+    path = find_record(home, task_id, _DONE_FILE)
+    if done is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_json(path, done.model_dump(mode="json"))
 
 
 def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:

@@ -37,7 +37,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
     write; `unsafe_repository` for a state that cannot be of this task; network errors.
     """
     hub.require_task_id(task_id)
-    mark = hub.find_record(services.home, task_id, "published.json")
+    mark = hub.find_record(services.home, task_id, hub.IMPORT_MARK)
     if services.home.task(task_id).exists() and read_json(mark) is None:
         raise SandboxError(
             ErrorCode.CONFLICT,

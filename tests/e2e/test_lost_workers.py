@@ -1,4 +1,4 @@
-"""A worker that is killed when the hub has what an operation did, and its caller has no answer."""
+"""Workers that are killed: before they answer what the hub has already, and one after the other."""
 
 from __future__ import annotations
 
@@ -53,3 +53,23 @@ def test_an_edit_whose_worker_was_killed_before_it_answered_is_answered_by_the_n
     control = cluster.ask(task, OperationName.WRITE_FILE, arguments)
     assert control.error is not None
     assert control.error.code == "stale_hash"
+
+
+def test_a_task_goes_back_to_the_worker_that_lost_it_when_there_is_no_other(cluster: Cluster) -> None:
+    """As in an upgrade of two hosts, one after the other."""
+    cluster.kill_all()
+    one, two = cluster.start_worker("one"), cluster.start_worker("two")
+    cluster.kill(two)
+    task = cluster.begin()
+    assert cluster.dispatcher.find_placement(task)["worker"] == one
+    sha256 = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    cluster.write(task, "of one\n", sha256=sha256)
+    assert cluster.start_worker("two") == two
+    cluster.kill(one)
+    sha256 = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    cluster.write(task, "of two\n", sha256=sha256)
+    assert cluster.start_worker("one") == one
+    cluster.kill(two)
+    answer = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
+    assert (answer.value["content"], answer.worker, answer.epoch) == ("of two\n", one, 3)
+    assert cluster.dispatcher.find_placement(task)["lost"] == [two]
