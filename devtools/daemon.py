@@ -29,11 +29,16 @@ class RunningDaemon:
         return found
 
     def wait_for_socket(self, name: str = "commands.sock") -> None:
+        """A daemon that was killed leaves its sockets and its record, which are there at once."""
         until = time.monotonic() + _START_S
-        while not ((self.home / "serve" / name).is_socket() and find_daemon(self.home)):
+        while not self._serves() or not (self.home / "serve" / name).is_socket():
             assert time.monotonic() < until, self.log.read_text()
             assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.02)
+
+    def _serves(self) -> bool:
+        found = find_daemon(self.home)
+        return found is not None and found.pid == self.process.pid
 
     def replace_program(self) -> None:
         """As an upgrade does; waits until the new program serves."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STILL_RUNNING = 5
 """Exit code of `check wait` when its timeout ends before the run."""
 
-_START_POLL_S, _LIVE_POLL_S, _REPORT_S = 0.05, 1.0, 60.0
+_LIVE_POLL_S, _REPORT_S = 1.0, 60.0
 
 
 def start_detached(invocation: Invocation, start: Callable[[Workbench], BackgroundRun]) -> int:
@@ -37,17 +37,10 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
         return 0
     role.end_with_starter()  # until it has reported the run id
     with invocation.workbench() as workbench:
-        started = _wait_for_start(workbench, start(workbench))
+        started = workbench.wait_for_start(start(workbench).run_id)  # an unknown check is this command's own error
         role.report(started.model_dump_json().encode())
         workbench.wait_for_runs()
     return 0
-
-
-def _wait_for_start(workbench: Workbench, found: BackgroundRun) -> BackgroundRun:
-    """Wait, so that the starting command reports an unknown check or a busy task as its own error."""
-    while found.state == "running" and found.check_id is None and found.operation not in {"layers-build", "explore"}:
-        found = workbench.wait_run(found.run_id, _START_POLL_S)
-    return found
 
 
 @click.command()

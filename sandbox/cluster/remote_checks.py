@@ -16,6 +16,9 @@ from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
 
+FIRST_ANSWER_S = 1.0
+"""How long a command that starts checks in the background waits for an error, such as a check that does not exist."""
+
 
 class RemoteChecks(RemoteRuns):
     """Methods of `ClusterWorkbench`."""
@@ -113,6 +116,13 @@ class RemoteChecks(RemoteRuns):
     ) -> BackgroundRun:
         """As in `Workbench`; `cancelled` does not end the wait."""
         return self._note_ended(self._asked.wait(self._find_run(run_id), wait_s))
+
+    @elsewhere
+    def wait_for_start(self, run_id: str) -> BackgroundRun:
+        """The run after `FIRST_ANSWER_S`, in which an operation that cannot begin is answered: when a check begins on
+        its worker, is not known here.
+        """
+        return self.wait_run(run_id, FIRST_ANSWER_S)
 
     @elsewhere
     def stop_run(self, run_id: str) -> BackgroundRun:

@@ -745,6 +745,13 @@ class Workbench:
         """
         return use.background.wait(self._services.home, self._services.background_threads, run_id, wait_s, cancelled)
 
+    def wait_for_start(self, run_id: str) -> BackgroundRun:
+        """A background run once its first check has begun, or it has ended; one of layers or several ways at once.
+
+        Raises: as `wait_run`.
+        """
+        return use.background.wait_for_start(self._services.home, self._services.background_threads, run_id)
+
     def stop_run(self, run_id: str) -> BackgroundRun:
         """Stop a background run: its checks are recorded as `killed`. A run that has ended does not change.
 

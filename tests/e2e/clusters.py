@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from temporalio.api.enums.v1 import PendingActivityState
+
 from devtools.gitserver import GitServer, introduce
 from devtools.temporalserver import connect_to
 from sandbox.cluster import temporal_dispatcher
@@ -24,7 +26,7 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 
 MAKEFILE = (
-    "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then sleep 8; fi\n\n"
+    "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then until test -f go; do sleep 0.1; done; fi\n\n"
     "test:\n\tgrep -q right answer\n"
 )
 LOST_AFTER_S = 6.0
@@ -88,9 +90,20 @@ class Cluster:
         for worker in [*self.workers]:
             self.kill(worker)
 
-    def drain(self, worker: str) -> int:
+    def has_begun(self, task: str) -> bool:
+        """Whether a worker has taken the operation that the task waits for."""
+        described = self.dispatcher._wait(self.dispatcher._handle(task).describe())
+        pending = described.raw_description.pending_activities
+        started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        return any(one.activity_type.name == "perform" and one.state == started for one in pending)
+
+    def let_go(self, task: str) -> None:
+        """End a check that found the file `pause`: it waits for another one."""
+        (worktree,) = self.base.glob(f"*/repositories/worktrees/*/{task}")
+        (worktree / "go").touch()
+
+    def drain(self, worker: str) -> None:
         self.workers[worker].send_signal(signal.SIGTERM)
-        return self.wait_for_end(worker)
 
     def wait_for_end(self, worker: str) -> int:
         """The exit code of a worker that was told to end."""

@@ -60,6 +60,19 @@ def test_runs_logs_and_the_journal_of_a_task_are_read_from_its_worker(cluster: C
     assert not [*(agent / "repositories" / "placed" / "seen").iterdir()], "what was noted goes with the task"
 
 
+def test_a_check_that_is_started_in_the_background_is_not_waited_for(cluster: Cluster, agent: Path) -> None:
+    """Its run ends only when it is stopped."""
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Wait")["task"]["id"]
+    write(sandbox, agent, task, "wait", "", is_new=True)
+    started = sandbox.ok("check", "run", task, "build", "--detach")
+    assert (started["state"], started["task_id"]) == ("running", task)
+    stopped = sandbox.ok("check", "stop", started["run_id"])
+    assert [run["verdict"] for run in stopped["runs"]] == ["killed"]
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
 def send(cluster: Cluster, folder: Path, path: str, content: str, branch: str = "main") -> str:
     """Commit a file on a branch of the remote; a new branch begins at `main`. Returns the commit."""
     client = cluster.server.client()

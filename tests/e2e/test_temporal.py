@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import trustme
-from temporalio.api.enums.v1 import PendingActivityState
 
 from devtools.gitserver import GitServer
 from sandbox.cluster.temporal_client import find_address
@@ -156,14 +155,6 @@ def test_a_task_on_a_cluster_from_its_creation_to_its_end(cluster: Cluster) -> N
     assert task not in cluster.server.client().run("ls-remote", cluster.hub)
 
 
-def has_begun(cluster: Cluster, task: str) -> bool:
-    """Whether a worker has taken the operation that the task waits for."""
-    described = cluster.dispatcher._wait(cluster.dispatcher._handle(task).describe())
-    pending = described.raw_description.pending_activities
-    started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-    return any(one.activity_type.name == "perform" and one.state == started for one in pending)
-
-
 def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(cluster: Cluster) -> None:
     cluster.kill_all()
     first = cluster.start_worker("two")
@@ -178,7 +169,7 @@ def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(clust
     assert cluster.dispatcher.result(check, wait_s=2.0) is None
     cluster.kill(first)
     until(lambda: cluster.dispatcher.find_placement(task)["worker"] == second)
-    until(lambda: has_begun(cluster, task))  # cancelled before, it would have no verdict
+    until(lambda: cluster.has_begun(task))  # cancelled before, it would have no verdict
     cluster.dispatcher.cancel(check)
     answer = cluster.dispatcher.result(check)
     assert answer is not None
@@ -198,8 +189,11 @@ def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewher
     check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
     cluster.write(task, "", "pause")
     cluster.dispatcher.submit(check)
-    assert cluster.dispatcher.result(check, wait_s=4.0) is None, "it has begun: what has not goes elsewhere at once"
-    assert cluster.drain(first) == 0
+    until(lambda: cluster.has_begun(task))  # what has not begun goes elsewhere at once
+    cluster.drain(first)
+    assert cluster.dispatcher.result(check, wait_s=2.0) is None
+    cluster.let_go(task)
+    assert cluster.wait_for_end(first) == 0
     answer = cluster.dispatcher.result(check, wait_s=60)
     assert answer is not None
     assert (answer.worker, answer.lost) == (first, None)

@@ -48,6 +48,7 @@ LAST_LINES, LINE_CHARS = 10, 200
 _TAIL_BYTES = 4096
 _WRITE_EVERY_S = 0.5
 _LOOK_S = 0.25
+_START_LOOK_S = 0.05
 _START_WAIT_S = 60.0
 _log = logging.getLogger(__name__)
 
@@ -244,6 +245,16 @@ def wait(
             time.sleep(pause_s)
         else:
             thread.ended.wait(pause_s)
+
+
+def wait_for_start(home: Home, background_threads: BackgroundThreads, run_id: str) -> BackgroundRun:
+    """Return the run once its first check has begun, or it has ended; one of layers or several ways at once. Raises: as
+    `wait`.
+    """
+    found = _find_run(home, run_id)
+    while found.state == "running" and found.check_id is None and found.operation not in {"layers-build", "explore"}:
+        found = wait(home, background_threads, run_id, _START_LOOK_S)
+    return found
 
 
 def find_task_id(home: Home, run_id: str) -> str:
