@@ -1,6 +1,6 @@
 """Run every test in parallel, then those that failed once more, alone.
 
-Four test processes share two processors with the containers they start, so a test that waits for the kernel or the
+Several test processes share two processors with the containers they start, so a test that waits for the kernel or the
 engine can miss a deadline that says nothing about what it claims. Failing alone too, it fails the suite; passing alone,
 it is named at the end, for somebody to make it sturdier. Many failures at once are no bad luck: they are not repeated.
 """
@@ -20,6 +20,9 @@ FAILED = 1  # pytest's exit code for failed tests, as opposed to an interrupted 
 REPORT = Path(".pytest_cache/suite.xml")
 GVISOR = "scripts/setup gvisor"
 """What a test says that is skipped because no engine here has gVisor as a runtime."""
+_KEPT = ("-o", "tmp_path_retention_count=100")
+"""The directories of the suite stay: a slow disk takes eight minutes to delete them."""
+
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
@@ -40,7 +43,7 @@ def _repeated(code: int) -> int:
     if code != FAILED or not 0 < len(failed) <= MOST_REPEATED:
         return code
     _say(f"{len(failed)} failed beside others; once more, alone:", failed)
-    code = _pytest("--last-failed", "--last-failed-no-failures=none", "-p", "no:randomly")
+    code = _pytest("--last-failed", "--last-failed-no-failures=none", "-p", "no:randomly", *_KEPT)
     if code == 0:
         _say("passed alone, failed beside others; make them sturdier:", failed)
     return code
