@@ -20,6 +20,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
     OperationName,
+    Placement,
     TaskOperation,
     TaskPriority,
     WaitingLine,
@@ -112,6 +113,14 @@ def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
     if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):
         raise unreadable_answer_error(answer.worker, f"It is about {answer.operation_id} of {answer.task_id}.")
     return answer
+
+
+def read_placement(document: object) -> Placement:
+    """Where a task is, from what a worker says of it. Raises: `internal`."""
+    try:
+        return Placement.model_validate(document)
+    except ValidationError as error:
+        raise unreadable_answer_error("a worker", describe_errors(error)) from error
 
 
 def unreadable_answer_error(worker: str, details: str) -> SandboxError:

@@ -29,6 +29,7 @@ from sandbox.cluster.dispatcher import (
     draw_task_id,
     name_fork,
     read_answer,
+    read_placement,
     unreadable_answer_error,
 )
 from sandbox.cluster.repository_key import make_repository_key
@@ -48,6 +49,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
     OperationName,
+    Placement,
     TaskOperation,
     TaskPriority,
     WaitingLine,
@@ -156,10 +158,10 @@ class TemporalDispatcher:
     def _require_worker(self, operation: TaskOperation, waited_s: float) -> None:
         """Raises: `engine_unavailable` if the task waits for a worker: with its place in the line if some are busy."""
         placement = self._wait(self._find_placement(operation.task_id))
-        if placement is not None and not placement.get("is_waiting"):
+        if placement is not None and not placement.is_waiting:
             return
-        required = placement.get("requirements") or {} if placement else {}
-        able = [one for one in self.workers() if one.id not in placement["lost"]] if placement else []
+        required = placement.requirements if placement else {}
+        able = [one for one in self.workers() if one.id not in placement.lost] if placement else []
         if able:
             require_worker(able, required)
             lines = self._read_lines(list_classes(able, required) if required else [""])
@@ -175,10 +177,10 @@ class TemporalDispatcher:
         if waited_s >= NO_WORKER_S:
             raise _no_worker_error(operation.task_id)
 
-    async def _find_placement(self, task_id: str) -> Mapping[str, Any] | None:
+    async def _find_placement(self, task_id: str) -> Placement | None:
         """None if no worker answers."""
         try:
-            return await self._handle(task_id).query(TaskWorkflow.placement, rpc_timeout=timedelta(seconds=BUSY_S))
+            return await self._read_placement(self._handle(task_id), BUSY_S)
         except RPCError as error:
             if error.status in _NO_WORKER:
                 return None
@@ -211,13 +213,13 @@ class TemporalDispatcher:
         fork, prefix, parent = name_fork(operation), self._place.name, self._handle(operation.task_id)
         if not isinstance(answer.value, dict) or answer.value.get("id") != fork:
             raise unreadable_answer_error(answer.worker, f"Its value is no task {fork}.")
-        placement = await parent.query(TaskWorkflow.placement, rpc_timeout=timedelta(seconds=BUSY_S))
-        if not placement.get("url"):
+        placement = await self._read_placement(parent, BUSY_S)
+        if not placement.url:
             raise unreadable_answer_error("a worker", "It does not say what a fork needs.")
         line = (await parent.describe()).raw_description.workflow_execution_info.priority
         start = TaskStart(
-            fork, placement["url"], prefix, self._place.lost_after_s, worker=answer.worker, epoch=answer.epoch,
-            is_created=True, repository=placement["repository"], requirements=placement["requirements"],
+            fork, placement.url, prefix, self._place.lost_after_s, worker=answer.worker, epoch=answer.epoch,
+            is_created=True, repository=placement.repository, requirements=dict(placement.requirements),
             publisher_s=self._place.publisher_s,
         )  # fmt: skip
         with suppress(WorkflowAlreadyStartedError):
@@ -244,7 +246,12 @@ class TemporalDispatcher:
         """Which worker has a task, its epoch, the workers that were lost, and whether it waits for a worker with a free
         slot. Raises: `not_found`.
         """
-        return self._wait(self._handle(task_id).query(TaskWorkflow.placement))
+        return self._wait(self._read_placement(self._handle(task_id), None)).model_dump()
+
+    async def _read_placement(self, task: WorkflowHandle[Any, Any], wait_s: float | None) -> Placement:
+        """`wait_s`: for a worker that answers; None: as long as the client waits."""
+        wait = None if wait_s is None else timedelta(seconds=wait_s)
+        return read_placement(await task.query(TaskWorkflow.placement, rpc_timeout=wait))
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""

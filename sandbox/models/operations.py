@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
 from sandbox.models.ids import ObjectId, Sha256, TaskId
 from sandbox.models.model import Model, SparseModel
@@ -103,6 +103,22 @@ class OperationAnswer(SparseModel):
     error: OperationError | None = None
     state: ObjectId | None = None
     lost: str | None = None
+
+
+class Placement(Model):
+    """Where a task of a cluster is. `lost`: the workers that lost it. `is_waiting`: for a worker with a free slot.
+    `url`, `repository`, `requirements`: what a fork of it has in common with it. Later versions may say more.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    worker: str = ""
+    epoch: NonNegativeInt = 0
+    lost: Sequence[str] = ()
+    is_waiting: bool = False
+    requirements: Mapping[str, str] = {}
+    url: str = ""
+    repository: str = ""
 
 
 class DoneOperation(Model):

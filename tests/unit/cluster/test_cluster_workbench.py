@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher, read_answer
+from sandbox.cluster.dispatcher import Dispatcher, read_answer, read_placement
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Task
 from sandbox.models.operations import OperationName, TaskOperation
@@ -117,6 +117,14 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
     assert read_answer(SAID, ASKED).task_id == TASK, "control"
     with refused(ErrorCode.INTERNAL):
         read_answer(said, ASKED)
+
+
+@pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}])
+def test_s141_what_is_no_place_of_a_task_is_an_error_of_ours(said: object) -> None:
+    newer = {"worker": SAID["worker"], "epoch": 2, "lost": ["a"], "of_a_newer_version": True}
+    assert read_placement(newer).lost == ["a"], "control"
+    with refused(ErrorCode.INTERNAL):
+        read_placement(said)
 
 
 def test_s141_an_error_with_an_unknown_code_is_an_error_of_ours() -> None:
