@@ -24,7 +24,16 @@ from sandbox.cluster.remote_tasks import RemoteTasks
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Workbench
 
-_ANYWHERE = frozenset({"complete_id", "create_named_task", "send_task_state", "end_task_state"})
+_ANYWHERE = frozenset(
+    {
+        "complete_id",
+        "create_named_task",
+        "end_task_state",
+        "find_done_operation",
+        "give_up_unfinished_task",
+        "send_task_state",
+    }
+)
 """Methods of workers, and those that only look at an id."""
 
 

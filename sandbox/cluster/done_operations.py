@@ -45,7 +45,7 @@ def describe_done(worker: str, operation: TaskOperation, value: object) -> DoneO
         operation_id=operation.id, digest=digest_operation(operation), epoch=operation.epoch, worker=worker
     )
     recorded = done.model_copy(update={"has_answer": True, "value": value})
-    is_small = operation.name in _ANSWERED_FROM_HUB and len(recorded.model_dump_json()) <= MAX_BYTES
+    is_small = operation.name in _ANSWERED_FROM_HUB and len(recorded.model_dump_json().encode()) <= MAX_BYTES
     return recorded if is_small else done
 
 

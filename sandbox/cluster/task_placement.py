@@ -39,6 +39,9 @@ from sandbox.cluster.task_queues import (
 PREFER_S = 2.0
 """How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
 
+OTHERS_S = 6.0
+"""How long a task is offered only to workers that did not lose it. Then one that was restarted may take it again."""
+
 LINE_S = 3600.0
 """How long a task waits for a worker with a free slot; reached: the operation fails."""
 
@@ -49,6 +52,9 @@ _PREFERS_CLONES = "offers-of-a-repository"
 """The change of this workflow since which a task prefers a clone, its operations search for a worker together, and one
 that waits can be cancelled. Tasks that began before do as they did.
 """
+
+_TAKES_AGAIN = "takes-again"
+"""The change since which a worker may take a task that it lost. Asked about only for a task that a worker lost."""
 
 _MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
 _ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
@@ -71,12 +77,14 @@ class TaskPlacement:
         self._placing = asyncio.Lock()
         self.is_waiting = False
 
-    async def replace_worker(self, lost: str, waiting: str) -> str:
-        """Give the task to another worker, if that was not done. Several operations may notice one loss."""
+    async def replace_worker(self, lost: str, epoch: int, waiting: str) -> str:
+        """Give the task to another worker, if that was not done. Several operations may notice one loss, which is that
+        of an epoch: by now the same worker may have the task again.
+        """
         if not workflow.patched(_PREFERS_CLONES):
-            lost = self._task.worker
-        if lost and lost not in self._task.lost:
-            self._task.lost.append(lost)
+            lost, epoch = self._task.worker, self._task.epoch
+        if lost and epoch == self._task.epoch:
+            self._add_lost(lost)
             self._task.worker = ""
         if not self._task.worker:
             await self.ensure_worker(waiting)
@@ -93,30 +101,35 @@ class TaskPlacement:
 
     async def _place(self, waiting: str) -> None:
         self._task.epoch += 1
-        epoch = self._task.epoch
+        epoch, unable = self._task.epoch, list[str]()
         while True:
-            worker = await self._find_worker(waiting)
+            worker = await self._find_worker(waiting, unable)
             if not self._task.is_created or await self._take_over(worker, epoch):
                 self._task.worker = worker
                 self._task.is_cloned = True
                 if worker in self._task.lost:  # it was restarted, or is reached again
                     self._task.lost.remove(worker)
                 return
-            if worker in self._task.lost:
-                text = f"{worker} cannot take the task again, and no other worker takes it"
-                raise ApplicationError(text, type="no_worker", non_retryable=True)
+            unable.append(worker)
+            self._add_lost(worker)
+
+    def _add_lost(self, worker: str) -> None:
+        if worker not in self._task.lost:
             self._task.lost.append(worker)
 
-    async def _find_worker(self, waiting: str) -> str:
+    async def _find_worker(self, waiting: str, unable: list[str]) -> str:
+        """`unable`: workers that could not take over the task in this epoch."""
         prefers_clone = workflow.patched(_PREFERS_CLONES) and self._task.repository and self._task.is_cloned
-        if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S)):
+        others = [*self._task.lost]
+        if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S, others)):
             return worker
         self.is_waiting = True
         try:
-            if self._task.requirements:
-                worker = await self._search(waiting)
+            if others and workflow.patched(_TAKES_AGAIN):
+                worker = await self._wait_in_line(waiting, OTHERS_S, others)
+                worker = worker or await self._wait_in_line(waiting, LINE_S, unable)
             else:
-                worker = await self._offer(waiting, "", LINE_S)
+                worker = await self._wait_in_line(waiting, LINE_S, others)
         finally:
             self.is_waiting = False
         if not worker:
@@ -124,9 +137,16 @@ class TaskPlacement:
             raise ApplicationError(text, type="no_worker", non_retryable=True)
         return worker
 
-    async def _offer(self, waiting: str, repository: str, limit_s: float) -> str:
-        """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled."""
-        handle = self._start_offer(repository, limit_s)
+    async def _wait_in_line(self, waiting: str, limit_s: float, refused: list[str]) -> str:
+        if self._task.requirements:
+            return await self._search(waiting, limit_s, refused)
+        return await self._offer(waiting, "", limit_s, refused)
+
+    async def _offer(self, waiting: str, repository: str, limit_s: float, refused: list[str]) -> str:
+        """The worker that takes the task; empty if none does. The operation that waits for it can be cancelled.
+        `refused`: workers that may not take it.
+        """
+        handle = self._start_offer(repository, limit_s, refused)
         if workflow.patched(_PREFERS_CLONES):
             self._running[waiting] = handle
         try:
@@ -138,23 +158,23 @@ class TaskPlacement:
         finally:
             self._running.pop(waiting, None)
 
-    def _start_offer(self, queue: str, limit_s: float) -> workflow.ActivityHandle[dict[str, Any]]:
+    def _start_offer(self, queue: str, limit_s: float, refused: list[str]) -> workflow.ActivityHandle[dict[str, Any]]:
         """`queue`: a repository's key, or a class of workers."""
         required = (self._task.requirements,) if self._task.requirements else ()
         return workflow.start_activity(
             OFFER,
-            args=(self._task.lost, *required),
+            args=(refused, *required),
             task_queue=name_offer_queue(self._task.prefix, queue),
             schedule_to_close_timeout=timedelta(seconds=limit_s),
             start_to_close_timeout=timedelta(seconds=min(limit_s, _ACCEPTED_S)),
             retry_policy=_OFFERS,
         )
 
-    async def _search(self, waiting: str) -> str:
+    async def _search(self, waiting: str, limit_s: float, refused: list[str]) -> str:
         """As `_offer`, in the lines of all classes that meet the requirements. Several may take the task at once: the
         first one has it, and the others keep a slot for it in vain for some seconds.
         """
-        search = asyncio.create_task(self._wait_in_lines())
+        search = asyncio.create_task(self._wait_in_lines(limit_s, refused))
         self._running[waiting] = search
         try:
             return await search
@@ -169,15 +189,15 @@ class TaskPlacement:
         finally:
             self._running.pop(waiting, None)
 
-    async def _wait_in_lines(self) -> str:
+    async def _wait_in_lines(self, limit_s: float, refused: list[str]) -> str:
         offers: dict[str, workflow.ActivityHandle[dict[str, Any]]] = {}
-        end = workflow.now() + timedelta(seconds=LINE_S)
+        end = workflow.now() + timedelta(seconds=limit_s)
         try:
             while workflow.now() < end:
                 for key in await self._find_classes():
                     if key not in offers or offers[key].done():
-                        offers[key] = self._start_offer(key, LINE_S)
-                if worker := await _first_taker([*offers.values()]):
+                        offers[key] = self._start_offer(key, limit_s, refused)
+                if worker := await _first_taker([*offers.values()], min(limit_s, CLASSES_S)):
                     return worker
         finally:
             for offer in offers.values():
@@ -226,13 +246,13 @@ def cancellation_error() -> ApplicationError:
     )
 
 
-async def _first_taker(offers: list[workflow.ActivityHandle[dict[str, Any]]]) -> str:
-    """The worker that took the first of these offers within `CLASSES_S`; empty if no worker did."""
+async def _first_taker(offers: list[workflow.ActivityHandle[dict[str, Any]]], wait_s: float) -> str:
+    """The worker that took the first of these offers within that time; empty if no worker did."""
     pending = [offer for offer in offers if not offer.done()]
     if not pending:
-        await workflow.sleep(CLASSES_S)
+        await workflow.sleep(wait_s)
         return ""
-    done, _ = await workflow.wait(pending, timeout=CLASSES_S, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await workflow.wait(pending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     for offer in done:
         if not offer.cancelled() and offer.exception() is None:
             return str(offer.result()["worker"])

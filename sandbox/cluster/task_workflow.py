@@ -131,13 +131,13 @@ class TaskWorkflow:
             if not self._task.worker:
                 await self._placement.ensure_worker(operation["id"])
                 self._require_not_cancelled(operation["id"])
-            worker = self._task.worker
+            worker, epoch = self._task.worker, self._task.epoch
             try:
-                answer = await self._perform({**operation, "epoch": self._task.epoch})
+                answer = await self._perform({**operation, "epoch": epoch})
             except ActivityError as error:
                 if not is_loss(error):
                     raise ApplicationError(f"The worker failed: {error.cause}", non_retryable=True) from error
-                loss = await self._placement.replace_worker(worker, operation["id"])
+                loss = await self._placement.replace_worker(worker, epoch, operation["id"])
                 continue
             return {**answer, "lost": loss} if loss else answer
         raise ApplicationError(f"{_MOVES} workers were lost during one operation", non_retryable=True)

@@ -74,7 +74,7 @@ LISTED_S = 10.0
 
 _ALIVE_EVERY_S = 1.0
 _ANSWER_READ_S = 1.0
-_REFUSALS = 3  # of a task that this worker lost, so that others are asked for six seconds
+_REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
 
 
@@ -176,14 +176,14 @@ class TaskOffers:
 
     @activity.defn(name=OFFER)
     async def offer(self, refused: list[str], required: dict[str, str] | None = None) -> dict[str, str]:
-        """Take a task. One that this worker lost goes to another one if there is one within some seconds. `required`:
-        of a worker, by a task that has the clone here or is of this class.
+        """Take a task. `refused`: workers that may not: those that lost it, for a while, and that could not take it.
+        `required`: of a worker, by a task that has the clone here or is of this class.
         """
         if unmet := list_unmet(self._info, required or {}):
             raise ApplicationError(f"This worker lacks {', '.join(unmet)}")
-        attempt = activity.info().attempt
-        if self._worker.id in refused and attempt <= _REFUSALS:
-            raise ApplicationError("The task was here before", next_retry_delay=timedelta(seconds=attempt))
+        if self._worker.id in refused:
+            delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
+            raise ApplicationError("The task was here before", next_retry_delay=delay)
         if self._repository and not await asyncio.to_thread(self._worker.has_clone, self._repository):
             self._drop_clone(self._repository)
             raise ApplicationError("The clone was removed")

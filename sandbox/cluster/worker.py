@@ -88,6 +88,8 @@ class ClusterWorker:
 
     def _perform_change(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> OperationAnswer:
         try:
+            if operation.name is OperationName.CREATE:
+                self.workbench.give_up_unfinished_task(operation.task_id, operation.epoch)
             if answer := answer_done(self.workbench.find_done_operation(operation.task_id, operation.epoch), operation):
                 return answer
             value = self._carry_out(operation, cancelled)

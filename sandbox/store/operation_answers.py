@@ -62,11 +62,10 @@ def hold_operations(home: Home, task_id: str, wait_s: float) -> Iterator[None]:
         yield
 
 
-def find_last_epoch(home: Home, task_id: str) -> int:
-    """The last epoch for which an operation on the task was asked for here; 0 for none."""
+def list_epochs_asked(home: Home, task_id: str) -> set[int]:
+    """The epochs for which a change of the task was asked for here."""
     folder = _folder(home, task_id)
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return max((int(name) for name in names if name.isdecimal()), default=0)
+    return {int(path.name) for path in folder.iterdir() if path.name.isdecimal()} if folder.is_dir() else set()
 
 
 def forget_answers(home: Home, task_id: str) -> None:

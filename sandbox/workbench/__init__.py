@@ -445,6 +445,14 @@ class Workbench:
         """
         return use.hub.find_done(self._services.home, task_id, epoch)
 
+    def give_up_unfinished_task(self, task_id: str, epoch: int) -> None:
+        """Remove a task that this home was interrupted in creating, in an epoch before this one. For the operation that
+        creates it again.
+
+        Raises: `conflict` (`reason`: `task_exists`) if this home still works on it.
+        """
+        use.hub.give_up_unfinished(self._services, task_id, epoch)
+
     def end_task_state(self, hub: str, task_id: str, epoch: int) -> None:
         """Delete what `send_task_state` sent: the task has ended. Raises: as `send_task_state`."""
         use.hub.end_state(self._services, hub, task_id, epoch)

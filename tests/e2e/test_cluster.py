@@ -265,6 +265,42 @@ def test_a_host_takes_a_task_again_and_gives_up_what_it_had_of_it(hosts: Hosts) 
     assert refused.error.reason == "epoch_ended"
 
 
+def test_a_host_takes_a_task_again_in_which_it_only_read(hosts: Hosts) -> None:
+    task = begin(hosts)
+    hosts.second.take_over(hosts.url, task, 2)
+    assert read(hosts.second, task, 2)["content"] == "wrong\n"
+    hosts.first.take_over(hosts.url, task, 3)
+    hosts.second.take_over(hosts.url, task, 4)
+    assert read(hosts.second, task, 4)["content"] == "wrong\n"
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["before the hub had it", "before it answered"])
+def test_a_task_whose_creation_was_interrupted_is_created_again(hosts: Hosts, is_sent: bool) -> None:
+    """By the same host, as the only one, in the next epoch. Control: in the same epoch it has the task already."""
+    task, bench = draw_task_id(), hosts.first.workbench
+    wish = {"url": hosts.url, "prompt": "Answer right"}
+    if is_sent:
+        assert ask(hosts.first, task, OperationName.CREATE, wish, key="create").error is None
+    else:
+        bench.create_named_task(task, hosts.url, "Answer right")
+        operation = TaskOperation(id="create", task_id=task, name=OperationName.CREATE, arguments=wish)
+        with pytest.raises(KeyboardInterrupt):
+            bench.answer_once(operation, interrupt)
+    control = ask(hosts.first, task, OperationName.CREATE, wish, key="another")
+    assert control.error is not None
+    assert control.error.reason == "task_exists"
+    again = ask(hosts.first, task, OperationName.CREATE, wish, 2, key="create")
+    assert again.error is None, again.error
+    sha256 = read(hosts.first, task, 2)["sha256"]
+    assert ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", sha256), 2).error is None
+    hosts.second.take_over(hosts.url, task, 3)
+    assert read(hosts.second, task, 3)["content"] == "right\n"
+
+
+def interrupt() -> OperationAnswer:
+    raise KeyboardInterrupt
+
+
 def test_a_host_that_still_runs_a_check_of_the_task_stops_it_before_it_takes_the_task_again(hosts: Hosts) -> None:
     task = begin(hosts)
     assert ask(hosts.first, task, OperationName.WRITE_FILE, {**write("x"), "path": "wait"}).error is None

@@ -10,7 +10,7 @@ replaced would adopt its successor's state.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
 from sandbox.models.operations import DoneOperation
 from sandbox.store.home import Home, read_json, write_json
-from sandbox.store.operation_answers import find_last_epoch, hold_operations
+from sandbox.store.operation_answers import hold_operations, list_epochs_asked
 from sandbox.workbench.checks.stop import stop_checks
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub_states
@@ -134,12 +134,14 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     with _without_operations(services, task_id, epoch):
         repository = clone.clone(services, url).repository
         git = services.repositories.open(repository.id)[1]
+        if services.home.task(task_id).exists():
+            _require_state(task_id, run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id)))
+            _give_up_former(services, task_id)
         local = f"refs/sandbox/{task_id}/hub"
         state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
         try:
             read = hub_states.read_state(git, state, task_id, repository.id)
             recorded = hub_states.without_claims(read, services.caller.session)
-            _give_up_former(services, git, task_id)
             has_files = recorded.workspace_kind is not WorkspaceKind.TREE
             place = services.home.worktree(repository.id, task_id) if has_files else None
             task = recorded.model_copy(update={"worktree_path": place})
@@ -153,6 +155,15 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     return started
 
 
+def give_up_unfinished(services: Services, task_id: str, epoch: int) -> None:
+    """Remove a task that this home began to create in an earlier epoch, and was interrupted. The caller holds the lock
+    of its operations. Raises: `conflict` (`reason`: `task_exists`) if it still works on it.
+    """
+    if services.home.task(task_id).exists() and _is_former(services.home, task_id, epoch):
+        _stop_former(services, task_id)
+        _give_up_former(services, task_id)
+
+
 @contextmanager
 def _without_operations(services: Services, task_id: str, epoch: int) -> Iterator[None]:
     """Nothing is done with the task in the body. What this home still does with it is of an epoch that has ended, so
@@ -160,30 +171,62 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
 
     Raises: `conflict` (`reason`: `task_exists`) if this home has another task of this id, or does not stop.
     """
-    home = services.home
-    is_known = home.task(task_id).exists()
-    last = find_last_epoch(home, task_id)
-    is_imported = find_record(home, task_id, IMPORT_MARK).exists()
-    if is_known and (is_imported or not 0 < last < epoch):
-        raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
     with ExitStack() as stack:
+        if services.home.task(task_id).exists():
+            if not _is_former(services.home, task_id, epoch):
+                raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
+            _stop_former(services, task_id)
         try:
-            if is_known:
-                stop_checks(services, task_id)
-            stack.enter_context(hold_operations(home, task_id, _STOP_S))
+            stack.enter_context(hold_operations(services.home, task_id, _STOP_S))
         except SandboxError as error:
-            brief = f"This host still works on {task_id}"
-            raise SandboxError(ErrorCode.CONFLICT, brief, details=error.brief, reason="task_exists") from error
+            raise _busy_error(task_id, error) from error
         yield
 
 
-def _give_up_former(services: Services, git: Git, task_id: str) -> None:
+def _is_former(home: Home, task_id: str, epoch: int) -> bool:
+    """Whether the task of this id in this home is of an epoch before this one. One that was not sent to the hub is of
+    the first epoch for which this home was asked to create it.
+    """
+    if find_record(home, task_id, IMPORT_MARK).exists():
+        return False
+    sent = read_json(_sent_file(home, task_id))
+    return (int(sent["epoch"]) if sent else min(list_epochs_asked(home, task_id), default=epoch)) < epoch
+
+
+def _stop_former(services: Services, task_id: str) -> None:
+    try:
+        stop_checks(services, task_id)
+    except SandboxError as error:
+        raise _busy_error(task_id, error) from error
+
+
+def _give_up_former(services: Services, task_id: str) -> None:
     """Remove what this home has of the task from an earlier epoch: the state in the hub is the later one. Snapshots of
     files that were never committed stay.
     """
-    if services.home.task(task_id).exists():
+    try:
         former = close_task(services, task_id, delete=True, discard=True)
-        git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
+    except SandboxError as error:
+        raise _busy_error(task_id, error) from error
+    git = services.repositories.open(former.repo_id)[1]
+    git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
+    services.home.task(task_id).unlink()
+    _sent_file(services.home, task_id).unlink(missing_ok=True)
+
+
+def _busy_error(task_id: str, error: SandboxError) -> SandboxError:
+    brief = f"This host still works on {task_id}"
+    return SandboxError(ErrorCode.CONFLICT, brief, details=f"{error.brief} {error.details}", reason="task_exists")
+
+
+def _require_state(task_id: str, there: Mapping[int, str]) -> None:
+    if not there:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The hub has no state of {task_id}",
+            details="Its host was lost before the first operation on it had ended.",
+            hint="Create the task again.",
+        )
 
 
 def find_done(home: Home, task_id: str, epoch: int) -> DoneOperation | None:
@@ -215,13 +258,7 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
     """Fetch the last state and make it ours; again if its host changed it meanwhile, or another one claimed it."""
     for attempt in range(_TRIES):
         there = list_epochs(git, access, task_id)
-        if not there:
-            raise SandboxError(
-                ErrorCode.NOT_FOUND,
-                f"The hub has no state of {task_id}",
-                details="Its host was lost before the first operation on it had ended.",
-                hint="Create the task again.",
-            )
+        _require_state(task_id, there)
         last = max(there)
         if last >= epoch:
             raise SandboxError(ErrorCode.CONFLICT, f"Another host continues {task_id}", reason="epoch_ended")

@@ -42,7 +42,7 @@ def commit_claim(git: Git, state: str) -> str:
     so of two hosts with one and the same commit both would believe that the task is theirs.
     """
     head, _, record = read_message(git, state).partition("\n\n")
-    done = "".join(f"\n{line}" for line in head.splitlines() if line.startswith(_DONE))
+    done = "".join(f"\n{line}" for line in head.split("\n") if line.startswith(_DONE))
     message = f"{_SUBJECT}, claimed {uuid.uuid4().hex}{done}\n\n{record}"
     now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     parent = objects.parent_of(git, state)
@@ -82,7 +82,7 @@ def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
 def read_done(git: Git, commit: str) -> DoneOperation | None:
     """The operation that made a state; None if it says none that this version understands."""
     head = read_message(git, commit).partition("\n\n")[0]
-    for line in head.splitlines():
+    for line in head.split("\n"):
         if line.startswith(_DONE):
             try:
                 return DoneOperation.model_validate_json(line.removeprefix(_DONE))

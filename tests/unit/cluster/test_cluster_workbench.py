@@ -35,7 +35,16 @@ RECORD = {
     "head_commit": "a" * 40, "created_at": "2026-01-01T00:00:00Z",
 }  # fmt: skip
 GIVEN: dict[str, tuple[object, ...]] = {"search": (SearchQuery(glob="*"),), "apply_patch": (b"", {})}
-ON_EVERY_HOST = {"advice", "complete_id", "create_named_task", "end_task_state", "find_local_branch", "send_task_state"}
+ON_EVERY_HOST = {
+    "advice",
+    "complete_id",
+    "create_named_task",
+    "end_task_state",
+    "find_done_operation",
+    "find_local_branch",
+    "give_up_unfinished_task",
+    "send_task_state",
+}
 
 
 class ConnectedError(Exception):
