@@ -15,16 +15,19 @@ from tests.e2e.clusters import Cluster, cluster_of, until
 pytestmark = pytest.mark.xdist_group("temporal")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_of(temporal, git_server, tmp_path_factory.mktemp("lost-answers")) as found:
+    """Each test kills workers, so each has its own."""
+    with cluster_of(temporal, git_server, tmp_path_factory.mktemp("lost-workers")) as found:
         found.start_worker("one")
         found.start_worker("two")
         yield found
 
 
 def test_an_edit_whose_worker_was_killed_before_it_answered_is_answered_by_the_next_one(cluster: Cluster) -> None:
-    """The hub takes the state, and keeps the worker waiting. Control: the same edit under another id is refused."""
+    """The hub takes the state, and keeps the worker waiting until it is killed. Control: the same edit under another id
+    is refused.
+    """
     task = cluster.begin()
     had = str(cluster.dispatcher.find_placement(task)["worker"])
     sha256 = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
@@ -38,7 +41,8 @@ def test_an_edit_whose_worker_was_killed_before_it_answered_is_answered_by_the_n
         return str(client.run("ls-remote", cluster.hub, name_ref(task, 1)))
 
     before = find_state()
-    with cluster.server.hook(owner, "hub", "post-receive", "sleep 20"):
+    until_removed = 'while [ -e "$0" ]; do sleep 0.1; done'
+    with cluster.server.hook(owner, "hub", "post-receive", until_removed):
         cluster.dispatcher.submit(edit)
         until(lambda: find_state() != before)
         cluster.kill(had)
@@ -57,8 +61,7 @@ def test_an_edit_whose_worker_was_killed_before_it_answered_is_answered_by_the_n
 
 def test_a_task_goes_back_to_the_worker_that_lost_it_when_there_is_no_other(cluster: Cluster) -> None:
     """As in an upgrade of two hosts, one after the other."""
-    cluster.kill_all()
-    one, two = cluster.start_worker("one"), cluster.start_worker("two")
+    one, two = cluster.workers
     cluster.kill(two)
     task = cluster.begin()
     assert cluster.dispatcher.find_placement(task)["worker"] == one
