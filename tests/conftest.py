@@ -172,11 +172,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    used = [] if hasattr(session.config, "workerinput") else wait_until_unused(_base(session), STILL_USED_S)
     before = session.config.stash.get(_BEFORE, None)
-    after = holdings(_base(session)) if before is not None else None
-    left = after.added_since(before) if before is not None and after is not None else []
-    if not hasattr(session.config, "workerinput"):
-        left += wait_until_unused(_base(session), STILL_USED_S)
+    after = holdings(_base(session)) if before is not None else None  # after the wait: a device goes after its mount
+    left = [*used, *(after.added_since(before) if before is not None and after is not None else [])]
     if left:
         session.exitstatus = session.exitstatus or LEFT_BEHIND
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
