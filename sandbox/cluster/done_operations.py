@@ -10,11 +10,12 @@ are not, so checks run again, which changes no file. Snapshots stay with the hos
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import sha256_of
 from sandbox.models.operations import DoneOperation, OperationAnswer, OperationName, TaskOperation
+from sandbox.store.operation_answers import other_operation_error
 
 MAX_BYTES = 256 * 1024
 """Of a recorded answer. The message that holds it is read as a whole."""
@@ -36,10 +37,12 @@ _ANSWERED_FROM_HUB = frozenset(
 _NOT_REPEATABLE = frozenset({OperationName.EXPLORE})
 """It gives the task other files, and its answer has verdicts."""
 
+_RECORDED = _ANSWERED_FROM_HUB | _NOT_REPEATABLE
+
 
 def describe_done(worker: str, operation: TaskOperation, value: object) -> DoneOperation | None:
     """What the hub records of an operation. `value`: its answer, as JSON values. None: it may be carried out again."""
-    if operation.name not in _ANSWERED_FROM_HUB | _NOT_REPEATABLE:
+    if operation.name not in _RECORDED:
         return None
     done = DoneOperation(
         operation_id=operation.id, digest=digest_operation(operation), epoch=operation.epoch, worker=worker
@@ -55,14 +58,10 @@ def answer_done(done: DoneOperation | None, operation: TaskOperation) -> Operati
     Raises: `conflict` for another operation of the same id; `internal` (`reason`: `operation_interrupted`) if its
     answer is not recorded.
     """
-    if done is None or done.operation_id != operation.id or operation.name not in _ANSWERED_FROM_HUB | _NOT_REPEATABLE:
+    if done is None or done.operation_id != operation.id or operation.name not in _RECORDED:
         return None
     if done.digest != digest_operation(operation):
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            f"Operation {operation.id} of {operation.task_id} was another one",
-            hint="Give each operation an id of its own.",
-        )
+        raise other_operation_error(operation)
     if operation.name not in _ANSWERED_FROM_HUB or not done.has_answer:
         raise SandboxError(
             ErrorCode.INTERNAL,
@@ -82,4 +81,4 @@ def answer_done(done: DoneOperation | None, operation: TaskOperation) -> Operati
 def digest_operation(operation: TaskOperation) -> str:
     """Of its name and arguments."""
     asked = json.dumps([operation.name.value, dict(operation.arguments)], sort_keys=True)
-    return f"sha256:{hashlib.sha256(asked.encode()).hexdigest()}"
+    return sha256_of(asked.encode())

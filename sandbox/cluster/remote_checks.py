@@ -119,8 +119,8 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def wait_for_start(self, run_id: str) -> BackgroundRun:
-        """The run after `FIRST_ANSWER_S`, in which an operation that cannot begin is answered: when a check begins on
-        its worker, is not known here.
+        """The run after `FIRST_ANSWER_S`, in which an operation that cannot begin is answered. Whether a check has
+        begun on its worker is not known here.
         """
         return self.wait_run(run_id, FIRST_ANSWER_S)
 

@@ -180,7 +180,7 @@ class TemporalDispatcher:
     async def _find_placement(self, task_id: str) -> Placement | None:
         """None if no worker answers."""
         try:
-            return await self._read_placement(self._handle(task_id), BUSY_S)
+            return await self._read_placement(self._handle(task_id), timedelta(seconds=BUSY_S))
         except RPCError as error:
             if error.status in _NO_WORKER:
                 return None
@@ -213,7 +213,7 @@ class TemporalDispatcher:
         fork, prefix, parent = name_fork(operation), self._place.name, self._handle(operation.task_id)
         if not isinstance(answer.value, dict) or answer.value.get("id") != fork:
             raise unreadable_answer_error(answer.worker, f"Its value is no task {fork}.")
-        placement = await self._read_placement(parent, BUSY_S)
+        placement = await self._read_placement(parent, timedelta(seconds=BUSY_S))
         if not placement.url:
             raise unreadable_answer_error("a worker", "It does not say what a fork needs.")
         line = (await parent.describe()).raw_description.workflow_execution_info.priority
@@ -246,11 +246,10 @@ class TemporalDispatcher:
         """Which worker has a task, its epoch, the workers that were lost, and whether it waits for a worker with a free
         slot. Raises: `not_found`.
         """
-        return self._wait(self._read_placement(self._handle(task_id), None)).model_dump()
+        return self._wait(self._read_placement(self._handle(task_id))).model_dump()
 
-    async def _read_placement(self, task: WorkflowHandle[Any, Any], wait_s: float | None) -> Placement:
-        """`wait_s`: for a worker that answers; None: as long as the client waits."""
-        wait = None if wait_s is None else timedelta(seconds=wait_s)
+    async def _read_placement(self, task: WorkflowHandle[Any, Any], wait: timedelta | None = None) -> Placement:
+        """`wait`: for a worker that answers; None: as long as the client waits."""
         return read_placement(await task.query(TaskWorkflow.placement, rpc_timeout=wait))
 
     def workers(self) -> tuple[WorkerInfo, ...]:

@@ -36,11 +36,7 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
             write_json(path, {"schema_version": 1, "operation": asked, "answer": answer.model_dump(mode="json")})
             return answer
     if known["operation"] != asked:
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            f"Operation {operation.id} of {operation.task_id} was another one",
-            hint="Give each operation an id of its own.",
-        )
+        raise other_operation_error(operation)
     if known["answer"] is None:
         raise SandboxError(
             ErrorCode.INTERNAL,
@@ -50,6 +46,15 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
             reason="operation_interrupted",
         )
     return OperationAnswer.model_validate(known["answer"])
+
+
+def other_operation_error(operation: TaskOperation) -> SandboxError:
+    """An operation has the id of an earlier one, and another name or other arguments."""
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"Operation {operation.id} of {operation.task_id} was another one",
+        hint="Give each operation an id of its own.",
+    )
 
 
 @contextmanager

@@ -459,7 +459,7 @@ class Workbench:
 
     def take_over_task(self, hub: str, url: str, task_id: str, epoch: int) -> Task:
         """Go on with a task of a lost host, from its last state in the hub. The lost host is refused from now on. What
-        this home has of it from an earlier epoch is given up, but for snapshots.
+        this home has of it from an earlier epoch is deleted, but for snapshots of files that were never committed.
 
         Raises: `not_found` if the hub has no state of it; `conflict` if this home has another task of this id, or
         another host goes on with it; `unsafe_repository` for a state that cannot be of this task; as `clone`.

@@ -141,7 +141,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
         state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
         try:
             read = hub_states.read_state(git, state, task_id, repository.id)
-            recorded = hub_states.without_claims(read, services.caller.session)
+            recorded = hub_states.without_claims(read.task, services.caller.session)
             has_files = recorded.workspace_kind is not WorkspaceKind.TREE
             place = services.home.worktree(repository.id, task_id) if has_files else None
             task = recorded.model_copy(update={"worktree_path": place})
@@ -149,7 +149,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
             origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
             started = start_task(services, git, task, base_tree, origin)
             _write_sent(services.home, task_id, epoch, state)
-            _write_done(services.home, task_id, hub_states.read_done(git, state))
+            _write_done(services.home, task_id, read.done)
         finally:
             git.attempt("update-ref", "-d", local)
     return started
@@ -160,7 +160,8 @@ def give_up_unfinished(services: Services, task_id: str, epoch: int) -> None:
     of its operations. Raises: `conflict` (`reason`: `task_exists`) if it still works on it.
     """
     if services.home.task(task_id).exists() and _is_former(services.home, task_id, epoch):
-        _stop_former(services, task_id)
+        with _busy_on_error(task_id):
+            stop_checks(services, task_id)
         _give_up_former(services, task_id)
 
 
@@ -171,15 +172,13 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
 
     Raises: `conflict` (`reason`: `task_exists`) if this home has another task of this id, or does not stop.
     """
+    if services.home.task(task_id).exists() and not _is_former(services.home, task_id, epoch):
+        raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
     with ExitStack() as stack:
-        if services.home.task(task_id).exists():
-            if not _is_former(services.home, task_id, epoch):
-                raise SandboxError(ErrorCode.CONFLICT, f"This home has {task_id} already", reason="task_exists")
-            _stop_former(services, task_id)
-        try:
+        with _busy_on_error(task_id):
+            if services.home.task(task_id).exists():
+                stop_checks(services, task_id)
             stack.enter_context(hold_operations(services.home, task_id, _STOP_S))
-        except SandboxError as error:
-            raise _busy_error(task_id, error) from error
         yield
 
 
@@ -193,30 +192,26 @@ def _is_former(home: Home, task_id: str, epoch: int) -> bool:
     return (int(sent["epoch"]) if sent else min(list_epochs_asked(home, task_id), default=epoch)) < epoch
 
 
-def _stop_former(services: Services, task_id: str) -> None:
-    try:
-        stop_checks(services, task_id)
-    except SandboxError as error:
-        raise _busy_error(task_id, error) from error
-
-
 def _give_up_former(services: Services, task_id: str) -> None:
     """Remove what this home has of the task from an earlier epoch: the state in the hub is the later one. Snapshots of
     files that were never committed stay.
     """
-    try:
+    with _busy_on_error(task_id):
         former = close_task(services, task_id, delete=True, discard=True)
-    except SandboxError as error:
-        raise _busy_error(task_id, error) from error
     git = services.repositories.open(former.repo_id)[1]
     git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
     services.home.task(task_id).unlink()
     _sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
-def _busy_error(task_id: str, error: SandboxError) -> SandboxError:
-    brief = f"This host still works on {task_id}"
-    return SandboxError(ErrorCode.CONFLICT, brief, details=f"{error.brief} {error.details}", reason="task_exists")
+@contextmanager
+def _busy_on_error(task_id: str) -> Iterator[None]:
+    """Raises: `conflict` (`reason`: `task_exists`) for each error in the body, so that another host is asked."""
+    try:
+        yield
+    except SandboxError as error:
+        brief, details = f"This host still works on {task_id}", f"{error.brief} {error.details}"
+        raise SandboxError(ErrorCode.CONFLICT, brief, details=details, reason="task_exists") from error
 
 
 def _require_state(task_id: str, there: Mapping[int, str]) -> None:

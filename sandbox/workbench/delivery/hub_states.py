@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -41,9 +42,9 @@ def commit_claim(git: Git, state: str) -> str:
     """The state again, as a commit of its own: a push of what the hub has already succeeds without a look at its lease,
     so of two hosts with one and the same commit both would believe that the task is theirs.
     """
-    head, _, record = read_message(git, state).partition("\n\n")
-    done = "".join(f"\n{line}" for line in head.split("\n") if line.startswith(_DONE))
-    message = f"{_SUBJECT}, claimed {uuid.uuid4().hex}{done}\n\n{record}"
+    done, record = _read_parts(git, state)
+    line = f"\n{_DONE}{done}" if done else ""
+    message = f"{_SUBJECT}, claimed {uuid.uuid4().hex}{line}\n\n{record}"
     now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     parent = objects.parent_of(git, state)
     with store_objects(git):
@@ -58,13 +59,21 @@ def require_state_commit(git: Git, local: str, task_id: str) -> str:
     return state
 
 
-def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
-    """The record in the message of a state. It comes from another host: each field that leads somewhere is checked.
+class HubState(NamedTuple):
+    """What a state says. `done`: the operation that made it; None if it names none that this version understands."""
+
+    task: Task
+    done: DoneOperation | None
+
+
+def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> HubState:
+    """The message of a state. It comes from another host: each field of the record that leads somewhere is checked.
 
     Raises: `unsafe_repository`.
     """
+    done, record = _read_parts(git, commit)
     try:
-        task = Task.model_validate_json(read_message(git, commit).partition("\n\n")[2])
+        task = Task.model_validate_json(record)
     except ValidationError as error:
         raise damaged_error(task_id, "it has no record of a task") from error
     if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
@@ -76,19 +85,21 @@ def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> Task:
         raise damaged_error(task_id, "its base is not in a branch or tag of the repository, or not below its head")
     if objects.parent_of(git, commit) != task.head_commit:
         raise damaged_error(task_id, "it is not on the task's head")
-    return task
+    return HubState(task, _parse_done(done))
 
 
-def read_done(git: Git, commit: str) -> DoneOperation | None:
-    """The operation that made a state; None if it says none that this version understands."""
-    head = read_message(git, commit).partition("\n\n")[0]
-    for line in head.split("\n"):
-        if line.startswith(_DONE):
-            try:
-                return DoneOperation.model_validate_json(line.removeprefix(_DONE))
-            except ValidationError:
-                return None
-    return None
+def _read_parts(git: Git, commit: str) -> tuple[str, str]:
+    """The operation and the record in the message of a state, as JSON; the first is empty if it names none."""
+    head, _, record = read_message(git, commit).partition("\n\n")
+    done = next((line.removeprefix(_DONE) for line in head.split("\n") if line.startswith(_DONE)), "")
+    return done, record
+
+
+def _parse_done(document: str) -> DoneOperation | None:
+    try:
+        return DoneOperation.model_validate_json(document)
+    except ValidationError:
+        return None
 
 
 def without_claims(task: Task, session: str) -> Task:

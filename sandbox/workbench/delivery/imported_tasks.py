@@ -49,7 +49,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
     local = f"refs/sandbox/{task_id}/hub"
     try:
         state = hub.run_with_hub(services, hub_url, lambda access: _fetch_state(git, access, task_id, local))
-        recorded = hub_states.read_state(git, state, task_id, repository.id)
+        recorded = hub_states.read_state(git, state, task_id, repository.id).task
         _require_commit(recorded, commit)
         _require_paths(services, git, recorded)
         base_tree = clone.fetch_whole_tree(services, repository, git, recorded.base_commit)
