@@ -65,6 +65,11 @@ ARGUMENT_BYTES = 1536 * 1024
 
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _NO_WORKER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION}
+_OVER = (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError)
+"""How a wait for an update ends that has a limit. The client's own limit, `rpc_timeout`, is one of a single request: it
+asks again when the server says, after 20 seconds, that there is nothing yet.
+"""
+
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
 _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
@@ -130,14 +135,14 @@ class TemporalDispatcher:
 
     async def _submit(self, operation: TaskOperation) -> None:
         try:
-            await self._handle(operation.task_id).start_update(
-                TaskWorkflow.operate,
-                dump_operation(operation),
-                id=operation.id,
-                wait_for_stage=WorkflowUpdateStage.ACCEPTED,
-                rpc_timeout=timedelta(seconds=NO_WORKER_S),
-            )
-        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            async with asyncio.timeout(NO_WORKER_S):
+                await self._handle(operation.task_id).start_update(
+                    TaskWorkflow.operate,
+                    dump_operation(operation),
+                    id=operation.id,
+                    wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                )
+        except _OVER as error:
             raise _no_worker_error(operation.task_id) from error
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
@@ -189,8 +194,9 @@ class TemporalDispatcher:
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            answer = read_answer(await update.result(rpc_timeout=timedelta(seconds=wait_s)), operation)
-        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            async with asyncio.timeout(wait_s):
+                answer = read_answer(await update.result(), operation)
+        except _OVER:
             return None
         except WorkflowUpdateFailedError as error:
             kind = error.cause.type if isinstance(error.cause, ApplicationError) else None

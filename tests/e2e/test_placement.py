@@ -136,6 +136,24 @@ def test_without_workers_a_caller_does_not_wait_for_ever_and_the_task_is_carried
     assert caught.value.reason == "no_worker"
 
 
+def test_a_wait_ends_also_when_the_server_has_answered_that_there_is_nothing_yet(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does after 20 seconds, and the client asks again: with its own limit of one request, this did not end."""
+    worker = cluster.start_worker("one")
+    task = cluster.begin()
+    cluster.write(task, "", "wait")
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
+    cluster.dispatcher.submit(check)
+    until(lambda: cluster.has_begun(task))
+    assert cluster.dispatcher.result(check, wait_s=22.0) is None
+    cluster.kill(worker)
+    monkeypatch.setattr(temporal_dispatcher, "NO_WORKER_S", 22.0)
+    with pytest.raises(SandboxError) as caught:
+        cluster.dispatcher.submit(TaskOperation(id="snapshot", task_id=task, name=OperationName.SNAPSHOT))
+    assert caught.value.reason == "no_worker"
+
+
 def test_a_worker_that_is_drained_ends_its_operation_and_its_tasks_go_on_elsewhere(cluster: Cluster) -> None:
     first = cluster.start_worker("one")
     task = cluster.begin()
