@@ -7,14 +7,17 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import docker
 import pytest
+from docker.models.containers import Container
 
 from devtools.gitserver import GitClient, GitServer
 from devtools.gitserver.leftovers import LABEL
+from tests.e2e.clusters import until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -130,6 +133,32 @@ def test_server_leaves_no_container_when_its_block_fails() -> None:
         fail_inside()
 
     assert containers_of(session) == 0
+
+
+def test_a_killed_server_process_is_replaced_and_none_waits_in_a_busy_loop() -> None:
+    """fcgiwrap's own parent does so for the rest of its life: half of a processor, for as long as the suite runs."""
+    session = uuid.uuid4().hex
+    with GitServer(session):
+        (container,) = docker.from_env().containers.list(filters={"label": f"{LABEL}={session}"})
+        first = print_in(container, "pidof", "fcgiwrap").split()
+        assert container.exec_run(["kill", "-9", first[0]])[0] == 0
+        until(lambda: len({*print_in(container, "pidof", "fcgiwrap").split()} - {first[0]}) == len(first))
+        used = sum_processor_s(container)
+        time.sleep(1.0)
+        assert sum_processor_s(container) - used < 0.5
+
+
+def print_in(container: Container, *argv: str) -> str:
+    output = container.exec_run(list(argv))[1]
+    assert isinstance(output, bytes)
+    return output.decode()
+
+
+def sum_processor_s(container: Container) -> float:
+    """Of all processes of a container but the one that asks."""
+    listed = print_in(container, "sh", "-c", "cat /proc/[0-9]*/stat").splitlines()
+    fields = [line.rpartition(")")[2].split() for line in listed if "(cat)" not in line and "(sh)" not in line]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def test_server_of_a_killed_process_is_removed_by_the_next_start(tmp_path: Path) -> None:
