@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -64,11 +64,8 @@ ARGUMENT_BYTES = 1536 * 1024
 """Of an operation as JSON. The server refuses 2 MiB (`limit.blobSize.error`)."""
 
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
-_NO_WORKER = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION}
-_OVER = (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError)
-"""How a wait for an update ends that has a limit. The client's own limit, `rpc_timeout`, is one of a single request: it
-asks again when the server says, after 20 seconds, that there is nothing yet.
-"""
+_PAUSE_S = 0.5
+_UNANSWERED = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
 _FAILURES = {
@@ -135,14 +132,16 @@ class TemporalDispatcher:
 
     async def _submit(self, operation: TaskOperation) -> None:
         try:
-            async with asyncio.timeout(NO_WORKER_S):
-                await self._handle(operation.task_id).start_update(
+            await ask_workers(
+                lambda: self._handle(operation.task_id).start_update(
                     TaskWorkflow.operate,
                     dump_operation(operation),
                     id=operation.id,
                     wait_for_stage=WorkflowUpdateStage.ACCEPTED,
-                )
-        except _OVER as error:
+                ),
+                NO_WORKER_S,
+            )
+        except TimeoutError as error:
             raise _no_worker_error(operation.task_id) from error
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
@@ -162,7 +161,7 @@ class TemporalDispatcher:
 
     def _require_worker(self, operation: TaskOperation, waited_s: float) -> None:
         """Raises: `engine_unavailable` if the task waits for a worker: with its place in the line if some are busy."""
-        placement = self._wait(self._find_placement(operation.task_id))
+        placement = self._wait(self._find_placement(operation.task_id, BUSY_S))
         if placement is not None and not placement.is_waiting:
             return
         required = placement.requirements if placement else {}
@@ -182,21 +181,22 @@ class TemporalDispatcher:
         if waited_s >= NO_WORKER_S:
             raise _no_worker_error(operation.task_id)
 
-    async def _find_placement(self, task_id: str) -> Placement | None:
-        """None if no worker answers."""
+    async def _find_placement(self, task_id: str, wait_s: float) -> Placement | None:
+        """None if no worker answers in that time."""
         try:
-            return await self._read_placement(self._handle(task_id), timedelta(seconds=BUSY_S))
+            return await self._read_placement(self._handle(task_id), wait_s)
+        except TimeoutError:
+            return None
         except RPCError as error:
-            if error.status in _NO_WORKER:
+            if error.status is RPCStatusCode.FAILED_PRECONDITION:  # no worker was seen for minutes
                 return None
             raise
 
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            async with asyncio.timeout(wait_s):
-                answer = read_answer(await update.result(), operation)
-        except _OVER:
+            answer = read_answer(await ask_workers(update.result, wait_s), operation)
+        except TimeoutError:
             return None
         except WorkflowUpdateFailedError as error:
             kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
@@ -219,7 +219,10 @@ class TemporalDispatcher:
         fork, prefix, parent = name_fork(operation), self._place.name, self._handle(operation.task_id)
         if not isinstance(answer.value, dict) or answer.value.get("id") != fork:
             raise unreadable_answer_error(answer.worker, f"Its value is no task {fork}.")
-        placement = await self._read_placement(parent, timedelta(seconds=BUSY_S))
+        try:
+            placement = await self._read_placement(parent, NO_WORKER_S)
+        except TimeoutError as error:
+            raise _no_worker_error(operation.task_id) from error
         if not placement.url:
             raise unreadable_answer_error("a worker", "It does not say what a fork needs.")
         line = (await parent.describe()).raw_description.workflow_execution_info.priority
@@ -250,13 +253,16 @@ class TemporalDispatcher:
 
     def find_placement(self, task_id: str) -> Mapping[str, Any]:
         """Which worker has a task, its epoch, the workers that were lost, and whether it waits for a worker with a free
-        slot. Raises: `not_found`.
+        slot. Raises: `not_found`, `engine_unavailable` if no worker answers.
         """
-        return self._wait(self._read_placement(self._handle(task_id))).model_dump()
+        placement = self._wait(self._find_placement(task_id, NO_WORKER_S))
+        if placement is None:
+            raise _no_worker_error(task_id)
+        return placement.model_dump()
 
-    async def _read_placement(self, task: WorkflowHandle[Any, Any], wait: timedelta | None = None) -> Placement:
-        """`wait`: for a worker that answers; None: as long as the client waits."""
-        return read_placement(await task.query(TaskWorkflow.placement, rpc_timeout=wait))
+    async def _read_placement(self, task: WorkflowHandle[Any, Any], wait_s: float) -> Placement:
+        """Raises: `TimeoutError` if no worker answers in that time."""
+        return read_placement(await ask_workers(lambda: task.query(TaskWorkflow.placement), wait_s))
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
@@ -319,6 +325,25 @@ class TemporalDispatcher:
                 details=str(error)[:500],
                 hint="Ask for the task's state with its whole id." if is_unknown else "",
             ) from error
+
+
+async def ask_workers(request: Callable[[], Awaitable[_ResultT]], wait_s: float) -> _ResultT:
+    """The answer of workers to a request that may be repeated. Raises: `TimeoutError` when the time is over.
+
+    The server ends a request early whose worker was lost: as cancelled, or as one that took too long. The client's own
+    limit, `rpc_timeout`, is no help: it is that of a single request, and for updates the client asks again by itself.
+    """
+    async with asyncio.timeout(wait_s):
+        while True:
+            try:
+                return await request()
+            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit
+                    raise TimeoutError from error
+            except RPCError as error:
+                if error.status not in _UNANSWERED:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
 
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:
