@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox.checks.executors import OPTIONS_LABEL
-from sandbox.engine.connection import DockerEngine, connect
+from sandbox.engine.connection import connect
 from sandbox.engine.container import remove_container
 from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.errors import SandboxError
@@ -21,28 +21,21 @@ def remove_guests_of(home: Path) -> None:
 
 
 def remove_guests_below(folder: Path) -> None:
-    """Remove every kept container that has something below `folder` mounted. No engine: none."""
+    """Remove every kept container that has something below `folder` mounted, and every one out of which a controller
+    that a test killed was just copying PID 1: it may have no mounts yet, and its home may be gone. No engine: none.
+    """
     try:
         engine = connect("", os.environ, 60.0)
     except SandboxError:
         return
     with contextlib.closing(engine):
-        for container in engine.api.containers(all=True, filters={"label": [OPTIONS_LABEL]}):
+        extractors = engine.api.containers(all=True, filters={"name": "sandbox-init-"})
+        instances = set(_list_instances(folder)) if extractors else set()
+        for container in (*engine.api.containers(all=True, filters={"label": [OPTIONS_LABEL]}), *extractors):
             sources = [Path(mount.get("Source", "/")) for mount in container["Mounts"]]
-            if any(source.is_relative_to(folder) for source in sources):
+            is_known = (container["Labels"] or {}).get(INSTANCE_LABEL) in instances
+            if is_known or any(source.is_relative_to(folder) for source in sources):
                 remove_container(engine, str(container["Id"]))
-        _remove_couriers_below(engine, folder)
-
-
-def _remove_couriers_below(engine: DockerEngine, folder: Path) -> None:
-    """Remove the containers out of which controllers that a test killed were just copying PID 1; they mount nothing."""
-    couriers = engine.api.containers(all=True, filters={"name": "sandbox-init-", "status": "created"})
-    if not couriers:
-        return
-    here = set(_list_instances(folder))
-    for container in couriers:
-        if (container["Labels"] or {}).get(INSTANCE_LABEL) in here:
-            remove_container(engine, str(container["Id"]))
 
 
 def _list_instances(folder: Path) -> Iterator[str]:

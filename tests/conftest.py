@@ -174,6 +174,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     used = [] if hasattr(session.config, "workerinput") else wait_until_unused(_base(session), STILL_USED_S)
     before = session.config.stash.get(_BEFORE, None)
+    if before is not None:
+        remove_guests_below(_base(session))  # an engine under load may create one after its controller was killed
     after = holdings(_base(session)) if before is not None else None  # after the wait: a device goes after its mount
     left = [*used, *(after.added_since(before) if before is not None and after is not None else [])]
     if left:
