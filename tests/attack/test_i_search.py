@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
+from devtools.host_speed import slowness
 from sandbox.attack.harness.scene import SECRET
 from sandbox.models import SearchQuery, SearchResult
 from tests.attack.arena import Arena
@@ -128,7 +129,7 @@ def test_i07_catastrophic_pattern_is_ended(arena: Arena, monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(arena.root / "tmp"))
     began = time.monotonic()
     result = search(arena, BACKTRACKS, regex=True, timeout_s=1)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 15 * slowness()
     assert (result.stopped_by, result.truncated) == ("time", True)
     assert [h.path for h in result.hits] == ["f.txt"]
     assert git_processes_of(arena) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from devtools.home_files import list_home_files
+from devtools.host_speed import slowness
 from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, outcome
@@ -82,7 +83,7 @@ def require_silent(arena: Arena, step: Callable[[], object]) -> SandboxError | N
     """The step ends in time, and the secret is nowhere."""
     started = time.monotonic()
     error = outcome(step)
-    assert time.monotonic() - started < LIMIT_S
+    assert time.monotonic() - started < LIMIT_S * slowness()
     assert SECRET not in spoken(error)
     assert list(kept(arena.home)) == []
     assert error is None or error.code is not ErrorCode.INTERNAL, spoken(error)

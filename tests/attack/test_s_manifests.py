@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.host_speed import slowness
 from sandbox.dependencies.allowed_pythons import read_allowed_pythons
 from sandbox.dependencies.python_manifest import read_python_manifest
 from sandbox.dependencies.requirement_text import parse_requirement
@@ -169,7 +170,7 @@ def test_s19_a_manifest_cannot_exhaust_its_reader(name: str) -> None:
     begun = time.process_time()
     manifest = _read(*BOMBS[name])
     assert read_allowed_pythons({path: asked}.get) == ""
-    assert time.process_time() - begun < SECONDS
+    assert time.process_time() - begun < SECONDS * slowness()
     assert manifest.refused or name in UNREFUSED
     assert len(manifest.requirements) <= 2_000
 
@@ -179,6 +180,6 @@ def test_s19_files_that_include_many_others_cannot_exhaust_the_reader() -> None:
     tree["requirements.txt"] = "".join(f"-r {name}\n" for name in tree).encode()
     begun = time.process_time()
     manifest = read_python_manifest(tree.get)
-    assert time.process_time() - begun < SECONDS
+    assert time.process_time() - begun < SECONDS * slowness()
     assert RefusalReason.LIMIT in {refused.reason for refused in manifest.refused}
     assert manifest.requirements, "void: the files are read"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from devtools.host_speed import slowness
 from devtools.npmregistry import NpmRegistry, serve_npm_packages
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.dependencies.node_steps import plan_layer
@@ -149,7 +150,7 @@ def test_s19_a_lock_file_of_npm_cannot_exhaust_its_reader(name: str) -> None:
     path, content = BOMBS[name]
     begun = time.process_time()
     found = plan(package__json={"dependencies": {"a": "1.0.0"}}, **{path: content})
-    assert time.process_time() - begun < SECONDS
+    assert time.process_time() - begun < SECONDS * slowness()
     assert len(json.loads(found.fetch_files["packages.json"])) <= 2_001
 
 

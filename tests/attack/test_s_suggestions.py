@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 import yaml
 
+from devtools.host_speed import slowness
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Limits
@@ -52,7 +53,7 @@ def test_s21_aliases_that_unfold_to_gigabytes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="values"):
         untrusted_yaml.loads(text)
     assert read_suggestions({".gitlab-ci.yml": text.encode()}, is_protected_variable).parts == ()
-    assert time.monotonic() - started < SECONDS
+    assert time.monotonic() - started < SECONDS * slowness()
 
 
 def test_s21_a_tag_of_yaml_makes_no_object(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ HEAVY = {
 def test_s21_a_file_cannot_exhaust_its_reader(path: str, text: str) -> None:
     started = time.monotonic()
     found = read_suggestions({path: text.encode()}, is_protected_variable)
-    assert time.monotonic() - started < SECONDS
+    assert time.monotonic() - started < SECONDS * slowness()
     assert len(found.notes) <= 60
     assert sum(len(part.packages) + len(part.checks) + len(part.env) for part in found.parts) <= 200
 

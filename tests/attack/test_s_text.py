@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from devtools.host_speed import slowness
 from sandbox.agent.results import success
 from sandbox.agent.tools import TOOLS
 from sandbox.attack.suites.misleading_text import LOOK_ALIKES
@@ -129,7 +130,7 @@ HOSTILE = {
 def test_s11_no_text_of_the_size_of_a_body_is_searched_for_long(text: str) -> None:
     started = time.process_time()
     assert not secret_scan.contains_secret(text, TOKEN)
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 10 * slowness()
 
 
 UNSEEN = "a\u00adb\u034fc\u115fd\u180be\u200bf\u202eg\u2800h\u3164i\ufe00j\uffa0k\U000e0041l\U000e0100m\u2764\ufe0f"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.edits.near_miss import find_near
 from sandbox.edits.near_paths import find_near_paths
 
@@ -93,7 +94,7 @@ HOSTILE = {
 def test_a_hostile_file_costs_no_more_than_its_size(content: bytes, wanted: bytes) -> None:
     started = time.process_time()
     near = find_near(content, wanted)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 5 * slowness()
     assert len(near.describe()) < 5000
 
 
@@ -110,5 +111,5 @@ def test_near_paths_of_a_large_repository_are_found_in_moments() -> None:
     known = [f"packages/module_{n % 97}/deep/er/file_{n}.py" for n in range(60_000)]
     started = time.process_time()
     found = find_near_paths("packages/module_7/deep/er/file_1074.pz", known)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 3 * slowness()
     assert "packages/module_7/deep/er/file_1074.py" in found

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.path_selection import PathSelection
 from tests.unit.conftest import initialised, refused
@@ -70,7 +71,7 @@ def test_i07_no_glob_hangs_the_controller() -> None:
     began = time.monotonic()
     with refused(ErrorCode.INVALID_INPUT):
         any(f"{'a' * 250}/{'a' * 250}{i}" in selection for i in range(2_000_000))
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 60 * slowness()
 
 
 NAMES = st.text("ab.c_", min_size=1, max_size=4).filter(lambda n: n not in {".", ".."} and not n.endswith("."))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import PatternSet, parse_pattern
@@ -269,7 +270,7 @@ def test_i07_no_glob_can_hang_a_check(glob: str, tmp_path: Path) -> None:
     policy = with_own(tmp_path, f'[[repository]]\nmatch = ["*"]\ndeny = ["{glob}"]\nallow = ["{glob}"]\n')
     started = time.monotonic()
     assert refusing_rule("/".join(["a" * 200] * 5), policy) is None
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 1 * slowness()
 
 
 @given(

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.checks.output import Spool
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
@@ -249,7 +250,7 @@ def test_i07_a_pattern_that_backtracks_ends(bench: Bench) -> None:
     bench.spool(b"a" * 60 + b"!\n")
     started = time.monotonic()
     found = bench.read(pattern=BACKTRACKS, timeout_s=5)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 10 * slowness()
     assert found.matches == ()
     assert found.stopped_by in {None, "pattern", "time"}
     huge = b"a" * 200_000 + b"!\n"

@@ -1,0 +1,30 @@
+"""How slow the host is: never less than a quiet one, and more while others use it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+from devtools.host_speed import slowness
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def test_a_host_that_is_in_use_is_slower() -> None:
+    quiet = min(slowness() for _ in range(5))
+    others = [
+        multiprocessing.get_context("fork").Process(target=_spin, daemon=True)
+        for _ in range(16 * len(os.sched_getaffinity(0)))
+    ]
+    try:
+        for other in others:
+            other.start()
+        used = max(slowness() for _ in range(5))
+    finally:
+        for other in others:
+            other.kill()
+            other.join()
+    assert 1.0 <= quiet < used
