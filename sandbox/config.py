@@ -347,11 +347,13 @@ class CacheSettings(_SettingsSection):
     receipts; one that no trusted key signed is not used.
     `write`: passed verdicts of this home are added, signed with its key.
     `layers`: layers of packages are shared there, too (docs/dependencies.md).
+    `artifacts`: so are artifacts of runs on a cluster, when a caller reads them (docs/cluster.md).
     """
 
     url: str = ""
     write: bool = True
     layers: bool = False
+    artifacts: bool = False
 
 
 class CredentialSettings(_SettingsSection):
@@ -407,11 +409,12 @@ class WebhookSettings(_SettingsSection):
 
 
 class ServeSettings(_SettingsSection):
-    """`sandbox serve`. `reconcile_s`: how often it removes what killed controllers left and what `keep.*` gives up, as
-    `gc` does; also when it starts. `storage_s`: how often it measures the home, if `storage` sets a limit, and removes
-    what is too much. `follow_s`: how often it asks forges about open pull requests. 0: never.
-    `desktop`: whether it shows questions on this desktop, where notify-send and a session bus are. `webhook`: where it
-    sends events. `otlp_url`: of an OpenTelemetry collector (extra `otel`), https, or http on this host; empty: none.
+    """`sandbox serve`; the first two also of `sandbox worker`. `reconcile_s`: how often it removes what killed
+    controllers left and what `keep.*` gives up, as `gc` does; also when it starts. `storage_s`: how often it measures
+    the home, if `storage` sets a limit, and removes what is too much. `follow_s`: how often it asks forges about open
+    pull requests. 0: never. `desktop`: whether it shows questions on this desktop, where notify-send and a session bus
+    are. `webhook`: where it sends events. `otlp_url`: of an OpenTelemetry collector (extra `otel`), https, or http on
+    this host; empty: none.
     """
 
     reconcile_s: NonNegativeFloat = 3600.0

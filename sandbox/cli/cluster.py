@@ -23,8 +23,11 @@ _OPERATIONS = (
     "read-file", "edit-file", "write-file", "apply-patch", "delete-file", "rename-file", "search", "status", "diff",
     "list-checks", "check", "verify", "explore", "candidate", "snapshot", "list-snapshots", "restore", "clean", "sync",
     "checkout", "fork", "commit", "close", "push", "open-pr", "pr-status", "list-runs", "find-run", "run-log",
-    "read-log", "test-results", "usage", "journal",
+    "read-log", "test-results", "usage", "journal", "past-run", "artifacts", "read-artifact", "stop-checks", "map",
+    "impact", "check-limits", "find-launch", "layers-build",
 )  # fmt: skip
+_CLEAN_AFTER_S = 60.0
+"""When a worker first does what `gc` does: its start is for tasks that wait."""
 _PRIORITIES = ("person", "agent", "batch")
 
 
@@ -42,12 +45,14 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     the credentials, gate and approvals of this home.
     """
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
+    from sandbox.daemon.timers import make_cleaning_timers, timers_running  # noqa: PLC0415 - as above
 
     with invocation.agent_workbench(on_cluster=False) as workbench:
         settings = workbench.settings.cluster
         publishes = f"publishes tasks of {', '.join(settings.publishes) or 'any repository'}"
         does = publishes if settings.role == "publish" else "takes tasks"
-        work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
+        with timers_running(make_cleaning_timers(workbench, workbench.settings.serve, _CLEAN_AFTER_S)):
+            work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
 
 
 @click.group()

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from sandbox.cluster.dispatcher import Dispatcher, unreadable_answer_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundRun, CheckRun, Verification
+from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Verification
 from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.placed_tasks import PlacedRun
@@ -72,6 +72,8 @@ class AskedOperations:
             return BackgroundRun(**facts, state="running")
         if run.operation == "explore":
             return BackgroundRun(**facts, state="finished", exploration=read_value(answer, Exploration))
+        if run.operation == "layers-build":
+            return BackgroundRun(**facts, state="finished", prepared=read_value(answer, PreparedLayers))
         if run.operation in {"verify", "candidate"}:
             return BackgroundRun(**facts, state="finished", verification=read_value(answer, Verification))
         return BackgroundRun(**facts, state="finished", runs=read_value(answer, tuple[CheckRun, ...]))

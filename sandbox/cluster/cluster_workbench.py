@@ -21,7 +21,6 @@ from sandbox.cluster.elsewhere import not_on_cluster_error
 from sandbox.cluster.remote_checks import RemoteChecks
 from sandbox.cluster.remote_delivery import RemoteDelivery
 from sandbox.cluster.remote_tasks import RemoteTasks
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Workbench
 
 _ANYWHERE = frozenset(
@@ -32,6 +31,7 @@ _ANYWHERE = frozenset(
         "find_done_operation",
         "give_up_unfinished_task",
         "send_task_state",
+        "share_artifact",
     }
 )
 """Methods of workers, and those that only look at an id."""
@@ -54,7 +54,7 @@ def _refuse_others(cls: type[ClusterWorkbench]) -> type[ClusterWorkbench]:
             continue
         if getattr(cls, name) is not method:  # a part of it has its own
             continue
-        if [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"], ["run_id"]):
+        if [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"]):
             setattr(cls, name, _make_refusal(name, method))
     return cls
 
@@ -64,12 +64,7 @@ def _make_refusal(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
         if self.is_elsewhere(owner):
             raise not_on_cluster_error(name, owner)
-        try:
-            return method(self, owner, *args, **kwargs)
-        except SandboxError as error:
-            if error.code is ErrorCode.NOT_FOUND and owner.startswith("run-"):  # it may be a run of a worker
-                raise not_on_cluster_error(name, owner) from error
-            raise
+        return method(self, owner, *args, **kwargs)
 
     return call
 

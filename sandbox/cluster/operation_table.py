@@ -99,12 +99,37 @@ class CheckArguments(Model):
 
 
 class VerifyArguments(Model):
-    """As `VerifyOptions`."""
+    """As `VerifyOptions`, but for those of `run`."""
 
     cache: bool = True
     jobs: int = 1
     keep_going: bool = False
     runtime: str | None = None
+    refresh: bool = False
+    from_scratch: bool = False
+    against: str | None = None
+    repeat: int = 1
+    shuffle: int | None = None
+
+
+class LayersArguments(Model):
+    """As `Workbench.build_layers`."""
+
+    expected_commit: str | None = None
+    refresh: bool = False
+
+
+class MapArguments(Model):
+    """As `Workbench.map`."""
+
+    token_budget: int = 1500
+    include_globs: Sequence[str] = ()
+
+
+class CheckLimitsArguments(Model):
+    """As `Workbench.check_limits`."""
+
+    check_id: str
 
 
 class ExploreArguments(Model):
@@ -332,6 +357,36 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.JOURNAL: OperationRow(
         windows.PageArguments, lambda bench, task, a, _: windows.list_journal(bench, task, a), changes=False
+    ),
+    OperationName.PAST_RUN: OperationRow(
+        windows.RunArguments, lambda bench, task, a, _: bench.past_run(bench.find_run(task, a.run_id)), changes=False
+    ),
+    OperationName.ARTIFACTS: OperationRow(
+        windows.RunArguments, lambda bench, task, a, _: bench.artifacts(bench.find_run(task, a.run_id)), changes=False
+    ),
+    OperationName.READ_ARTIFACT: OperationRow(
+        windows.ArtifactArguments, lambda bench, task, a, _: windows.read_artifact(bench, task, a), changes=False
+    ),
+    OperationName.STOP_CHECKS: OperationRow(
+        NoArguments, lambda bench, task, _, __: bench.stop_checks(task), changes=False
+    ),
+    OperationName.MAP: OperationRow(
+        MapArguments,
+        lambda bench, task, a, _: bench.map(task, a.token_budget, a.include_globs),
+        changes=False,
+    ),
+    OperationName.IMPACT: OperationRow(NoArguments, lambda bench, task, _, __: bench.impact(task), changes=False),
+    OperationName.CHECK_LIMITS: OperationRow(
+        CheckLimitsArguments, lambda bench, task, a, _: bench.check_limits(task, a.check_id), changes=False
+    ),
+    OperationName.FIND_LAUNCH: OperationRow(
+        NoArguments, lambda bench, task, _, __: bench.launch_check(task), changes=False
+    ),
+    OperationName.LAYERS_BUILD: OperationRow(
+        LayersArguments,
+        lambda bench, task, a, watch: bench.build_layers(
+            task, watch, expected_commit=a.expected_commit, refresh=a.refresh
+        ),
     ),
 }
 

@@ -8,8 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error
+from sandbox.cluster.operation_table import VerifyArguments
 from sandbox.cluster.remote_runs import RemoteRuns, list_explored
-from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
+from sandbox.models import (
+    BackgroundOperation,
+    BackgroundRun,
+    Check,
+    CheckRun,
+    PolicyAnswer,
+    PreparedLayers,
+    StopResult,
+    Verification,
+)
 from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
@@ -58,7 +68,7 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
-        """As in `Workbench`, without output while the checks run, and with `cache`, `jobs`, `keep_going`, `runtime`."""
+        """As in `Workbench`, without output while the checks run. `against`: a task is one on the same worker."""
         return self._ask_to_verify(task_id, OperationName.VERIFY, options)
 
     @elsewhere
@@ -109,6 +119,37 @@ class RemoteChecks(RemoteRuns):
         """As `explore`, without waiting."""
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
         return self._start(task_id, "explore", wanted)
+
+    @elsewhere
+    def stop_checks(self, task_id: str) -> StopResult:
+        """As in `Workbench`: of the operation that has its turn. Those that wait for theirs begin then."""
+        return self._asked.ask(task_id, OperationName.STOP_CHECKS, {}, StopResult)
+
+    @elsewhere
+    def launch_check(self, owner_id: str) -> Check | None:
+        """As in `Workbench`."""
+        return self._asked.ask(owner_id, OperationName.FIND_LAUNCH, {}, Check | None)  # type: ignore[arg-type]  # a form
+
+    @elsewhere
+    def check_limits(self, owner_id: str, check_id: str) -> tuple[PolicyAnswer, ...]:
+        """As in `Workbench`, on the worker."""
+        wanted = {"check_id": check_id}
+        return self._asked.ask(owner_id, OperationName.CHECK_LIMITS, wanted, tuple[PolicyAnswer, ...])
+
+    @elsewhere
+    def build_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+    ) -> PreparedLayers:
+        """As in `Workbench`, on the worker, without its output."""
+        wanted = {"expected_commit": expected_commit, "refresh": refresh}
+        return self._asked.ask(task_id, OperationName.LAYERS_BUILD, wanted, PreparedLayers)
+
+    @elsewhere
+    def start_layers(
+        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+    ) -> BackgroundRun:
+        """As `build_layers`, without waiting."""
+        return self._start(task_id, "layers-build", {"expected_commit": expected_commit, "refresh": refresh})
 
     @elsewhere
     def wait_run(
@@ -166,7 +207,7 @@ def _describe_checks(check_ids: Sequence[str], runtime: str | None, arguments: S
 def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, Any]:
     """Raises: `invalid_input` for an option that workers do not take."""
     chosen, defaults = asdict(options or VerifyOptions()), asdict(VerifyOptions())
-    taken = {"cache", "jobs", "keep_going", "runtime"}
+    taken = set(VerifyArguments.model_fields)
     if others := [name for name, value in chosen.items() if name not in taken and value != defaults[name]]:
         raise not_on_cluster_error(f"verify with {', '.join(others)}", task_id)
     return {name: chosen[name] for name in taken}

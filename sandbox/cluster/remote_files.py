@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, encode
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Diff, FileContent, PatchResult, SearchResult, Status
+from sandbox.models import Diff, FileContent, Impact, PatchResult, RepoMap, SearchResult, Status
 from sandbox.models.operations import OperationName
 
 if TYPE_CHECKING:
@@ -90,6 +90,17 @@ class RemoteFiles(TasksElsewhere):
     def diff(self, task_id: str, against: str = "base") -> Diff:
         """As in `Workbench`."""
         return self._asked.ask(task_id, OperationName.DIFF, {"against": against}, Diff)
+
+    @elsewhere
+    def impact(self, task_id: str) -> Impact:
+        """As in `Workbench`."""
+        return self._asked.ask(task_id, OperationName.IMPACT, {}, Impact)
+
+    @elsewhere
+    def map(self, owner_id: str, token_budget: int = 1500, include_globs: Sequence[str] = ()) -> RepoMap:
+        """As in `Workbench`, of a task's last commit on its worker."""
+        arguments = {"token_budget": token_budget, "include_globs": list(include_globs)}
+        return self._asked.ask(owner_id, OperationName.MAP, arguments, RepoMap)
 
 
 def _to_text(content: str | bytes) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
-from sandbox.cluster.windows import MOST_ITEMS, Page, collect_pages
+from sandbox.cluster.windows import MOST_ITEMS, ArtifactWindow, Page, collect_artifact, collect_pages
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
+    ArtifactList,
     BackgroundRun,
     CheckRun,
     JournalEntry,
@@ -22,6 +23,7 @@ from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
+from sandbox.workbench.checks.shared_artifacts import shares_artifacts
 
 _ResultT = TypeVar("_ResultT")
 
@@ -71,6 +73,32 @@ class RemoteRuns(TasksElsewhere):
     def usage(self, run_id: str) -> UsageSeries:
         """As in `Workbench`."""
         return self._ask_about_run(run_id, OperationName.USAGE, {}, UsageSeries)
+
+    @elsewhere
+    def past_run(self, run_id: str) -> CheckRun:
+        """As in `Workbench`."""
+        return self._ask_about_run(run_id, OperationName.PAST_RUN, {}, CheckRun)
+
+    @elsewhere
+    def artifacts(self, run_id: str) -> ArtifactList:
+        """As in `Workbench`."""
+        return self._ask_about_run(run_id, OperationName.ARTIFACTS, {}, ArtifactList)
+
+    @elsewhere
+    def read_artifact(self, run_id: str, path: str) -> Iterator[bytes]:
+        """As in `Workbench`: through the shared store, if the worker and this home have `cache.artifacts`; else at most
+        `MOST_ARTIFACT_BYTES`.
+        """
+        shared = shares_artifacts(self._services)
+
+        def ask(offset: int) -> ArtifactWindow:
+            wanted = {"path": path, "offset": offset, "shared": shared}
+            return self._ask_about_run(run_id, OperationName.READ_ARTIFACT, wanted, ArtifactWindow)
+
+        first = ask(0)
+        if first.parts:
+            return self.read_shared_artifact(first.artifact, first.parts)
+        return collect_artifact(first, ask)
 
     @elsewhere
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:

@@ -13,6 +13,10 @@ FIND_CLASSES, PUBLISH = "find-classes", "publish"
 READS = frozenset({"read-file", "search", "status", "diff", "list-checks", "list-snapshots", "pr-status"})
 READS_OF_RUNS = frozenset({"list-runs", "find-run", "run-log", "read-log", "test-results", "usage", "journal"})
 """Reading ones of a later version, which before it waited for their turn to be refused (`_LOOKS_AT_RUNS`)."""
+LATER_READS = frozenset(
+    {"past-run", "artifacts", "read-artifact", "stop-checks", "map", "impact", "check-limits", "find-launch"}
+)
+"""Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
 PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
 """Carried out by a controller that publishes, not by the worker that has the task."""

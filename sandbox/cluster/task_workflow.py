@@ -25,6 +25,7 @@ from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_err
 from sandbox.cluster.task_queues import (
     DRAIN,
     DRAIN_S,
+    LATER_READS,
     PERFORM,
     PUBLISH,
     PUBLISHES,
@@ -43,6 +44,9 @@ _LOOKS_AT_RUNS = "looks-at-runs"
 """The change since which `READS_OF_RUNS` overtake. Asked about only for these: a task that was never asked for them has
 no mark of it, so workers of both versions may do its steps.
 """
+
+_LOOKS_AT_MORE = "looks-at-more"
+"""As above, for `LATER_READS`."""
 
 _CANCELS_EARLY = "cancels-early"
 """The change since which an operation that was cancelled when no worker had it does not begin. Before it a cancellation
@@ -216,4 +220,6 @@ class DrainWorkflow:
 
 
 def _overtakes(name: str) -> bool:
+    if name in LATER_READS:
+        return workflow.patched(_LOOKS_AT_MORE)
     return name in READS or (name in READS_OF_RUNS and workflow.patched(_LOOKS_AT_RUNS))

@@ -42,6 +42,7 @@ from sandbox.cluster.requirements import list_unmet
 from sandbox.cluster.task_queues import (
     DRAIN,
     FIND_CLASSES,
+    LATER_READS,
     OFFER,
     PERFORM,
     PUBLISH,
@@ -96,7 +97,7 @@ class WorkerActivities:
             return _refuse_unknown(document, self._worker.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
-        if operation.name in READS | READS_OF_RUNS:
+        if operation.name in READS | READS_OF_RUNS | LATER_READS:
             return _bound_answer(await self._run(act, stop.set)).model_dump(mode="json")
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)

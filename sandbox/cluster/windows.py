@@ -7,6 +7,7 @@ with its beginning and its end, and any other part by its lines; lists are answe
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
@@ -14,11 +15,16 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, TypeAdapter
 
 from sandbox import Workbench
-from sandbox.models import LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
 from sandbox.models.model import Model
+from sandbox.workbench.checks.shared_parts import PartDigest
 
 WINDOW_BYTES = 256 * 1024
 """Of a log or a page. As JSON it may be up to three times as large, which is below the limit of an answer."""
+
+MOST_ARTIFACT_BYTES = 8 * 1024**2
+"""Of one that is answered in windows: they stay in the history of its task for a while."""
 
 MOST_MATCHES = 500
 MOST_RESULTS = 200
@@ -52,6 +58,24 @@ class ReadLogArguments(RunArguments):
     """As `Workbench.read_log`."""
 
     query: LogQuery = LogQuery()
+
+
+class ArtifactArguments(RunArguments):
+    """`offset`: of the first byte to read. `shared`: whether the caller reads the store of shared artifacts."""
+
+    path: str
+    offset: Annotated[int, Field(ge=0)] = 0
+    shared: bool = False
+
+
+class ArtifactWindow(Model):
+    """A part of an artifact. `content`: `WINDOW_BYTES` of it from the offset on, base64. `parts`: all of it, in the
+    store of shared artifacts; then `content` is empty.
+    """
+
+    artifact: Artifact
+    content: str = ""
+    parts: Sequence[PartDigest] = ()
 
 
 class ResultsArguments(RunArguments):
@@ -104,6 +128,27 @@ def read_results(bench: Workbench, task_id: str, asked: ResultsArguments) -> Tes
     return bench.test_results(run_id, failed_only=asked.failed_only, cursor=asked.cursor, limit=limit)
 
 
+def read_artifact(bench: Workbench, task_id: str, asked: ArtifactArguments) -> ArtifactWindow:
+    """A window of an artifact, of a run of this task only; or all of it in the shared store. Raises: `quota_exceeded`
+    for one that is too large to be answered.
+    """
+    run_id = bench.find_run(task_id, asked.run_id)
+    content = bench.read_artifact(run_id, asked.path)  # raises for an unknown one
+    artifact = next(one for one in bench.artifacts(run_id).artifacts if one.path == asked.path)
+    if artifact.size > WINDOW_BYTES and asked.shared and (parts := bench.share_artifact(run_id, asked.path)):
+        return ArtifactWindow(artifact=artifact, parts=parts)
+    if artifact.size > MOST_ARTIFACT_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The artifact {asked.path[:200]!a} has {artifact.size} bytes; at most {MOST_ARTIFACT_BYTES} pass through "
+            "the cluster",
+            hint="Set cache.url and cache.artifacts on the workers and here, to one store (docs/cluster.md).",
+        )
+    whole = b"".join(content)
+    window = whole[asked.offset : asked.offset + WINDOW_BYTES]
+    return ArtifactWindow(artifact=artifact, content=base64.b64encode(window).decode())
+
+
 def bound_conflicts(found: SyncResult) -> SyncResult:
     """Without the texts with markers of those conflicts that come after `WINDOW_BYTES` of them; the list is whole."""
     left, shown = WINDOW_BYTES, list[MergeConflict]()
@@ -127,6 +172,29 @@ def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: in
         yield from (read.validate_python(fresh[known]) for known in new)
         if not page.more or not new:
             return
+
+
+def collect_artifact(first: ArtifactWindow, ask: Callable[[int], ArtifactWindow]) -> Iterator[bytes]:
+    """An artifact from several answers; the last part comes only if all of it has its hash. `ask`: called with an
+    offset. Raises: `internal` for other content.
+    """
+    artifact, digest, read, held = first.artifact, hashlib.sha256(), 0, b""
+    window = first
+    while chunk := base64.b64decode(window.content):
+        if held:
+            yield held
+        digest.update(chunk)
+        held, read = chunk, read + len(chunk)
+        if read >= artifact.size:
+            break
+        window = ask(read)
+    if f"sha256:{digest.hexdigest()}" != artifact.sha256:
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            f"The artifact {artifact.path[:200]!a} came with another content than the list of its run says",
+            hint="Read it again; it may have been removed meanwhile.",
+        )
+    yield held
 
 
 def _make_page(found: Sequence[BaseModel]) -> Page:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandbox.config import ServeSettings
@@ -53,11 +54,32 @@ def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 
     """The daemon's duties. `pool_size`: how many spare tasks there have to be."""
     return [
         Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals),
-        Timer("reconciling", settings.reconcile_s, workbench.collect),
-        Timer("keeping to the limits of storage", settings.storage_s, workbench.keep_to_limits),
+        *make_cleaning_timers(workbench, settings),
         Timer("filling the pool", FILL_S if pool_size else 0, workbench.fill_pool),
         Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench)),
     ]
+
+
+def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s: float = 0.0) -> list[Timer]:
+    """What keeps a home from growing. `first_s`: how long after this call they are done for the first time."""
+    due = time.monotonic() + first_s
+    return [
+        Timer("reconciling", settings.reconcile_s, workbench.collect, due),
+        Timer("keeping to the limits of storage", settings.storage_s, workbench.keep_to_limits, due),
+    ]
+
+
+@contextmanager
+def timers_running(timers: list[Timer]) -> Iterator[None]:
+    """Do what is due, in a thread, while the body runs; what has begun then ends first."""
+    ending = threading.Event()
+    thread = threading.Thread(target=run_timers, args=(timers, ending), name="timers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 def follow_pull_requests(workbench: Workbench) -> None:

@@ -55,6 +55,15 @@ class OperationName(StrEnum):
     TEST_RESULTS = "test-results"
     USAGE = "usage"
     JOURNAL = "journal"
+    PAST_RUN = "past-run"
+    ARTIFACTS = "artifacts"
+    READ_ARTIFACT = "read-artifact"
+    STOP_CHECKS = "stop-checks"
+    MAP = "map"
+    IMPACT = "impact"
+    CHECK_LIMITS = "check-limits"
+    FIND_LAUNCH = "find-launch"
+    LAYERS_BUILD = "layers-build"
 
 
 class TaskPriority(StrEnum):

@@ -7,6 +7,8 @@ controller: that one is not repeated, because it may have changed the task. The 
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, TaskOperation
 from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.lockfile import remove_abandoned
 
 WAIT_S = 24 * 3600.0
 """How long a repeated question waits for the operation that is in progress."""
@@ -63,7 +66,7 @@ def hold_operations(home: Home, task_id: str, wait_s: float) -> Iterator[None]:
 
     Raises: `conflict` if one stays in progress for `wait_s` seconds.
     """
-    with home.locked(f"operation-{task_id}", timeout_s=wait_s):
+    with home.locked(_lock(task_id), timeout_s=wait_s):
         yield
 
 
@@ -73,12 +76,33 @@ def list_epochs_asked(home: Home, task_id: str) -> set[int]:
     return {int(path.name) for path in folder.iterdir() if path.name.isdecimal()} if folder.is_dir() else set()
 
 
-def forget_answers(home: Home, task_id: str) -> None:
-    """Delete the answers of a task that no caller asks about any more."""
-    for path in sorted(_folder(home, task_id).rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
-    if _folder(home, task_id).is_dir():
-        _folder(home, task_id).rmdir()
+def list_asked_tasks(home: Home) -> list[str]:
+    """The tasks of which operations were asked for here, also those that this home does not have any more."""
+    folder = home.repositories / "operations"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def age_of_answers_s(home: Home, task_id: str) -> float:
+    """How long ago the last answer of a task was recorded."""
+    folder = _folder(home, task_id)
+    return time.time() - max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+
+
+def forget_answers(home: Home, task_id: str, older_than_s: float = 0.0) -> bool:
+    """Delete the answers of a task that no caller asks about any more. False: the last one is not that old.
+
+    Raises: `conflict` while an operation on the task is in progress.
+    """
+    with hold_operations(home, task_id, 0.0):
+        if not _folder(home, task_id).is_dir() or age_of_answers_s(home, task_id) < older_than_s:
+            return False
+        shutil.rmtree(_folder(home, task_id))
+    remove_abandoned(home.lock_path(_lock(task_id)))
+    return True
+
+
+def _lock(task_id: str) -> str:
+    return f"operation-{task_id}"
 
 
 def _folder(home: Home, task_id: str) -> Path:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sandbox.models import (
         ApplyResult,
         Approval,
+        Artifact,
         ArtifactList,
         AttackReport,
         AuditRecord,
@@ -1033,6 +1034,22 @@ class Workbench:
         Raises: `not_found`; `internal` for a stored file that was changed.
         """
         return use.collected_artifacts.read_artifact(self._services.home, run_id, path)
+
+    def share_artifact(self, run_id: str, path: str) -> tuple[str, ...]:
+        """Put an artifact into the shared store for another home; the digests of its parts, none without
+        `cache.artifacts` and `cache.write`.
+
+        Raises: as `read_artifact`; `network_error` if the store cannot be written.
+        """
+        return use.shared_artifacts.share_artifact(self._services, run_id, path)
+
+    def read_shared_artifact(self, artifact: Artifact, parts: Sequence[str]) -> Iterator[bytes]:
+        """An artifact that another home put into the shared store, in chunks; the last one comes only if all of it has
+        its hash.
+
+        Raises: `invalid_input` without `cache.artifacts`; `network_error`; `internal` for other content.
+        """
+        return use.shared_artifacts.read_shared_artifact(self._services, artifact, parts)
 
     def usage(self, run_id: str) -> UsageSeries:
         """What a run used while it ran, at most four samples a second.

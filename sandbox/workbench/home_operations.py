@@ -326,11 +326,12 @@ def revoke_receipt_key(services: Services, keyid: str, reason: str) -> ReceiptKe
 
 def collect(services: Services, *, dry_run: bool) -> Reconciliation:
     """As `reconciling.collect`. A dry run has no effect and is not journaled."""
+    more = (use.moved_tasks.find_moved_tasks, use.moved_tasks.find_old_answers)
     if dry_run:
         with services.disk.use_reserve():
-            return use.reconciling.collect(services, dry_run=True)
+            return use.reconciling.collect(services, dry_run=True, more=more)
     with record_home_operation(services, "gc", {}) as operation:
-        result = use.reconciling.collect(services)
+        result = use.reconciling.collect(services, more=more)
         operation.note(**_describe_leftovers(result))
     return result
 

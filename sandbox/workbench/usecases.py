@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import log_lines as log_lines
     from sandbox.workbench.checks import policy_questions as policy_questions
     from sandbox.workbench.checks import result_pages as result_pages
+    from sandbox.workbench.checks import shared_artifacts as shared_artifacts
     from sandbox.workbench.checks import signed_receipts as signed_receipts
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.delivery import follow as follow
     from sandbox.workbench.delivery import hub as hub
     from sandbox.workbench.delivery import imported_tasks as imported_tasks
+    from sandbox.workbench.delivery import moved_tasks as moved_tasks
     from sandbox.workbench.delivery import promote as promote
     from sandbox.workbench.delivery import pull_requests as pull_requests
     from sandbox.workbench.delivery import push as push
@@ -90,6 +92,7 @@ else:
             "task_events",
             "result_pages",
             "usage_over_time",
+            "shared_artifacts",
             "signed_receipts",
             "verify",
         ),
@@ -104,7 +107,16 @@ else:
             "rules",
             "signing",
         ),
-        "delivery": ("follow", "hub", "imported_tasks", "promote", "pull_requests", "push", "receipt_notes"),
+        "delivery": (
+            "follow",
+            "hub",
+            "imported_tasks",
+            "moved_tasks",
+            "promote",
+            "pull_requests",
+            "push",
+            "receipt_notes",
+        ),
         "reconciling": ("remove_repository", "storage_report"),
         "repositories": (
             "change_settings",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 
-from devtools.agent import AgentServer, approved, failed, ok, talk
+from devtools.agent import AgentServer, approved, ok, talk
 from devtools.command import Command
 from devtools.forges.fixtures import GitHub, require_fit
 from devtools.forges.github import GitHubRules
@@ -92,8 +92,8 @@ def test_an_agent_works_on_a_cluster_with_the_same_tools(homes: Homes, agent: Pa
         commit = (await ok(client, "space_repo_commit", task_id=name, message="Answer right"))["commit"]
         verified = await ok(client, "space_repo_verify", task_id=name, wait_s=60)
         assert (verified["state"], verified["verified"]) == ("finished", True)
-        refused = await failed(client, "space_repo_impact", "invalid_input", task_id=name)
-        assert refused["reason"] == "not_on_cluster"
+        impact = await ok(client, "space_repo_impact", task_id=name)
+        assert (impact["task_id"], impact["unclassified"]) == (name, 1)
         pushed = await approved(client, publisher, "space_repo_push", task_id=name)
         assert homes.branches[pushed["branch"]] == commit
         ready = {"task_id": name, "title": "Answer right", "draft": False}
@@ -148,6 +148,7 @@ def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> No
     Command(homes.publisher).ok("approvals", "approve", asked.json["error"]["data"]["approval_id"])
     pushed = sandbox.ok("push", task)
     assert homes.branches[pushed["branch"]] == commit
-    refused = sandbox("task", "impact", task, "--json")
+    assert sandbox.ok("task", "impact", task)["unclassified"] == 1
+    refused = sandbox("promote", task, "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
     assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,14 @@ from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id, name_fork
 from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import TaskStatus
+from sandbox.models import LeftoverAction, TaskStatus
 from sandbox.models.operations import DoneOperation, OperationAnswer, OperationName, TaskOperation
+from sandbox.store.home import Home
+from sandbox.store.operation_answers import hold_operations
 from sandbox.workbench.delivery import hub
 from tests.e2e.clusters import until
 
@@ -263,6 +266,34 @@ def test_a_host_takes_a_task_again_and_gives_up_what_it_had_of_it(hosts: Hosts) 
     refused = ask(hosts.second, task, OperationName.WRITE_FILE, {**write("x\n"), "path": "y"}, 2)
     assert refused.error is not None
     assert refused.error.reason == "epoch_ended"
+
+
+def test_gc_removes_a_task_that_went_on_on_another_host(hosts: Hosts) -> None:
+    """Controls: it stays while the hub knows of no other host, and while an operation on it is in progress."""
+    task, elsewhere = begin(hosts), begin(hosts)
+    home = hosts.first.workbench.home
+    with Workbench(home, environ={**os.environ, "SANDBOX_CLUSTER_HUB": hosts.hub}) as bench:
+
+        def collect() -> dict[str, LeftoverAction]:
+            found = bench.collect().leftovers
+            return {left.name: left.action for left in found if left.kind == "task of a cluster"}
+
+        assert not {task, elsewhere} & collect().keys()
+        for one in (task, elsewhere):
+            hosts.second.take_over(hosts.url, one, 2)
+        assert ask(hosts.second, elsewhere, OperationName.CLOSE, {"delete_worktree": True}, 2).error is None
+        with hold_operations(Home(home), task, 0.0):
+            assert collect()[task] is LeftoverAction.BUSY
+        assert bench.task(task).id == task
+        assert collect()[task] is LeftoverAction.REMOVED
+        assert bench.task(elsewhere).id == elsewhere, "what the hub does not know is kept"
+        assert collect() == {elsewhere: LeftoverAction.KEPT}
+        with pytest.raises(SandboxError) as gone:
+            bench.task(task)
+        assert gone.value.code is ErrorCode.NOT_FOUND
+    assert read(hosts.second, task, 2)["content"] == "wrong\n"
+    hosts.first.take_over(hosts.url, task, 3)
+    assert read(hosts.first, task, 3)["content"] == "wrong\n"
 
 
 def test_a_host_takes_a_task_again_in_which_it_only_read(hosts: Hosts) -> None:

@@ -9,16 +9,42 @@ import pytest
 
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
-from tests.e2e.clusters import Cluster, cluster_of
+from tests.e2e.clusters import Cluster, cluster_of, until
 
 pytestmark = pytest.mark.xdist_group("temporal")
+
+
+KEPT = """
+label = "kept"
+image = "base"
+[[check]]
+id = "make"
+label = "make"
+argv = ["sh", "-c", "printf app >app; seq 200000 >large; head -c 9000000 /dev/zero >huge"]
+timeout_s = 300
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+[[check.artifact]]
+path = "*app"
+[[check.artifact]]
+path = "*large"
+[[check.artifact]]
+path = "*huge"
+"""
 
 
 @pytest.fixture(scope="module")
 def cluster(temporal: str, git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster_of(temporal, git_server, tmp_path_factory.mktemp("states")) as found:
+        add_profile(introduce(found.base / "worker", git_server))
         found.start_worker("worker")
         yield found
+
+
+def add_profile(home: Path) -> None:
+    """One whose check keeps what it made."""
+    folder = home / "profiles"
+    folder.mkdir(exist_ok=True)
+    (folder / "kept.toml").write_text(KEPT)
 
 
 @pytest.fixture
@@ -58,6 +84,55 @@ def test_runs_logs_and_the_journal_of_a_task_are_read_from_its_worker(cluster: C
     for one in (task, other):
         sandbox.ok("task", "close", one, "--delete", "--discard")
     assert not [*(agent / "repositories" / "placed" / "seen").iterdir()], "what was noted goes with the task"
+
+
+def test_artifacts_of_a_check_are_read_from_its_worker(cluster: Cluster, agent: Path, tmp_path: Path) -> None:
+    """One that does not fit into one answer comes in several; a large one needs a store that both share."""
+    add_profile(agent)
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Keep", "--profile", "kept")["task"]["id"]
+    run = sandbox.ok("check", "run", task, "make")["run_id"]
+    listed = {one["path"]: one["size"] for one in sandbox.ok("artifacts", "list", run)["artifacts"]}
+    assert listed == {"app": 3, "large": sum(len(f"{number}\n") for number in range(1, 200001)), "huge": 9_000_000}
+    for path, begins in (("app", b"app"), ("large", b"1\n2\n")):
+        sandbox.ok("artifacts", "get", run, path, "-o", str(tmp_path / path))
+        content = (tmp_path / path).read_bytes()
+        assert (len(content), content.startswith(begins)) == (listed[path], True)
+    huge = sandbox("artifacts", "get", run, "huge", "-o", str(tmp_path / "huge"), "--json")
+    assert huge.error["code"] == "quota_exceeded"
+    assert "cache.artifacts" in huge.error["hint"]
+    assert not (tmp_path / "huge").exists()
+    unknown = sandbox("artifacts", "get", run, "other", "-o", str(tmp_path / "other"), "--json")
+    assert unknown.error["code"] == "not_found"
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
+def test_checks_of_a_task_are_stopped_and_described_on_its_worker(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Stop")["task"]["id"]
+    write(sandbox, agent, task, "wait", "", is_new=True)
+    started = sandbox.ok("check", "run", task, "build", "--detach")
+    until(lambda: cluster.has_begun(task))
+    assert [one["check_id"] for one in sandbox.ok("check", "stop", task)["stopped"]] == ["build"]
+    ended = sandbox("check", "wait", started["run_id"], "--json")
+    assert [run["verdict"] for run in ended.json["runs"]] == ["killed"]
+    limits = sandbox.ok("policy", "check", "--check", "test", "--project", task)
+    assert limits
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
+def test_both_sides_are_compared_and_rounds_repeated_on_the_worker(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Compare")["task"]["id"]
+    write(sandbox, agent, task, "answer", "right\n")
+    sandbox.ok("commit", task, "-m", "Answer")
+    compared = sandbox("verify", task, "--against", "base", "--json")
+    assert compared.json["verified"] is True
+    assert compared.json["comparison"] is not None
+    sandbox.ok("task", "close", task, "--delete", "--discard")
 
 
 def test_a_check_that_is_started_in_the_background_is_not_waited_for(cluster: Cluster, agent: Path) -> None:

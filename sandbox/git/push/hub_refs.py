@@ -50,6 +50,16 @@ def list_epochs(git: Git, access: RemoteAccess, task_id: str) -> dict[int, str]:
     return {int(name): oid for name, oid in found.items() if _EPOCH.fullmatch(name) and is_object_id(oid)}
 
 
+def list_tasks_of_hub(git: Git, access: RemoteAccess) -> dict[str, int]:
+    """The last epoch of each task in the hub. Raises: network errors."""
+    last: dict[str, int] = {}
+    for _, name in list_refs(git, access, patterns=(f"{PREFIX}*",)):
+        task_id, _, epoch = name.removeprefix(PREFIX).partition("/")
+        if _EPOCH.fullmatch(epoch):
+            last[task_id] = max(last.get(task_id, 0), int(epoch))
+    return last
+
+
 def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]) -> None:
     """Change refs of the hub, all or none.
 

@@ -11,18 +11,16 @@ with a warning: the layer is installed here.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
@@ -36,17 +34,16 @@ from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_stri
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.store.shared_store import SharedStore, open_store
+from sandbox.workbench.checks.shared_parts import PART_BYTES, ChangedPartError, PartDigest, PartWriter, read_parts
 from sandbox.workbench.controller import signing
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
-
-PART_BYTES = 8 * 1024**2
-"""Small enough that a store answers within its time, and that one part in memory does not matter."""
 
 MOST_LAYER_BYTES = 8 * 1024**3
 _ENTRY_BYTES = 1024
 """What a file adds to an archive beside its content: two blocks of a header, and filling."""
 
+_KIND = "layer"
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +52,7 @@ class SharedLayer(Model):
 
     type: Literal["space-sandbox/layer/v1"] = "space-sandbox/layer/v1"
     layer: Layer
-    parts: Annotated[tuple[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")], ...], Field(max_length=10_000)]
+    parts: Annotated[tuple[PartDigest, ...], Field(max_length=10_000)]
 
 
 def open_shared_layers(services: Services) -> SharedLayers | None:
@@ -108,7 +105,7 @@ class SharedLayers:
             return
         signer = signing.find_signer(self.services, None)
         try:
-            parts = _PartWriter(self._write_part)
+            parts = PartWriter(self.store, _KIND)
             pack_tree(LayerStore(self.services.home).tree(layer), parts)
             payload = SharedLayer(layer=layer, parts=parts.finish()).model_dump(mode="json")
             content = sign_payload(json.dumps(payload, sort_keys=True).encode(), signer).encode()
@@ -136,53 +133,16 @@ class SharedLayers:
         return entry
 
     def _fetch(self, entry: SharedLayer, archive: IO[bytes]) -> None:
-        for part in self._read_parts(entry):
-            archive.write(part)
+        try:
+            for part in read_parts(self.store, _KIND, entry.parts):
+                archive.write(part)
+        except ChangedPartError as error:
+            raise refusal_error(ReceiptRefusal.TAMPERED, str(error)) from error
         archive.seek(0)
-
-    def _read_parts(self, entry: SharedLayer) -> Iterator[bytes]:
-        for digest in entry.parts:
-            part = self.store.read(_name_part(digest), PART_BYTES)
-            if part is None:
-                raise FileNotFoundError(f"part {digest[:12]} is not there")
-            if hashlib.sha256(part).hexdigest() != digest:
-                raise refusal_error(ReceiptRefusal.TAMPERED, f"part {digest[:12]} has another content")
-            yield part
-
-    def _write_part(self, part: bytes) -> str:
-        """Written also if it is there: what is there may be another's, with other content."""
-        digest = hashlib.sha256(part).hexdigest()
-        self.store.write(_name_part(digest), part)
-        return digest
 
     def _publish(self, shared: Layer, built: Path) -> Layer:
         layer = shared.model_copy(update={"folder": draw_folder(shared.key), "built_at": datetime.now(UTC)})
         return LayerStore(self.services.home).publish_unless_known(layer, built)
-
-
-class _PartWriter:
-    """Cuts what is written into parts. `keep`: stores a part and returns its digest."""
-
-    def __init__(self, keep: Callable[[bytes], str]) -> None:
-        self._keep = keep
-        self._held = bytearray()
-        self._digests: list[str] = []
-
-    def write(self, content: bytes) -> int:
-        self._held += content
-        while len(self._held) >= PART_BYTES:
-            self._cut()
-        return len(content)
-
-    def finish(self) -> tuple[str, ...]:
-        """The digests of all parts, in order."""
-        if self._held:
-            self._cut()
-        return tuple(self._digests)
-
-    def _cut(self) -> None:
-        self._digests.append(self._keep(bytes(self._held[:PART_BYTES])))
-        del self._held[:PART_BYTES]
 
 
 def _bound(layer: Layer) -> int:
@@ -192,7 +152,3 @@ def _bound(layer: Layer) -> int:
 
 def _name(key: str) -> str:
     return f"layer-{key}.json"
-
-
-def _name_part(digest: str) -> str:
-    return f"layer-part-{digest}"

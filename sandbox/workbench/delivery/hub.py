@@ -19,7 +19,7 @@ from typing import TypeVar
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
-from sandbox.git.push.hub_refs import RefUpdate, list_epochs, name_ref, update_refs
+from sandbox.git.push.hub_refs import RefUpdate, list_epochs, list_tasks_of_hub, name_ref, update_refs
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
@@ -108,7 +108,7 @@ def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
         return False
     git = services.repositories.open(_find_repo(services.home, task_id))[1]
     there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
-    sent = read_json(_sent_file(services.home, task_id))
+    sent = read_json(sent_file(services.home, task_id))
     return sent is not None and max(there, default=0) == sent["epoch"]
 
 
@@ -119,7 +119,7 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> Non
         git = services.repositories.open(_find_repo(services.home, task_id))[1]
         update = {name_ref(task_id, epoch): RefUpdate(None, known)}
         run_with_hub(services, hub_url, lambda access: update_refs(git, access, update))
-        _sent_file(services.home, task_id).unlink(missing_ok=True)
+        sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
@@ -165,6 +165,29 @@ def give_up_unfinished(services: Services, task_id: str, epoch: int) -> None:
         _give_up_former(services, task_id)
 
 
+def list_last_epochs(services: Services, hub_url: str, repo_id: str) -> dict[str, int]:
+    """The last epoch of each task that the hub has. `repo_id`: of any repository here. Raises: network errors."""
+    git = services.repositories.open(repo_id)[1]
+    return run_with_hub(services, hub_url, lambda access: list_tasks_of_hub(git, access))
+
+
+def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
+    """Remove what this home has of a task that another host has now, as the hub says. False: it has not.
+
+    Raises: `conflict` while an operation on it is in progress; network errors.
+    """
+    with hold_operations(services.home, task_id, 0.0):
+        sent = read_json(sent_file(services.home, task_id))
+        if sent is None or not services.home.task(task_id).exists():
+            return False
+        git = services.repositories.open(_find_repo(services.home, task_id))[1]
+        there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
+        if max(there, default=0) <= sent["epoch"]:
+            return False
+        _give_up_former(services, task_id)
+    return True
+
+
 @contextmanager
 def _without_operations(services: Services, task_id: str, epoch: int) -> Iterator[None]:
     """Nothing is done with the task in the body. What this home still does with it is of an epoch that has ended, so
@@ -188,7 +211,7 @@ def _is_former(home: Home, task_id: str, epoch: int) -> bool:
     """
     if find_record(home, task_id, IMPORT_MARK).exists():
         return False
-    sent = read_json(_sent_file(home, task_id))
+    sent = read_json(sent_file(home, task_id))
     return (int(sent["epoch"]) if sent else min(list_epochs_asked(home, task_id), default=epoch)) < epoch
 
 
@@ -201,7 +224,7 @@ def _give_up_former(services: Services, task_id: str) -> None:
     git = services.repositories.open(former.repo_id)[1]
     git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
     services.home.task(task_id).unlink()
-    _sent_file(services.home, task_id).unlink(missing_ok=True)
+    sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -311,13 +334,14 @@ def find_record(home: Home, task_id: str, name: str) -> Path:
     return home.repositories / "operations" / task_id / name
 
 
-def _sent_file(home: Home, task_id: str) -> Path:
+def sent_file(home: Home, task_id: str) -> Path:
+    """What this home sent of a task last, and for which epoch it has the task."""
     return find_record(home, task_id, "hub.json")
 
 
 def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:
     """What this host sent last in this epoch. Raises: `conflict` if it was given the task for another epoch."""
-    found = read_json(_sent_file(home, task_id))
+    found = read_json(sent_file(home, task_id))
     if found is None:
         return None
     if found["epoch"] != epoch:
@@ -338,6 +362,6 @@ def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
 
 
 def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:
-    path = _sent_file(home, task_id)
+    path = sent_file(home, task_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(path, {"schema_version": 1, "epoch": epoch, "commit": commit})

@@ -135,13 +135,14 @@ FINISHED: tuple[Finder, ...] = (
 """Those of `ALL` that free space of finished work, in their order."""
 
 
-def collect(services: Services, *, dry_run: bool = False) -> Reconciliation:
+def collect(services: Services, *, dry_run: bool = False, more: Sequence[Finder] = ()) -> Reconciliation:
     """Run all finders and remove what they find; with `dry_run` only report it. Does not wait for tasks in use.
+    `more`: finders of rooms above this one.
 
     Raises: `conflict` when another reconciliation takes longer than a minute.
     """
     with services.home.locked(_LOCK, WAIT_S):
-        reconciler = _run_finders(Reconciler(services, dry_run), ALL)
+        reconciler = _run_finders(Reconciler(services, dry_run), [*more, *ALL])
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 

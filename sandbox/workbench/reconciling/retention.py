@@ -20,6 +20,7 @@ from sandbox.models import Task, TaskStatus
 from sandbox.store import artifact_store, bindings, result_files, usage_files
 from sandbox.store.home import Home
 from sandbox.store.lockfile import remove_abandoned
+from sandbox.store.operation_answers import forget_answers
 from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import LAUNCH_FILE, newest_files
 from sandbox.workbench.controller.services import Services
@@ -185,6 +186,7 @@ def _forget_task(services: Services, task_id: str, before: datetime) -> str | No
         delete_refs(git, list_refs(git, task))
     if home.logs(task_id).exists():
         remove_tree(home.logs(task_id))
+    forget_answers(home, task_id)
     home.task(task_id).unlink(missing_ok=True)
     _forget_mount_lock(home, task_id)
     return ""

@@ -29,6 +29,10 @@ ABOUT_TASKS = sorted(
     and isinstance(method, FunctionType)
     and [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"])
 )
+ABOUT_RUNS = sorted(
+    name for name, method in vars(Workbench).items()
+    if isinstance(method, FunctionType) and [*signature(method).parameters][1:2] == ["run_id"]
+)  # fmt: skip
 RECORD = {
     "id": f"task-{uuid4()}", "repo_id": "host-o-r", "prompt": "p", "base_branch": "main", "branch": "space-agent/x",
     "base_commit": "a" * 40, "workspace_kind": "worktree", "worktree_path": None, "status": "working",
@@ -68,10 +72,9 @@ def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str,
         assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
 
 
-def test_the_record_of_a_run_that_is_not_here_is_refused_by_name(tmp_path: Path) -> None:
-    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
-    with pytest.raises(SandboxError, match="past run is not carried out on a cluster"):
-        workbench.past_run("run-" + 32 * "0")
+@pytest.mark.parametrize("name", sorted({*ABOUT_RUNS} - {"share_artifact"}))
+def test_each_method_about_a_run_is_carried_out_on_a_cluster(name: str) -> None:
+    assert getattr(ClusterWorkbench, name) is not getattr(Workbench, name)
 
 
 def test_a_run_that_was_seen_is_asked_of_the_worker_of_its_task(tmp_path: Path) -> None:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
 from sandbox.cluster.operation_table import OPERATIONS
-from sandbox.cluster.task_queues import PUBLISHES, READS, READS_OF_RUNS
+from sandbox.cluster.task_queues import LATER_READS, PUBLISHES, READS, READS_OF_RUNS
 from sandbox.cluster.windows import (
+    MOST_ARTIFACT_BYTES,
     WINDOW_BYTES,
+    ArtifactArguments,
+    ArtifactWindow,
     Page,
     PageArguments,
     RunLogArguments,
     bound_conflicts,
+    collect_artifact,
     collect_pages,
+    read_artifact,
     read_run_log,
 )
-from sandbox.models import ConflictKind, MergeConflict, RunLog, SyncResult, SyncState
+from sandbox.errors import ErrorCode
+from sandbox.models import Artifact, ArtifactList, ConflictKind, MergeConflict, RunLog, SyncResult, SyncState
+from tests.unit.conftest import refused
 
 
 def log_of(content: str | bytes, *, raw: bool = False) -> RunLog:
@@ -38,8 +47,9 @@ def log_of(content: str | bytes, *, raw: bool = False) -> RunLog:
 
 def test_the_workflow_and_the_table_agree_on_what_only_reads() -> None:
     reading = {name.value for name, row in OPERATIONS.items() if not row.changes}
-    assert reading == READS | READS_OF_RUNS
+    assert reading == READS | READS_OF_RUNS | LATER_READS
     assert not READS & READS_OF_RUNS
+    assert not (READS | READS_OF_RUNS) & LATER_READS
     assert {name.value for name, row in OPERATIONS.items() if row.publishes} == PUBLISHES
 
 
@@ -65,6 +75,48 @@ def test_bytes_stay_bytes() -> None:
     assert found.truncated
     assert shown.startswith(b"\xff\n")
     assert shown.endswith(b"\xff\n")
+
+
+def windows_of(content: bytes, size: int | None = None) -> Callable[[int], ArtifactWindow]:
+    """What a worker answers for each offset. `size`: what its list of artifacts says."""
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    bench = MagicMock()
+    artifact = Artifact(path="a", sha256=digest, size=len(content) if size is None else size)
+    bench.artifacts.return_value = ArtifactList(run_id="run-1", artifacts=(artifact,))
+    bench.read_artifact.side_effect = lambda *_: iter([content])
+    bench.share_artifact.return_value = ("0" * 64,)
+    return lambda offset: read_artifact(bench, "task", ArtifactArguments(path="a", offset=offset))
+
+
+@pytest.mark.parametrize("size", [0, 1, WINDOW_BYTES, WINDOW_BYTES + 1, 3 * WINDOW_BYTES])
+def test_an_artifact_is_joined_from_its_windows(size: int) -> None:
+    content = (b"0123456789\n" * (size // 11 + 1))[:size]
+    ask = windows_of(content)
+    assert b"".join(collect_artifact(ask(0), ask)) == content
+
+
+def test_an_artifact_with_other_content_or_too_little_is_refused_before_its_end() -> None:
+    content = bytes(2 * WINDOW_BYTES)
+    ask, other = windows_of(content), windows_of(b"x" * len(content))
+    short = windows_of(content[:-1])
+    for evil in (lambda offset: (other if offset else ask)(offset), lambda offset: (short if offset else ask)(offset)):
+        got = bytearray()
+        with refused(ErrorCode.INTERNAL):
+            for chunk in collect_artifact(ask(0), evil):
+                got += chunk
+        assert len(got) < len(content)
+
+
+def test_a_large_artifact_is_refused_or_in_the_store_that_both_share() -> None:
+    ask = windows_of(b"", MOST_ARTIFACT_BYTES + 1)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        ask(0)
+    bench = MagicMock()
+    artifact = Artifact(path="a", sha256=f"sha256:{'0' * 64}", size=MOST_ARTIFACT_BYTES + 1)
+    bench.artifacts.return_value = ArtifactList(run_id="run-1", artifacts=(artifact,))
+    bench.share_artifact.return_value = ("0" * 64,)
+    found = read_artifact(bench, "task", ArtifactArguments(path="a", shared=True))
+    assert (found.parts, found.content) == (("0" * 64,), "")
 
 
 def test_conflicts_are_all_listed_though_their_texts_have_a_limit() -> None:

@@ -130,6 +130,7 @@ def test_a_closed_task_goes_with_its_refs_and_logs_and_leaves_its_journal(
     home = Home(bench.home)
     task, recent, live = (bench.create_task(repo_id) for _ in range(3))
     save_runs(home.logs(task.id), 1)
+    record_answer(home, task.id)
     close_long_ago(bench, task)
     bench.close_task(recent.id, delete_worktree=True, discard=True)
     assert names(bench) == [("closed task", task.id, LeftoverAction.REMOVED)]
@@ -140,6 +141,29 @@ def test_a_closed_task_goes_with_its_refs_and_logs_and_leaves_its_journal(
     assert {t.id for t in bench.tasks()} == {recent.id, live.id}
     assert bench.audit_verify().intact
     assert found(bench) == []
+
+
+def record_answer(home: Home, task_id: str) -> Path:
+    folder = home.repositories / "operations" / task_id
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "edit.json").write_text("{}")
+    return folder
+
+
+def test_old_answers_go_if_their_task_is_not_here(opened: Callable[..., Workbench], repo_id: str) -> None:
+    """It ended, or went on on another host. Controls: a recent answer, and one of a task that is here."""
+    bench = opened(closed_tasks_days=30)
+    home = Home(bench.home)
+    recent, old, ours = (f"task-{number:08d}-0000-4000-8000-000000000000" for number in range(3))
+    for task_id in (recent, old, ours):
+        folder = record_answer(home, task_id)
+        for path in [folder, *folder.rglob("*")] if task_id != recent else ():
+            os.utime(path, (1000, 1000))
+    task = bench.create_task(repo_id)
+    (home.repositories / "operations" / ours).rename(home.repositories / "operations" / task.id)
+    assert [left.name for left in bench.collect().leftovers if left.kind == "answers"] == [old]
+    assert {path.name for path in (home.repositories / "operations").iterdir()} == {recent, task.id}
+    assert not list((home.repositories / "locks").glob(f"*{old}*"))
 
 
 def test_a_closed_task_with_work_that_exists_only_here_is_kept(opened: Callable[..., Workbench], repo_id: str) -> None:
