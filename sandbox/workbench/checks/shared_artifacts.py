@@ -82,7 +82,7 @@ def _changed_error(artifact: Artifact, details: str) -> SandboxError:
         ErrorCode.INTERNAL,
         f"The shared artifact {artifact.path[:200]!a} was changed",
         details=details,
-        hint="Somebody else writes to the store of cache.url.",
+        hint="Look who may write to the store of cache.url.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What `gc` removes of a cluster's tasks: those that this home lost to another host, and answers that nobody asks for.
+"""What `gc` removes of a cluster's tasks: those that this home lost to another host, and old answers.
 
 Theory. A worker that was silent for too long keeps its files of a task, and the task goes on elsewhere. If the task
 comes back, the files are replaced; if it does not, they would stay for ever. The hub says that a task has a later
