@@ -347,12 +347,14 @@ class CacheSettings(_SettingsSection):
     receipts; one that no trusted key signed is not used.
     `write`: passed verdicts of this home are added, signed with its key.
     `layers`: layers of packages are shared there, too (docs/dependencies.md).
-    `artifacts`: so are artifacts of runs on a cluster, when a caller reads them (docs/cluster.md).
+    `images`: images that `images share` has put there are taken instead of built (docs/images.md).
+    `artifacts`: artifacts of runs on a cluster are shared there, when a caller reads them (docs/cluster.md).
     """
 
     url: str = ""
     write: bool = True
     layers: bool = False
+    images: bool = False
     artifacts: bool = False
 
 

@@ -128,6 +128,22 @@ def export(invocation: Invocation, file: Path, names: tuple[str, ...]) -> None:
     invocation.emit({"archive": archive}, lambda: _show_archive("exported", archive))
 
 
+@images.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@global_options
+@click.pass_obj
+def share(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Put images into the store of cache.url, for other hosts: with cache.images they take them instead of building."""
+    with invocation.workbench() as workbench:
+        archives = workbench.share_images(names, note)
+    invocation.emit({"archives": archives}, lambda: _show_shared(names, archives))
+
+
+def _show_shared(names: tuple[str, ...], archives: tuple[ImageArchive, ...]) -> None:
+    for name, archive in zip(names, archives, strict=True):
+        click.echo(f"shared {name} with {len(archive.images)} images, {archive.size_bytes / _MEGABYTE:.0f} MB")
+
+
 @images.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--digest", default="", help="Digest that the export printed; another archive is refused.")

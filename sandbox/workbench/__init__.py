@@ -1595,6 +1595,15 @@ class Workbench:
         """
         return use.image_archives.export_images(self._services, path, names, progress)
 
+    def share_images(self, names: Sequence[str], progress: Callable[[str], None]) -> tuple[ImageArchive, ...]:
+        """Put images into the shared store, each with what it was built on; hosts with `cache.images` take them there
+        instead of building them.
+
+        Raises: `invalid_input` without `cache.images`; `image_missing`, `not_found`; `quota_exceeded`; `network_error`
+        if the store cannot be written; `engine_unavailable`.
+        """
+        return home_operations.share_images(self._services, names, progress)
+
     def import_images(
         self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
     ) -> ImageArchive:

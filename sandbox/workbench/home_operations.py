@@ -383,6 +383,15 @@ def import_images(
     return result
 
 
+def share_images(services: Services, names: Sequence[str], progress: Callable[[str], None]) -> tuple[ImageArchive, ...]:
+    """As `shared_images.share_images`. The journal has the digests of the archives."""
+    shown = [clip_text(name) for name in names]
+    with record_home_operation(services, "images-share", {"images": shown}, names=shown) as operation:
+        result = use.shared_images.share_images(services, names, progress)
+        operation.note(*(archive.digest for archive in result))
+    return result
+
+
 def forget(services: Services, refs: Sequence[str]) -> Reconciliation:
     """As `reconciling.forget`."""
     with record_home_operation(services, "gc-forget", {"refs": list(refs)}) as operation:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import policy_questions as policy_questions
     from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import shared_artifacts as shared_artifacts
+    from sandbox.workbench.checks import shared_images as shared_images
     from sandbox.workbench.checks import signed_receipts as signed_receipts
     from sandbox.workbench.checks import stop as stop
     from sandbox.workbench.checks import task_checks as task_checks
@@ -93,6 +94,7 @@ else:
             "result_pages",
             "usage_over_time",
             "shared_artifacts",
+            "shared_images",
             "signed_receipts",
             "verify",
         ),

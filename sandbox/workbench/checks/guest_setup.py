@@ -16,6 +16,7 @@ from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
+from sandbox.workbench.checks.shared_images import take_image
 from sandbox.workbench.controller.guest_accounts import find_first_ids
 from sandbox.workbench.controller.guest_memory import count_host_bytes
 from sandbox.workbench.controller.profile_images import (
@@ -167,6 +168,7 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         if building is None or not missing or services.settings.images.build == "never":
             raise
     services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
-    building(f"The image '{reference}' is missing; building it takes some minutes, once")
-    images.build(site, reference, building)
+    if not take_image(services, reference, building):
+        building(f"The image '{reference}' is missing; building it takes some minutes, once")
+        images.build(site, reference, building)
     return find_usable_image(site, reference)
