@@ -102,7 +102,7 @@ def test_s113_a_poisoned_artifact_is_refused(
     assert len(got) <= PART_BYTES, "the last part comes only if all of it is right"
 
 
-def test_a_home_that_does_not_share_or_does_not_write_puts_nothing_there(pair: Pair, tmp_path: Path) -> None:
+def test_s113_a_home_that_does_not_share_or_does_not_write_puts_nothing_there(pair: Pair, tmp_path: Path) -> None:
     for cache in ({"artifacts": False}, {"write": False}):
         with pair._open(tmp_path / "first", **cache) as bench:
             assert bench.share_artifact(RUN, "out/app") == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sandbox import images
 from sandbox.checks.compiler_cache import NO_COMPILER_CACHE, CompilerCacheUse
@@ -14,9 +15,9 @@ from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
-from sandbox.workbench.checks.shared_images import take_image
 from sandbox.workbench.controller.guest_accounts import find_first_ids
 from sandbox.workbench.controller.guest_memory import count_host_bytes
 from sandbox.workbench.controller.profile_images import (
@@ -26,6 +27,11 @@ from sandbox.workbench.controller.profile_images import (
 )
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
+
+if TYPE_CHECKING:
+    from sandbox.workbench.checks import shared_images
+else:  # for an image that the engine does not have
+    shared_images = LazyModule("sandbox.workbench.checks.shared_images")
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         if building is None or not missing or services.settings.images.build == "never":
             raise
     services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
-    if not take_image(services, reference, building):
+    if not shared_images.take_image(services, reference, building):
         building(f"The image '{reference}' is missing; building it takes some minutes, once")
         images.build(site, reference, building)
     return find_usable_image(site, reference)

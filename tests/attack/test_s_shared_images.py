@@ -1,4 +1,7 @@
-"""An image that one host shares, taken by another one whose engine has none: one verdict answers on both (S113)."""
+"""THREATS S113: images in a store that somebody else writes into.
+
+An image that one host shares is taken by another one whose engine has none, so that one verdict answers on both.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ from tests.docker.test_image_transfer import PROFILE, make_remote
 from tests.unit.conftest import refused
 from tests.unit.receipt_samples import Signer
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("image-transfer"), pytest.mark.usefixtures("engine")]
+pytestmark = [
+    pytest.mark.must,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("image-transfer"),
+    pytest.mark.usefixtures("engine"),
+]
 OURS, THEIRS = Signer(), Signer()
 
 
@@ -130,6 +138,6 @@ def test_s113_a_shared_image_is_taken_instead_of_built_and_a_poisoned_one_is_not
             assert shared.images[0].digest in {image.digest for image in two.images()}
 
 
-def test_a_home_without_the_setting_shares_none(tmp_path: Path) -> None:
+def test_s113_a_home_without_the_setting_shares_no_images(tmp_path: Path) -> None:
     with Workbench(tmp_path / "home", environ={"PATH": os.environ["PATH"]}) as bench, refused(ErrorCode.INVALID_INPUT):
         bench.share_images(["init"], print)
