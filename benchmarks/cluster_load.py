@@ -31,8 +31,7 @@ from sandbox.models.operations import OperationName, TaskOperation
 
 SCALES = {"small": LoadScale(6, 24, 4), "medium": LoadScale(40, 200, 12), "large": LoadScale()}
 KILLS = ((0.2, "worker"), (0.45, "engine"), (0.7, "worker"))
-"""After which share of the checks what is killed: the first worker, and the engine of the second one. A host that lost
-a task does not take it again, so with two hosts only one of them can lose tasks.
+"""After which share of the checks what is killed: the first worker, and the engine of the second one.
 """
 WORKER_AWAY_S, ENGINE_AWAY_S = 12.0, 5.0
 PROGRESS_S = 15.0

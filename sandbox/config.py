@@ -292,7 +292,8 @@ class KeepSettings(_SettingsSection):
     `logs_bytes`: of the logs of each task and repository; the oldest go first, their records stay.
     `verdicts`: cached verdicts of the home; the oldest go first, and their checks run again.
     `artifacts_days`: artifacts of runs; the contents that no run names are deleted.
-    `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits.
+    `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits; a task of a cluster
+    that went on on another host.
     `journal_bytes`: a longer journal is named. A journal is never cut.
     `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
     """

@@ -32,6 +32,7 @@ _ANSWERED_FROM_HUB = frozenset(
         OperationName.SYNC,
         OperationName.CHECKOUT,
         OperationName.COMMIT,
+        OperationName.CLOSE,
     }
 )
 _NOT_REPEATABLE = frozenset({OperationName.EXPLORE})

@@ -205,12 +205,16 @@ def _describe_checks(check_ids: Sequence[str], runtime: str | None, arguments: S
 
 
 def _choose_options(task_id: str, options: VerifyOptions | None) -> dict[str, Any]:
-    """Raises: `invalid_input` for an option that workers do not take."""
+    """Those that are not as by default: a worker of an earlier version takes fewer.
+
+    Raises: `invalid_input` for an option that workers do not take.
+    """
     chosen, defaults = asdict(options or VerifyOptions()), asdict(VerifyOptions())
     taken = set(VerifyArguments.model_fields)
-    if others := [name for name, value in chosen.items() if name not in taken and value != defaults[name]]:
+    wanted = {name: value for name, value in chosen.items() if value != defaults[name]}
+    if others := [name for name in wanted if name not in taken]:
         raise not_on_cluster_error(f"verify with {', '.join(others)}", task_id)
-    return {name: chosen[name] for name in taken}
+    return wanted
 
 
 def _describe_exploration(

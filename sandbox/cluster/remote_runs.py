@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from sandbox.cluster.dispatcher import unreadable_answer_error
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
 from sandbox.cluster.windows import MOST_ITEMS, ArtifactWindow, Page, collect_artifact, collect_pages
 from sandbox.errors import ErrorCode, SandboxError
@@ -96,6 +97,8 @@ class RemoteRuns(TasksElsewhere):
             return self._ask_about_run(run_id, OperationName.READ_ARTIFACT, wanted, ArtifactWindow)
 
         first = ask(0)
+        if first.artifact.path != path:
+            raise unreadable_answer_error("a worker", "It answered with another artifact.")
         if first.parts:
             return self.read_shared_artifact(first.artifact, first.parts)
         return collect_artifact(first, ask)

@@ -12,13 +12,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter
 
 from sandbox import Workbench
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
 from sandbox.models.model import Model
-from sandbox.workbench.checks.shared_parts import PartDigest
+from sandbox.workbench.checks.collected_artifacts import MOST_BYTES_OF_RUN
+from sandbox.workbench.checks.shared_parts import PART_BYTES, PartDigest
 
 WINDOW_BYTES = 256 * 1024
 """Of a log or a page. As JSON it may be up to three times as large, which is below the limit of an answer."""
@@ -74,8 +75,8 @@ class ArtifactWindow(Model):
     """
 
     artifact: Artifact
-    content: str = ""
-    parts: Sequence[PartDigest] = ()
+    content: Base64Bytes = b""
+    parts: Annotated[Sequence[PartDigest], Field(max_length=MOST_BYTES_OF_RUN // PART_BYTES)] = ()
 
 
 class ResultsArguments(RunArguments):
@@ -134,10 +135,12 @@ def read_artifact(bench: Workbench, task_id: str, asked: ArtifactArguments) -> A
     """
     run_id = bench.find_run(task_id, asked.run_id)
     content = bench.read_artifact(run_id, asked.path)  # raises for an unknown one
-    artifact = next(one for one in bench.artifacts(run_id).artifacts if one.path == asked.path)
-    if artifact.size > WINDOW_BYTES and asked.shared and (parts := bench.share_artifact(run_id, asked.path)):
-        return ArtifactWindow(artifact=artifact, parts=parts)
+    artifact = next((one for one in bench.artifacts(run_id).artifacts if one.path == asked.path), None)
+    if artifact is None:
+        raise SandboxError(ErrorCode.NOT_FOUND, f"The artifact {asked.path[:200]!a} is no longer kept")
     if artifact.size > MOST_ARTIFACT_BYTES:
+        if asked.shared and (parts := bench.share_artifact(run_id, asked.path)):
+            return ArtifactWindow(artifact=artifact, parts=parts)
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"The artifact {asked.path[:200]!a} has {artifact.size} bytes; at most {MOST_ARTIFACT_BYTES} pass through "
@@ -146,7 +149,7 @@ def read_artifact(bench: Workbench, task_id: str, asked: ArtifactArguments) -> A
         )
     whole = b"".join(content)
     window = whole[asked.offset : asked.offset + WINDOW_BYTES]
-    return ArtifactWindow(artifact=artifact, content=base64.b64encode(window).decode())
+    return ArtifactWindow(artifact=artifact, content=base64.b64encode(window))
 
 
 def bound_conflicts(found: SyncResult) -> SyncResult:
@@ -175,12 +178,12 @@ def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: in
 
 
 def collect_artifact(first: ArtifactWindow, ask: Callable[[int], ArtifactWindow]) -> Iterator[bytes]:
-    """An artifact from several answers; the last part comes only if all of it has its hash. `ask`: called with an
-    offset. Raises: `internal` for other content.
+    """An artifact from several answers of a worker; the last part comes only if all of it has its hash. `ask`: called
+    with an offset. Raises: `internal` for other content, and for more than a worker may answer.
     """
     artifact, digest, read, held = first.artifact, hashlib.sha256(), 0, b""
     window = first
-    while chunk := base64.b64decode(window.content):
+    while read <= MOST_ARTIFACT_BYTES and (chunk := window.content):
         if held:
             yield held
         digest.update(chunk)
@@ -188,7 +191,7 @@ def collect_artifact(first: ArtifactWindow, ask: Callable[[int], ArtifactWindow]
         if read >= artifact.size:
             break
         window = ask(read)
-    if f"sha256:{digest.hexdigest()}" != artifact.sha256:
+    if read != artifact.size or f"sha256:{digest.hexdigest()}" != artifact.sha256:
         raise SandboxError(
             ErrorCode.INTERNAL,
             f"The artifact {artifact.path[:200]!a} came with another content than the list of its run says",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sandbox import Workbench
 from sandbox.cluster.done_operations import answer_done, describe_done
-from sandbox.cluster.operation_table import OPERATIONS, ExploreArguments, dump_value, parse_arguments
+from sandbox.cluster.operation_table import OPERATIONS, ExploreArguments, VerifyArguments, dump_value, parse_arguments
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Repository
@@ -90,6 +90,8 @@ class ClusterWorker:
         try:
             if operation.name is OperationName.CREATE:
                 self.workbench.give_up_unfinished_task(operation.task_id, operation.epoch)
+            if operation.name is OperationName.FORK:
+                self.workbench.begin_fork(str(operation.arguments["fork_id"]), operation.id)
             if answer := answer_done(self.workbench.find_done_operation(operation.task_id, operation.epoch), operation):
                 return answer
             value = self._carry_out(operation, cancelled)
@@ -103,6 +105,8 @@ class ClusterWorker:
         row = OPERATIONS[operation.name]
         if isinstance(arguments, ExploreArguments):
             self._require_here(operation.task_id, arguments.task_ids)
+        if isinstance(arguments, VerifyArguments) and (arguments.against or "").startswith("task-"):
+            self._require_here(operation.task_id, [self.workbench.complete_id(arguments.against or "")])
         return dump_value(row.perform(self.workbench, operation.task_id, arguments, Watch(cancelled=cancelled)))
 
     def _require_here(self, task_id: str, others: Sequence[str]) -> None:
@@ -124,12 +128,12 @@ class ClusterWorker:
         """
         if not self.hub:
             return None
-        if operation.name is OperationName.CLOSE:
-            self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch)
-            return None
         if operation.name is OperationName.FORK:
             return self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
         done = describe_done(self.id, operation, value)
+        if operation.name is OperationName.CLOSE:
+            self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch, done)
+            return None
         return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch, done)
 
     def _send_fork(self, fork_id: str, epoch: int) -> str:

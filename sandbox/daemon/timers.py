@@ -46,6 +46,8 @@ class Timer:
 
 FILL_S = 5.0
 """How soon a spare task that was taken over is replaced."""
+_END_S = 30.0
+"""A server that does not answer keeps no process from ending; what is cut off is done at the next start."""
 EXPIRE_S = 20.0
 """How long after its time a question may still be unmarked."""
 
@@ -71,7 +73,7 @@ def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s:
 
 @contextmanager
 def timers_running(timers: list[Timer]) -> Iterator[None]:
-    """Do what is due, in a thread, while the body runs; what has begun then ends first."""
+    """Do what is due, in a thread, while the body runs; what has begun then has `_END_S` to end."""
     ending = threading.Event()
     thread = threading.Thread(target=run_timers, args=(timers, ending), name="timers", daemon=True)
     thread.start()
@@ -79,7 +81,7 @@ def timers_running(timers: list[Timer]) -> Iterator[None]:
         yield
     finally:
         ending.set()
-        thread.join()
+        thread.join(_END_S)
 
 
 def follow_pull_requests(workbench: Workbench) -> None:
@@ -96,5 +98,7 @@ def run_timers(timers: list[Timer], ending: threading.Event, look_s: float = 1.0
     """Do what is due until `ending` is set."""
     while not ending.is_set():
         for timer in timers:
+            if ending.is_set():
+                return
             timer.run_if_due(time.monotonic())
         ending.wait(look_s)

@@ -93,8 +93,10 @@ def forget_answers(home: Home, task_id: str, older_than_s: float = 0.0) -> bool:
 
     Raises: `conflict` while an operation on the task is in progress.
     """
+    if not _folder(home, task_id).is_dir():
+        return False
     with hold_operations(home, task_id, 0.0):
-        if not _folder(home, task_id).is_dir() or age_of_answers_s(home, task_id) < older_than_s:
+        if age_of_answers_s(home, task_id) < older_than_s:
             return False
         shutil.rmtree(_folder(home, task_id))
     remove_abandoned(home.lock_path(_lock(task_id)))

@@ -77,6 +77,12 @@ def remove_a_part(pair: Pair, parts: tuple[str, ...]) -> tuple[str, ...]:
     return parts
 
 
+def grow(pair: Pair, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """One part, again and again, of an artifact that is said to be as large."""
+    pair.artifact = pair.artifact.model_copy(update={"size": 1000 * PART_BYTES})
+    return parts[:1] * 1000
+
+
 @pytest.mark.parametrize(
     ("attack", "code"),
     [
@@ -87,6 +93,7 @@ def remove_a_part(pair: Pair, parts: tuple[str, ...]) -> tuple[str, ...]:
         (lambda _, parts: (parts[0], parts[0]), ErrorCode.INTERNAL),
         (lambda _, parts: parts[:1], ErrorCode.INTERNAL),
         (lambda _, parts: parts * 1000, ErrorCode.INTERNAL),
+        (grow, ErrorCode.INTERNAL),
         (lambda _, parts: (), ErrorCode.INTERNAL),
     ],
 )  # fmt: skip

@@ -268,26 +268,37 @@ def test_a_host_takes_a_task_again_and_gives_up_what_it_had_of_it(hosts: Hosts) 
     assert refused.error.reason == "epoch_ended"
 
 
-def test_gc_removes_a_task_that_went_on_on_another_host(hosts: Hosts) -> None:
-    """Controls: it stays while the hub knows of no other host, and while an operation on it is in progress."""
-    task, elsewhere = begin(hosts), begin(hosts)
+def test_gc_removes_a_task_that_went_on_on_another_host(hosts: Hosts, tmp_path: Path) -> None:
+    """Controls: it stays while the hub knows of no other host, while an operation on it is in progress, and if the hub
+    does not know it any more.
+    """
+    task, elsewhere, forgotten = begin(hosts), begin(hosts), begin(hosts)
     home = hosts.first.workbench.home
-    with Workbench(home, environ={**os.environ, "SANDBOX_CLUSTER_HUB": hosts.hub}) as bench:
+    waits = {"SANDBOX_CLUSTER_HUB": hosts.hub, "SANDBOX_KEEP_QUARANTINE_DAYS": "1"}
+    with Workbench(home, environ={**os.environ, **waits}) as bench:
 
         def collect() -> dict[str, LeftoverAction]:
             found = bench.collect().leftovers
-            return {left.name: left.action for left in found if left.kind == "task of a cluster"}
+            return {left.name: left.action for left in found if left.name in {task, elsewhere, forgotten}}
 
-        assert not {task, elsewhere} & collect().keys()
+        assert collect() == {}
+        client = hosts.server.client()
+        client.run("init", "--quiet", str(tmp_path))
+        client.run("push", "--quiet", hosts.hub, f":{name_ref(forgotten, 1)}", cwd=tmp_path)
         for one in (task, elsewhere):
             hosts.second.take_over(hosts.url, one, 2)
         assert ask(hosts.second, elsewhere, OperationName.CLOSE, {"delete_worktree": True}, 2).error is None
+        assert {*collect().values()} == {LeftoverAction.KEPT}, "the hub may be wrong, and that be noticed"
+        assert bench.task(elsewhere).id == elsewhere
+        for one in (task, elsewhere):
+            os.utime(hub.sent_file(Home(home), one), (1000, 1000))
         with hold_operations(Home(home), task, 0.0):
-            assert collect()[task] is LeftoverAction.BUSY
+            expected = {elsewhere: LeftoverAction.REMOVED, forgotten: LeftoverAction.KEPT}
+            assert collect() == {task: LeftoverAction.BUSY, **expected}
         assert bench.task(task).id == task
-        assert collect()[task] is LeftoverAction.REMOVED
-        assert bench.task(elsewhere).id == elsewhere, "what the hub does not know is kept"
-        assert collect() == {elsewhere: LeftoverAction.KEPT}
+        assert collect() == {task: LeftoverAction.REMOVED, forgotten: LeftoverAction.KEPT}
+        assert collect() == {forgotten: LeftoverAction.KEPT}
+        assert bench.task(forgotten).id == forgotten
         with pytest.raises(SandboxError) as gone:
             bench.task(task)
         assert gone.value.code is ErrorCode.NOT_FOUND
@@ -326,6 +337,68 @@ def test_a_task_whose_creation_was_interrupted_is_created_again(hosts: Hosts, is
     assert ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", sha256), 2).error is None
     hosts.second.take_over(hosts.url, task, 3)
     assert read(hosts.second, task, 3)["content"] == "right\n"
+
+
+def test_a_close_whose_answer_was_lost_is_answered_from_the_hub(hosts: Hosts, tmp_path: Path) -> None:
+    """By another host, and by the same one. Controls: another operation on it is `not_found`; a task that the hub does
+    not know cannot be taken over; a false end is refused.
+    """
+    wish = {"delete_worktree": True, "discard": True}
+    for again in (hosts.second, hosts.first):
+        task = begin(hosts)
+        first = ask(hosts.first, task, OperationName.CLOSE, wish, key="close")
+        assert first.error is None
+        again.take_over(hosts.url, task, 2)
+        found = ask(again, task, OperationName.CLOSE, wish, 2, key="close")
+        assert (found.value, found.error, found.worker) == (first.value, None, hosts.first.id)
+        other = ask(again, task, OperationName.STATUS, epoch=2)
+        assert other.error is not None
+        assert other.error.code == "not_found"
+    unknown = draw_task_id()
+    with pytest.raises(SandboxError) as error:
+        hosts.second.take_over(hosts.url, unknown, 2)
+    assert (error.value.code, error.value.reason) == (ErrorCode.NOT_FOUND, "no_state")
+    client = hosts.server.client()
+    end = next(line.split() for line in client.run("ls-remote", hosts.hub).splitlines() if line.endswith(task))
+    false = end[1].replace(task, unknown)
+    client.run("init", "--quiet", str(tmp_path))
+    client.run("fetch", "--quiet", hosts.hub, end[1], cwd=tmp_path)
+    client.run("push", "--quiet", hosts.hub, f"{end[0]}:{false}", cwd=tmp_path)
+    with pytest.raises(SandboxError) as error:
+        hosts.second.take_over(hosts.url, unknown, 2)
+    assert error.value.code is ErrorCode.UNSAFE_REPOSITORY
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_fork_that_was_interrupted_is_made_again(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    """By the same host, as the only one, in the next epoch. Control: another operation does not replace it."""
+    task, fork = begin(hosts), draw_task_id()
+    wish = {"fork_id": fork, "prompt": "Another way"}
+
+    def lose(*given: Any) -> str:
+        if is_sent:
+            send(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        send = hosts.first._send_fork
+        patched.setattr(hosts.first, "_send_fork", lose)
+        with pytest.raises(KeyboardInterrupt):
+            ask(hosts.first, task, OperationName.FORK, wish, key="fork")
+    hosts.second.take_over(hosts.url, task, 2)
+    hosts.first.take_over(hosts.url, task, 3)
+    control = ask(hosts.first, task, OperationName.FORK, wish, 3, key="another")
+    assert control.error is not None
+    assert control.error.reason == "task_exists"
+    again = ask(hosts.first, task, OperationName.FORK, wish, 3, key="fork")
+    assert again.error is None, again.error
+    assert again.value["id"] == fork
+    sha256 = read(hosts.first, fork, 3)["sha256"]
+    assert ask(hosts.first, fork, OperationName.WRITE_FILE, write("right\n", sha256), 3).error is None
+    hosts.second.take_over(hosts.url, fork, 4)
+    assert read(hosts.second, fork, 4)["content"] == "right\n"
 
 
 def interrupt() -> OperationAnswer:

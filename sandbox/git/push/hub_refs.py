@@ -4,12 +4,16 @@ Theory. A task has one ref in the hub, `refs/space-sandbox/tasks/<task>/<epoch>`
 ref must have (a lease), and a change of worker creates the ref of the next epoch and deletes that of the last one in
 one atomic push. So a worker that was believed dead is refused by the hub: the ref that it expects is gone. That
 holds without clocks, and whatever that worker knows.
+
+The push that deletes the ref of a closed task creates `refs/space-sandbox/closed/<day>/<task>`, which says what the
+close answered. `gc` deletes it some days later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from typing import NamedTuple
 
 from sandbox.credentials import remove_secret
@@ -25,8 +29,11 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 PREFIX = "refs/space-sandbox/tasks/"
+ENDS = "refs/space-sandbox/closed/"
 _EPOCH = lazy_pattern("[1-9][0-9]{0,8}")
 """As `name_ref` writes it: the hub may have other names, which digits of other scripts or zeros would pass for ours."""
+
+_END = lazy_pattern(f"{ENDS}[0-9]{{8}}/task-[0-9a-f-]{{36}}")
 
 _MAX_PACK_BYTES = 8 * 1024**3
 
@@ -50,14 +57,35 @@ def list_epochs(git: Git, access: RemoteAccess, task_id: str) -> dict[int, str]:
     return {int(name): oid for name, oid in found.items() if _EPOCH.fullmatch(name) and is_object_id(oid)}
 
 
-def list_tasks_of_hub(git: Git, access: RemoteAccess) -> dict[str, int]:
-    """The last epoch of each task in the hub. Raises: network errors."""
+def name_end_ref(task_id: str, day: date) -> str:
+    """The full name of the ref that says how a task was closed on a day."""
+    return f"{ENDS}{day:%Y%m%d}/{task_id}"
+
+
+def find_end(git: Git, access: RemoteAccess, task_id: str) -> str | None:
+    """The ref that says how a task was closed; None if there is none any more. Raises: network errors."""
+    found = [name for _, name in list_refs(git, access, patterns=(f"{ENDS}*/{task_id}",)) if _END.fullmatch(name)]
+    return max(found, default=None)
+
+
+class HubList(NamedTuple):
+    """The last epoch of each task, and of each that was closed not long ago its ref and the commit of that."""
+
+    last: Mapping[str, int]
+    ends: Mapping[str, tuple[str, str]]
+
+
+def list_hub(git: Git, access: RemoteAccess) -> HubList:
+    """All tasks in the hub. Raises: network errors."""
     last: dict[str, int] = {}
-    for _, name in list_refs(git, access, patterns=(f"{PREFIX}*",)):
+    ends: dict[str, tuple[str, str]] = {}
+    for oid, name in list_refs(git, access, patterns=(f"{PREFIX}*", f"{ENDS}*")):
         task_id, _, epoch = name.removeprefix(PREFIX).partition("/")
-        if _EPOCH.fullmatch(epoch):
+        if _END.fullmatch(name) and is_object_id(oid):
+            ends[name.rpartition("/")[2]] = (name, oid)
+        elif name.startswith(PREFIX) and _EPOCH.fullmatch(epoch):
             last[task_id] = max(last.get(task_id, 0), int(epoch))
-    return last
+    return HubList(last, ends)
 
 
 def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]) -> None:

@@ -171,10 +171,12 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         return find_usable_image(site, reference)
     except SandboxError as error:
         missing = error.code is ErrorCode.IMAGE_MISSING and has_recipe(services.home, reference)
-        if building is None or not missing or services.settings.images.build == "never":
+        if building is None or not missing:
             raise
-    services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
-    if not shared_images.take_image(services, reference, building):
-        building(f"The image '{reference}' is missing; building it takes some minutes, once")
-        images.build(site, reference, building)
+        services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
+        if not shared_images.take_image(services, reference, building):
+            if services.settings.images.build == "never":
+                raise
+            building(f"The image '{reference}' is missing; building it takes some minutes, once")
+            images.build(site, reference, building)
     return find_usable_image(site, reference)

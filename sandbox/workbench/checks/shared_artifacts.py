@@ -50,8 +50,8 @@ def read_shared_artifact(services: Services, artifact: Artifact, parts: Sequence
             f"The artifact {artifact.path[:200]!a} is in a shared store, and this home has none",
             hint="Set cache.url to the store of the workers, and cache.artifacts (docs/cluster.md).",
         )
-    if len(parts) != -(-artifact.size // PART_BYTES):
-        raise _changed_error(artifact, "It has another size than its parts.")
+    if artifact.size > collected_artifacts.MOST_BYTES_OF_RUN or len(parts) != -(-artifact.size // PART_BYTES):
+        raise _changed_error(artifact, "It has another size than its parts, or is too large.")
     digest, held = hashlib.sha256(), b""
     try:
         for part in read_parts(store, _KIND, parts):

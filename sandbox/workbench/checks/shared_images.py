@@ -25,10 +25,11 @@ from pydantic import Field, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
+from sandbox.images import list_images
 from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
 from sandbox.models import ImageArchive
 from sandbox.models.model import Model
-from sandbox.models.receipts import ReceiptRefusal
+from sandbox.models.receipts import ReceiptKey, ReceiptRefusal
 from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_strict_json, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.shared_store import SharedStore, open_store
@@ -70,7 +71,9 @@ def share_images(services: Services, names: Sequence[str], progress: Callable[[s
     shared: list[ImageArchive] = []
     for name in names:
         recipe = _find_recipe(services, name)
-        with _staging(services) as folder:
+        sizes = {image.name: image.size_bytes or 0 for image in list_images(services.image_build_context)}
+        demand = Demand(sizes.get(name, 0), 2)  # with what it was built on
+        with services.disk.admit(Writer.IMAGE, demand), _staging(services) as folder:
             archive = image_archives.export_images(services, folder / "images.tar", (name,), progress)
             if archive.size_bytes > MOST_ARCHIVE_BYTES:
                 raise _too_large_error(name, archive.size_bytes)
@@ -97,19 +100,21 @@ def share_images(services: Services, names: Sequence[str], progress: Callable[[s
 def take_image(services: Services, name: str, progress: Callable[[str], None]) -> bool:
     """Import the shared image of a name of the catalogue; False if there is none that can be used, with a warning.
 
-    Raises: `invalid_input` for a trusted key that cannot be used; `quota_exceeded` if the disk has no room.
+    Raises: `invalid_input` for a trusted key that cannot be used.
     """
     store = _open(services)
     if store is None:
         return False
+    trusted, recipe = signing.load_trusted(services, ()), _find_recipe(services, name)
     try:
-        entry = _find(services, store, _find_recipe(services, name))
+        entry = _find(store, recipe, trusted)
         if entry is None:
             return False
         progress(f"taking the shared image '{name}', {entry.size_bytes / 1e6:.0f} MB")
-        with services.disk.admit(Writer.IMAGE, Demand(entry.size_bytes, 2)), _staging(services) as folder:
+        with _staging(services) as folder:
             path = folder / "images.tar"
-            with path.open("xb") as archive:
+            # Twice: the engine gets the same again, while the archive is here.
+            with services.disk.admit(Writer.IMAGE, Demand(2 * entry.size_bytes, 2)), path.open("xb") as archive:
                 for part in read_parts(store, _KIND, entry.parts):
                     archive.write(part)
             taken = image_archives.import_images(services, path, progress, expected=entry.archive, replace=False)
@@ -124,8 +129,16 @@ def take_image(services: Services, name: str, progress: Callable[[str], None]) -
     return False
 
 
-_MISSES = {ErrorCode.RECEIPT_REFUSED, ErrorCode.CONFLICT, ErrorCode.INVALID_INPUT, ErrorCode.INTERNAL}
-"""How the import of an archive ends that is another one, of another machine, or has a name that is taken here."""
+_MISSES = {
+    ErrorCode.RECEIPT_REFUSED,
+    ErrorCode.CONFLICT,
+    ErrorCode.INVALID_INPUT,
+    ErrorCode.INTERNAL,
+    ErrorCode.QUOTA_EXCEEDED,
+}
+"""How an import ends of an archive that is another one, of another machine, too large for the disk, or has a name that
+is taken here.
+"""
 
 
 def _open(services: Services) -> SharedStore | None:
@@ -138,11 +151,11 @@ def _find_recipe(services: Services, name: str) -> str:
     return recipe_digests(read_lineage(services.home, name), services.settings.images.base)[-1]
 
 
-def _find(services: Services, store: SharedStore, recipe: str) -> SharedImage | None:
+def _find(store: SharedStore, recipe: str, trusted: Sequence[ReceiptKey]) -> SharedImage | None:
     content = store.read(_name(recipe), MOST_BYTES)
     if content is None:
         return None
-    opened = open_envelope(content, signing.load_trusted(services, ()))
+    opened = open_envelope(content, trusted)
     if opened.key.retired_at is not None:  # no time of the signature that could be believed is known
         raise refusal_error(ReceiptRefusal.RETIRED_KEY, opened.key.keyid[:12])
     try:

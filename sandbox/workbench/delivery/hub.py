@@ -13,13 +13,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.process import Git
-from sandbox.git.push.hub_refs import RefUpdate, list_epochs, list_tasks_of_hub, name_ref, update_refs
+from sandbox.git.push.hub_refs import (
+    HubList,
+    RefUpdate,
+    find_end,
+    list_epochs,
+    list_hub,
+    name_end_ref,
+    name_ref,
+    update_refs,
+)
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
@@ -43,7 +53,8 @@ from sandbox.workbench.tasks.lifecycle import (
 from sandbox.workbench.tasks.snapshots import fork_task
 
 _TRIES = 3
-_DONE_FILE = "done.json"
+_NO_STATE = "no_state"
+_DONE_FILE, _FORKED_FILE = "done.json", "forked.json"
 IMPORT_MARK = "published.json"
 """A record of a task that this home only publishes (`sandbox.workbench.delivery.imported_tasks`)."""
 
@@ -112,14 +123,20 @@ def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
     return sent is not None and max(there, default=0) == sent["epoch"]
 
 
-def end_state(services: Services, hub_url: str, task_id: str, epoch: int) -> None:
-    """Delete the task's ref of this epoch from the hub: the task has ended. Raises: as `send_state`."""
+def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> None:
+    """Delete the task's ref of this epoch from the hub: the task has ended. `done`: the operation that closed it, for
+    the host that is asked for it again. Raises: as `send_state`.
+    """
     known = _read_sent(services.home, task_id, epoch)
-    if known is not None:
-        git = services.repositories.open(_find_repo(services.home, task_id))[1]
-        update = {name_ref(task_id, epoch): RefUpdate(None, known)}
-        run_with_hub(services, hub_url, lambda access: update_refs(git, access, update))
-        sent_file(services.home, task_id).unlink(missing_ok=True)
+    if known is None:
+        return
+    with scratch_objects(services.repositories.open(_find_repo(services.home, task_id))[1]) as git:
+        updates = {name_ref(task_id, epoch): RefUpdate(None, known)}
+        if done is not None:
+            end = hub_states.commit_end(git, done)
+            updates[name_end_ref(task_id, datetime.now(UTC).date())] = RefUpdate(end, None)
+        run_with_hub(services, hub_url, lambda access: update_refs(git, access, updates))
+    sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
@@ -135,10 +152,16 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
         repository = clone.clone(services, url).repository
         git = services.repositories.open(repository.id)[1]
         if services.home.task(task_id).exists():
-            _require_state(task_id, run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id)))
+            if not run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id)):
+                return _take_end(services, git, hub_url, task_id, epoch)
             _give_up_former(services, task_id)
         local = f"refs/sandbox/{task_id}/hub"
-        state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+        try:
+            state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+        except SandboxError as error:
+            if error.reason != _NO_STATE:
+                raise
+            return _take_end(services, git, hub_url, task_id, epoch)
         try:
             read = hub_states.read_state(git, state, task_id, repository.id)
             recorded = hub_states.without_claims(read.task, services.caller.session)
@@ -155,6 +178,31 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     return started
 
 
+def _take_end(services: Services, git: Git, hub_url: str, task_id: str, epoch: int) -> Task:
+    """Take note of how a task was closed, so that this home can answer the operation that did it: its answer was lost
+    with another host. The task is not here then. Raises: `not_found` if the hub does not say; `unsafe_repository`.
+    """
+    local = f"refs/sandbox/{task_id}/hub"
+
+    def fetch(access: RemoteAccess) -> None:
+        end = find_end(git, access, task_id)
+        if end is None:
+            raise _no_state_error(task_id)
+        fetch_ref(git, access, end, local, partial=False)
+
+    run_with_hub(services, hub_url, fetch)
+    try:
+        commit = hub_states.require_state_commit(git, local, task_id)
+        done, task = hub_states.read_end(git, commit, task_id)
+    finally:
+        git.attempt("update-ref", "-d", local)
+    if services.home.task(task_id).exists():
+        _give_up_former(services, task_id)
+    _write_sent(services.home, task_id, epoch, commit)
+    _write_done(services.home, task_id, done)
+    return hub_states.without_claims(task, services.caller.session).model_copy(update={"status": task.status})
+
+
 def give_up_unfinished(services: Services, task_id: str, epoch: int) -> None:
     """Remove a task that this home began to create in an earlier epoch, and was interrupted. The caller holds the lock
     of its operations. Raises: `conflict` (`reason`: `task_exists`) if it still works on it.
@@ -165,14 +213,21 @@ def give_up_unfinished(services: Services, task_id: str, epoch: int) -> None:
         _give_up_former(services, task_id)
 
 
-def list_last_epochs(services: Services, hub_url: str, repo_id: str) -> dict[str, int]:
-    """The last epoch of each task that the hub has. `repo_id`: of any repository here. Raises: network errors."""
+def look_at_hub(services: Services, hub_url: str, repo_id: str) -> HubList:
+    """All tasks in the hub. `repo_id`: of any repository here. Raises: network errors."""
     git = services.repositories.open(repo_id)[1]
-    return run_with_hub(services, hub_url, lambda access: list_tasks_of_hub(git, access))
+    return run_with_hub(services, hub_url, lambda access: list_hub(git, access))
+
+
+def forget_ends(services: Services, hub_url: str, repo_id: str, ends: Mapping[str, str]) -> None:
+    """Delete refs of closed tasks from the hub. `ends`: their commits. Raises: `conflict`; network errors."""
+    git = services.repositories.open(repo_id)[1]
+    updates = {ref: RefUpdate(None, oid) for ref, oid in ends.items()}
+    run_with_hub(services, hub_url, lambda access: update_refs(git, access, updates))
 
 
 def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
-    """Remove what this home has of a task that another host has now, as the hub says. False: it has not.
+    """Remove what this home has of a task that another host has now, or has closed, as the hub says. False: neither.
 
     Raises: `conflict` while an operation on it is in progress; network errors.
     """
@@ -182,10 +237,28 @@ def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
             return False
         git = services.repositories.open(_find_repo(services.home, task_id))[1]
         there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
-        if max(there, default=0) <= sent["epoch"]:
+        is_closed = not there and run_with_hub(services, hub_url, lambda access: find_end(git, access, task_id))
+        if max(there, default=0) <= sent["epoch"] and not is_closed:
             return False
         _give_up_former(services, task_id)
     return True
+
+
+def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
+    """Note which operation makes a fork. If it was interrupted here before, remove the fork that it left: the operation
+    was not answered, so no caller has that one. The caller holds the lock of its operations.
+
+    Raises: `conflict` (`reason`: `task_exists`) if this home still works on it.
+    """
+    require_task_id(fork_id)
+    note = find_record(services.home, fork_id, _FORKED_FILE)
+    known = read_json(note)
+    if services.home.task(fork_id).exists():
+        if known is not None and known["operation"] == operation_id:
+            _give_up_former(services, fork_id)
+        return
+    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(note, {"schema_version": 1, "operation": operation_id})
 
 
 @contextmanager
@@ -237,14 +310,14 @@ def _busy_on_error(task_id: str) -> Iterator[None]:
         raise SandboxError(ErrorCode.CONFLICT, brief, details=details, reason="task_exists") from error
 
 
-def _require_state(task_id: str, there: Mapping[int, str]) -> None:
-    if not there:
-        raise SandboxError(
-            ErrorCode.NOT_FOUND,
-            f"The hub has no state of {task_id}",
-            details="Its host was lost before the first operation on it had ended.",
-            hint="Create the task again.",
-        )
+def _no_state_error(task_id: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"The hub has no state of {task_id}",
+        details="Its host was lost before the first operation on it had ended, or it was closed long ago.",
+        hint="Create the task again.",
+        reason=_NO_STATE,
+    )
 
 
 def find_done(home: Home, task_id: str, epoch: int) -> DoneOperation | None:
@@ -276,7 +349,8 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
     """Fetch the last state and make it ours; again if its host changed it meanwhile, or another one claimed it."""
     for attempt in range(_TRIES):
         there = list_epochs(git, access, task_id)
-        _require_state(task_id, there)
+        if not there:
+            raise _no_state_error(task_id)
         last = max(there)
         if last >= epoch:
             raise SandboxError(ErrorCode.CONFLICT, f"Another host continues {task_id}", reason="epoch_ended")

@@ -51,6 +51,26 @@ def commit_claim(git: Git, state: str) -> str:
         return objects.commit_tree(git, objects.tree_of(git, state), [parent] if parent else [], message, now)
 
 
+def commit_end(git: Git, done: DoneOperation) -> str:
+    """Write how a task was closed: no files, and the operation that did it."""
+    now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
+    message = f"End of a task\n{_DONE}{done.model_dump_json()}\n"
+    tree = git.run("mktree", stdin=b"").decode().strip()
+    return objects.commit_tree(git, tree, [], message, now)
+
+
+def read_end(git: Git, commit: str, task_id: str) -> tuple[DoneOperation, Task]:
+    """The operation that closed a task, and the record that it answered. Raises: `unsafe_repository`."""
+    done = _parse_done(_read_parts(git, commit)[0])
+    try:
+        task = Task.model_validate(done.value if done else None)
+    except ValidationError as error:
+        raise damaged_error(task_id, "it does not say how the task was closed") from error
+    if done is None or task.id != task_id or task.status is not TaskStatus.CLOSED:
+        raise damaged_error(task_id, "it is of another task, or of one that is open")
+    return done, task
+
+
 def require_state_commit(git: Git, local: str, task_id: str) -> str:
     """The commit of a fetched state. `local`: the ref that it was fetched to. Raises: `unsafe_repository`."""
     state = objects.resolve_ref(git, local)

@@ -2,14 +2,18 @@
 
 Theory. A worker that was silent for too long keeps its files of a task, and the task goes on elsewhere. If the task
 comes back, the files are replaced; if it does not, they would stay for ever. The hub says that a task has a later
-epoch: what this home has is then an older state of what is there.
+epoch: what this home has is then an older state of what is there. Who writes to the hub can say so of every task, and
+delete what is there. So the files stay for `keep.quarantine_days`, in which that is noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from sandbox.git.push.hub_refs import ENDS
 from sandbox.models import Task, TaskStatus
 from sandbox.store.home import Home, read_json
 from sandbox.store.operation_answers import age_of_answers_s, forget_answers, list_asked_tasks
@@ -18,26 +22,45 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 
+ENDS_DAYS = 7
+"""How long the hub says how a task was closed. A caller asks for an operation again within minutes."""
+
 _DAY_S = 24 * 3600.0
 
 
 def find_moved_tasks(reconciler: Reconciler) -> Iterator[Finding]:
-    """Tasks here that have a later epoch in the hub, and those that it does not know any more, which are kept. Asks the
-    hub once, if there are tasks of a cluster here. Raises: network errors.
+    """Tasks here that another host has now or has closed, and those that the hub does not know any more, which are
+    kept; in the hub, how tasks were closed more than `ENDS_DAYS` ago. Asks the hub once, if there are tasks of a
+    cluster here. Raises: network errors.
     """
     services = reconciler.services
     url = services.settings.cluster.hub
     ours = [(task, epoch) for task in list_tasks(services.home) if (epoch := _find_epoch(services, task))]
     if not url or not ours:
         return
-    last = hub.list_last_epochs(services, url, ours[0][0].repo_id)
+    repo_id = ours[0][0].repo_id
+    found = hub.look_at_hub(services, url, repo_id)
+    days = services.settings.keep.quarantine_days
     for task, epoch in ours:
-        if last.get(task.id, 0) > epoch:
-            remedy = partial(_give_up, services, url, task.id)
-            yield Finding("task of a cluster", task.id, remedy, note="it goes on on another host")
-        elif task.id not in last:
-            note = f"the hub has no state of it: it was closed elsewhere; sandbox task close {task.id} --delete"
+        if found.last.get(task.id, 0) > epoch or (task.id in found.ends and task.id not in found.last):
+            is_due = time.time() - hub.sent_file(services.home, task.id).stat().st_mtime > days * _DAY_S
+            remedy = partial(_give_up, services, url, task.id) if is_due else None
+            note = "it went on on another host" + (
+                "" if is_due else f"; kept for {days:g} days since the last operation"
+            )
+            yield Finding("task of a cluster", task.id, remedy, note=note)
+        elif task.id not in found.last:
+            note = f"the hub has no state of it; if it is not needed: sandbox task close {task.id} --delete --discard"
             yield Finding("task of a cluster", task.id, note=note)
+    before = f"{ENDS}{datetime.now(UTC) - timedelta(days=ENDS_DAYS):%Y%m%d}/"
+    if old := {ref: oid for ref, oid in found.ends.values() if ref < before}:
+        forget = partial(_forget_ends, services, url, repo_id, old)
+        yield Finding("closed tasks in the hub", f"{len(old)} refs", forget, note=f"older than {ENDS_DAYS} days")
+
+
+def _forget_ends(services: Services, url: str, repo_id: str, old: Mapping[str, str]) -> str | None:
+    hub.forget_ends(services, url, repo_id, old)
+    return ""
 
 
 def _find_epoch(services: Services, task: Task) -> int:

@@ -142,7 +142,7 @@ def collect(services: Services, *, dry_run: bool = False, more: Sequence[Finder]
     Raises: `conflict` when another reconciliation takes longer than a minute.
     """
     with services.home.locked(_LOCK, WAIT_S):
-        reconciler = _run_finders(Reconciler(services, dry_run), [*more, *ALL])
+        reconciler = _run_finders(Reconciler(services, dry_run), [*ALL, *more])
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 

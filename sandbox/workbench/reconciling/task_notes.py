@@ -47,7 +47,7 @@ def find_locks(reconciler: Reconciler) -> Iterator[Finding]:
     """Lock files of tasks without a record. A process that waits for an unlinked lock file retries on a new one."""
     home = reconciler.services.home
     for path in list_folder(home.repositories / "locks"):
-        task_id = path.stem.removeprefix("mount-")
+        task_id = path.stem.removeprefix("mount-").removeprefix("operation-")
         if (
             is_task_id(task_id)
             and not home.task(task_id).exists()

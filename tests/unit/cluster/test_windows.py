@@ -116,7 +116,21 @@ def test_a_large_artifact_is_refused_or_in_the_store_that_both_share() -> None:
     bench.artifacts.return_value = ArtifactList(run_id="run-1", artifacts=(artifact,))
     bench.share_artifact.return_value = ("0" * 64,)
     found = read_artifact(bench, "task", ArtifactArguments(path="a", shared=True))
-    assert (found.parts, found.content) == (("0" * 64,), "")
+    assert (found.parts, found.content) == (("0" * 64,), b"")
+
+
+def test_an_artifact_without_an_end_is_refused() -> None:
+    """A worker says that it is large, and answers on. Control: a list that says the truth."""
+    endless = ArtifactWindow(
+        artifact=Artifact(path="a", sha256=f"sha256:{'0' * 64}", size=10**15), content=base64.b64encode(bytes(2**18))
+    )
+    ask = MagicMock(return_value=endless)
+    with refused(ErrorCode.INTERNAL):
+        for _ in collect_artifact(endless, ask):
+            pass
+    assert ask.call_count < 40
+    with pytest.raises(ValueError, match="should have at most 64 items"):
+        ArtifactWindow(artifact=endless.artifact, parts=["0" * 64] * 65)
 
 
 def test_conflicts_are_all_listed_though_their_texts_have_a_limit() -> None:
