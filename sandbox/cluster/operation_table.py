@@ -19,6 +19,7 @@ from sandbox.models import ConflictResolution, SearchQuery, Sha256
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.models.task_look import Places
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
@@ -110,6 +111,12 @@ class VerifyArguments(Model):
     against: str | None = None
     repeat: int = 1
     shuffle: int | None = None
+
+
+class LookArguments(Model):
+    """As `Workbench.look_at_runs`."""
+
+    places: Places = Field(default_factory=dict)
 
 
 class LayersArguments(Model):
@@ -357,6 +364,9 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.JOURNAL: OperationRow(
         windows.PageArguments, lambda bench, task, a, _: windows.list_journal(bench, task, a), changes=False
+    ),
+    OperationName.LOOK: OperationRow(
+        LookArguments, lambda bench, task, a, _: bench.look_at_runs(task, a.places), changes=False
     ),
     OperationName.PAST_RUN: OperationRow(
         windows.RunArguments, lambda bench, task, a, _: bench.past_run(bench.find_run(task, a.run_id)), changes=False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error
 from sandbox.cluster.operation_table import VerifyArguments
+from sandbox.cluster.remote_progress import RemoteProgress
 from sandbox.cluster.remote_runs import RemoteRuns, list_explored
 from sandbox.models import (
     BackgroundOperation,
@@ -48,9 +50,12 @@ class RemoteChecks(RemoteRuns):
         runtime: str | None = None,
         arguments: Sequence[str] = (),
     ) -> tuple[CheckRun, ...]:
-        """As in `Workbench`, without output while they run."""
+        """As in `Workbench`; their output comes late, and of much output the end."""
         wanted = _describe_checks(check_ids, runtime, arguments)
-        return self._note_runs(task_id, self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...]))
+        with self._progress(task_id, watch) as finish:
+            found = self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...])
+            finish(found)
+        return self._note_runs(task_id, found)
 
     @elsewhere
     def start_checks(
@@ -68,8 +73,8 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
-        """As in `Workbench`, without output while the checks run. `against`: a task is one on the same worker."""
-        return self._ask_to_verify(task_id, OperationName.VERIFY, options)
+        """As in `Workbench`, with output as of `run_checks`. `against`: a task is one on the same worker."""
+        return self._ask_to_verify(task_id, OperationName.VERIFY, options, watch)
 
     @elsewhere
     def start_verify(
@@ -83,7 +88,7 @@ class RemoteChecks(RemoteRuns):
         self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> Verification:
         """As `verify`."""
-        return self._ask_to_verify(owner_id, OperationName.CANDIDATE, options)
+        return self._ask_to_verify(owner_id, OperationName.CANDIDATE, options, watch)
 
     @elsewhere
     def start_candidate(
@@ -156,7 +161,11 @@ class RemoteChecks(RemoteRuns):
         self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
         """As in `Workbench`; `cancelled` does not end the wait."""
-        return self._note_ended(self._asked.wait(self._find_run(run_id), wait_s))
+        placed = self._find_run(run_id)
+        found = self._note_ended(self._asked.wait(placed, wait_s))
+        if found.state == "running" and wait_s != 0 and (running := self._find_running(placed)):
+            return found.model_copy(update={"check_id": running.check_id, "check_run_id": running.run_id})
+        return found
 
     @elsewhere
     def wait_for_start(self, run_id: str) -> BackgroundRun:
@@ -176,8 +185,30 @@ class RemoteChecks(RemoteRuns):
             raise not_on_cluster_error("waiting for a run that this home did not start", run_id)
         return found
 
-    def _ask_to_verify(self, task_id: str, name: OperationName, options: VerifyOptions | None) -> Verification:
-        found = self._asked.ask(task_id, name, _choose_options(task_id, options), Verification)
+    @contextmanager
+    def _progress(self, task_id: str, watch: Watch | None) -> Iterator[Callable[[Sequence[CheckRun]], None]]:
+        """Show progress while the body waits. What it is given is called with the runs when they have ended."""
+        if watch is None:
+            yield lambda _: None
+            return
+        progress = RemoteProgress(self._questions_about(task_id), watch)
+
+        def finish(runs: Sequence[CheckRun]) -> None:
+            progress.end()
+            progress.finish(runs)
+
+        try:
+            progress.begin()
+            yield finish
+        finally:
+            progress.end()
+
+    def _ask_to_verify(
+        self, task_id: str, name: OperationName, options: VerifyOptions | None, watch: Watch | None
+    ) -> Verification:
+        with self._progress(task_id, watch) as finish:
+            found = self._asked.ask(task_id, name, _choose_options(task_id, options), Verification)
+            finish(found.runs)
         self._note_runs(task_id, found.runs)
         return found
 

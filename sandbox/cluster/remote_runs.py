@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from sandbox.cluster.dispatcher import unreadable_answer_error
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
+from sandbox.cluster.remote_progress import MOST_NEW, Questions, follow_task
 from sandbox.cluster.windows import MOST_ITEMS, ArtifactWindow, Page, collect_artifact, collect_pages
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
@@ -17,11 +18,13 @@ from sandbox.models import (
     LogLines,
     LogQuery,
     RunLog,
+    TaskEvent,
     TestResults,
     UsageSeries,
 )
 from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationName
+from sandbox.models.task_look import LookedAtRun, ReadUpTo, TaskLook
 from sandbox.store import placed_tasks
 from sandbox.store.placed_tasks import PlacedRun
 from sandbox.workbench.checks.shared_artifacts import shares_artifacts
@@ -76,6 +79,27 @@ class RemoteRuns(TasksElsewhere):
         return self._ask_about_run(run_id, OperationName.USAGE, {}, UsageSeries)
 
     @elsewhere
+    def look_at_runs(self, task_id: str, places: Mapping[str, ReadUpTo]) -> TaskLook:
+        """As in `Workbench`, on the worker."""
+        wanted = {"places": {run: place.model_dump() for run, place in places.items()}}
+        found = self._asked.ask(task_id, OperationName.LOOK, wanted, TaskLook)
+        placed_tasks.note_runs(self._services.home, task_id, [run.run_id for run in found.runs])
+        return found
+
+    @elsewhere
+    def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
+        """As `look_at_task`."""
+        return (event for event in self.look_at_task(task_id, poll_s) if event is not None)
+
+    @elsewhere
+    def look_at_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent | None]:
+        """As in `Workbench`, with longer pauses between looks while there is no news; of much output the end."""
+        return follow_task(task_id, self._questions_about(task_id), lambda: self.log(task_id, limit=MOST_NEW), poll_s)
+
+    def _questions_about(self, task_id: str) -> Questions:
+        return Questions(lambda places: self.look_at_runs(task_id, places), self.past_run, lambda: self.checks(task_id))
+
+    @elsewhere
     def past_run(self, run_id: str) -> CheckRun:
         """As in `Workbench`."""
         return self._ask_about_run(run_id, OperationName.PAST_RUN, {}, CheckRun)
@@ -120,14 +144,22 @@ class RemoteRuns(TasksElsewhere):
 
     def _find_last_run(self, placed: PlacedRun) -> str:
         """The run of a check that was asked for in the background; of several the last. Raises: `conflict`."""
-        runs = _list_run_ids(self._note_ended(self._asked.wait(placed, 0.0)))
+        found = self._note_ended(self._asked.wait(placed, 0.0))
+        runs = _list_run_ids(found)
+        if found.state == "running" and (running := self._find_running(placed)):
+            return running.run_id
         if not runs:
             raise SandboxError(
                 ErrorCode.CONFLICT,
-                f"{placed.run_id} has not ended, and on a cluster its output can be read afterwards",
+                f"{placed.run_id} has not begun",
                 hint=f"`sandbox check wait {placed.run_id}` waits.",
             )
         return runs[-1]
+
+    def _find_running(self, placed: PlacedRun) -> LookedAtRun | None:
+        """The check that runs in the task of a background run now: operations of a task take turns."""
+        running = self.look_at_runs(placed.task_id, {}).runs
+        return running[-1] if running else None
 
     def _ask_about_run(
         self, run_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]

@@ -14,7 +14,7 @@ READS = frozenset({"read-file", "search", "status", "diff", "list-checks", "list
 READS_OF_RUNS = frozenset({"list-runs", "find-run", "run-log", "read-log", "test-results", "usage", "journal"})
 """Reading ones of a later version, which before it waited for their turn to be refused (`_LOOKS_AT_RUNS`)."""
 LATER_READS = frozenset(
-    {"past-run", "artifacts", "read-artifact", "stop-checks", "map", "impact", "check-limits", "find-launch"}
+    {"look", "past-run", "artifacts", "read-artifact", "stop-checks", "map", "impact", "check-limits", "find-launch"}
 )
 """Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
@@ -23,6 +23,9 @@ PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
 
 PUBLISHER_S = 30.0
 """How long a controller that publishes may not take an operation; reached: the operation fails. The default."""
+
+MOST_EVENTS = 30_000
+"""Of a history, until reading operations are refused. The server ends a workflow that has 51,200."""
 
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
@@ -57,7 +60,8 @@ def name_publish_queue(prefix: str) -> str:
 class TaskStart:
     """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
     earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
-    worker. `publisher_s`: see `PUBLISHER_S`. The rest is set when a long history is begun anew.
+    worker. `publisher_s`, `most_events`: see `PUBLISHER_S`, `MOST_EVENTS`. The rest is set when a long history is begun
+    anew.
     """
 
     task_id: str
@@ -73,3 +77,4 @@ class TaskStart:
     is_cloned: bool = True
     requirements: dict[str, str] = field(default_factory=dict)
     publisher_s: float = PUBLISHER_S
+    most_events: int = MOST_EVENTS

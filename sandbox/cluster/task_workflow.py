@@ -91,6 +91,17 @@ class TaskWorkflow:
             self._asked.discard(operation["id"])
             self._cancelled.discard(operation["id"])
 
+    @operate.validator
+    def refuse_looks(self, operation: dict[str, Any]) -> None:
+        """Looks end before the server ends a task for its long history, which is replaced when no operation runs. What
+        is refused here leaves no trace in it.
+        """
+        reading = READS | READS_OF_RUNS | LATER_READS
+        most = self._task.most_events
+        if operation.get("name") in reading and workflow.info().get_current_history_length() > most:
+            text = f"The history of the task has {most} events, until the operation in progress has ended"
+            raise ApplicationError(text, type="history_full", non_retryable=True)
+
     @workflow.signal
     def cancel(self, operation_id: str) -> None:
         """End the checks of an operation in progress. One that waits for a worker leaves the line; one that waits for

@@ -72,6 +72,7 @@ _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
     "cancelled": (ErrorCode.CONFLICT, "cancelled"),
     "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
+    "history_full": (ErrorCode.QUOTA_EXCEEDED, "history_full"),
 }
 _NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 _ResultT = TypeVar("_ResultT")
@@ -132,7 +133,7 @@ class TemporalDispatcher:
 
     async def _submit(self, operation: TaskOperation) -> None:
         try:
-            await ask_workers(
+            handle = await ask_workers(
                 lambda: self._handle(operation.task_id).start_update(
                     TaskWorkflow.operate,
                     dump_operation(operation),
@@ -143,6 +144,8 @@ class TemporalDispatcher:
             )
         except TimeoutError as error:
             raise _no_worker_error(operation.task_id) from error
+        if handle._known_outcome is not None:
+            await self._read_result(handle, operation)
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`. Raises also: `internal` if no worker could carry it out."""
@@ -195,9 +198,17 @@ class TemporalDispatcher:
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            answer = read_answer(await ask_workers(update.result, wait_s), operation)
+            answer = await ask_workers(lambda: self._read_result(update, operation), wait_s)
         except TimeoutError:
             return None
+        if operation.name is OperationName.FORK and answer.error is None:
+            await self._start_fork(operation, answer)
+        return answer
+
+    async def _read_result(self, update: Any, operation: TaskOperation) -> OperationAnswer:
+        """Raises: `conflict`, `engine_unavailable`, `quota_exceeded` or `internal` if it was not carried out."""
+        try:
+            return read_answer(await update.result(), operation)
         except WorkflowUpdateFailedError as error:
             kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
             code, reason = _FAILURES.get(kind or "", (ErrorCode.INTERNAL, None))
@@ -208,9 +219,6 @@ class TemporalDispatcher:
                 hint=_NO_PUBLISHER_HINT if kind == "no_publisher" else "`sandbox cluster workers` lists the workers.",
                 reason=reason,
             ) from error
-        if operation.name is OperationName.FORK and answer.error is None:
-            await self._start_fork(operation, answer)
-        return answer
 
     async def _start_fork(self, operation: TaskOperation, answer: OperationAnswer) -> None:
         """Give a fork to the worker that made it, with the requirements and the place in line of its parent. A
@@ -330,7 +338,7 @@ class TemporalDispatcher:
 async def ask_workers(request: Callable[[], Awaitable[_ResultT]], wait_s: float) -> _ResultT:
     """The answer of workers to a request that may be repeated. Raises: `TimeoutError` when the time is over.
 
-    The server ends a request early whose worker was lost: as cancelled, or as one that took too long. The client's own
+    The server ends a request early if its worker was lost: as cancelled, or as one that took too long. The client's own
     limit, `rpc_timeout`, is no help: it is that of a single request, and for updates the client asks again by itself.
     """
     async with asyncio.timeout(wait_s):

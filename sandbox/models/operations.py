@@ -55,6 +55,7 @@ class OperationName(StrEnum):
     TEST_RESULTS = "test-results"
     USAGE = "usage"
     JOURNAL = "journal"
+    LOOK = "look"
     PAST_RUN = "past-run"
     ARTIFACTS = "artifacts"
     READ_ARTIFACT = "read-artifact"

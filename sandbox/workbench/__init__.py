@@ -116,6 +116,7 @@ if TYPE_CHECKING:
         WorkspaceRequest,
     )
     from sandbox.models.operations import DoneOperation, OperationAnswer, TaskOperation
+    from sandbox.models.task_look import ReadUpTo, TaskLook
     from sandbox.models.workers import HostCapabilities
     from sandbox.policy.approvals import Decision
     from sandbox.profiles import Profile
@@ -1089,6 +1090,13 @@ class Workbench:
         Raises: `not_found`; `conflict` for a closed task.
         """
         return use.task_events.look_at_task(self._services.home, task_id, poll_s)
+
+    def look_at_runs(self, task_id: str, places: Mapping[str, ReadUpTo]) -> TaskLook:
+        """The checks that run in a task now, and what they printed since the last look; of much output the end.
+
+        `places`: what the caller has of each run that it follows. Raises: `not_found`.
+        """
+        return use.look_at_runs.look_at_runs(self._services.home, task_id, places)
 
     def events(self, limit: int = 100) -> tuple[HomeEvent, ...]:
         """The newest events of this home, oldest first. Raises: no specific code."""

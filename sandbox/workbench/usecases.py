@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import launch_candidate as launch_candidate
     from sandbox.workbench.checks import layer_list as layer_list
     from sandbox.workbench.checks import log_lines as log_lines
+    from sandbox.workbench.checks import look_at_runs as look_at_runs
     from sandbox.workbench.checks import policy_questions as policy_questions
     from sandbox.workbench.checks import result_pages as result_pages
     from sandbox.workbench.checks import shared_artifacts as shared_artifacts
@@ -86,6 +87,7 @@ else:
             "history",
             "layer_list",
             "log_lines",
+            "look_at_runs",
             "policy_questions",
             "fill_pool",
             "stop",

@@ -97,6 +97,10 @@ class Cluster:
         started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
         return any(one.activity_type.name == "perform" and one.state == started for one in pending)
 
+    def count_events(self, task: str) -> int:
+        """Of the history of a task at the server."""
+        return int(self.dispatcher._wait(self.dispatcher._handle(task).describe()).history_length or 0)
+
     def let_go(self, task: str) -> None:
         """End a check that found the file `pause`: it waits for another one."""
         (worktree,) = self.base.glob(f"*/repositories/worktrees/*/{task}")

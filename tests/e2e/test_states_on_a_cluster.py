@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import IO
 
+import httpx2
 import pytest
 
 from devtools.command import Command
+from devtools.daemon import serving
 from devtools.gitserver import GitServer, introduce
+from sandbox.cluster.task_queues import TaskStart
+from sandbox.errors import ErrorCode
+from sandbox.models.operations import OperationName
 from tests.e2e.clusters import Cluster, cluster_of, until
+from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
 
@@ -131,6 +140,107 @@ def test_both_sides_are_compared_and_rounds_repeated_on_the_worker(cluster: Clus
     compared = sandbox("verify", task, "--against", "base", "--json")
     assert compared.json["verified"] is True
     assert compared.json["comparison"] is not None
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
+SLOW = "all:\n\ttrue\n\ntest:\n\t@echo early; seq 40000; until test -f go; do sleep 0.1; done; echo late\n"
+
+
+def test_output_is_shown_while_a_check_runs(cluster: Cluster, agent: Path) -> None:
+    """By the command that runs it, by another one that follows the task, and by one that reads the log."""
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Show")["task"]["id"]
+    write(sandbox, agent, task, "Makefile", SLOW)
+    with (
+        sandbox.start("watch", task, "--json") as follower,
+        sandbox.start("check", "run", task, "test", "--follow") as runner,
+    ):
+        try:
+            shown = read_until(runner.stderr, "\n40000\n")
+            assert "test: " in shown
+            assert "bytes are not shown" in shown, "of much output the end"
+            assert "late" not in shown
+            assert '"started"' in read_until(follower.stdout, '"output"')
+            cluster.let_go(task)
+            assert "late" in read_until(runner.stderr, "late")
+            assert runner.wait(60) == 0
+            read_until(follower.stdout, '"operation": "check"')
+            sandbox.ok("task", "close", task, "--delete", "--discard")
+            assert '"closed"' in read_until(follower.stdout, '"closed"')
+            assert follower.wait(60) == 0
+        finally:
+            follower.kill()
+            runner.kill()
+
+
+def read_until(stream: IO[str] | None, *ends: str) -> str:
+    """What a process prints until one of these. The test's own time limit ends it."""
+    assert stream is not None
+    text = ""
+    while not any(end in text for end in ends):
+        piece = os.read(stream.fileno(), 65536).decode(errors="replace")
+        assert piece, text[-2000:]
+        text += piece
+    return text
+
+
+def test_a_run_in_the_background_says_what_runs_and_its_log_is_read(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Read")["task"]["id"]
+    write(sandbox, agent, task, "Makefile", SLOW)
+    started = sandbox.ok("check", "run", task, "test", "--detach")
+    until(lambda: cluster.has_begun(task))
+    waited = sandbox("check", "wait", started["run_id"], "--timeout", "1", "--json")
+    assert waited.json["check_id"] == "test"
+    for run in (started["run_id"], waited.json["check_run_id"]):
+        log = sandbox.ok("check", "log", run, "--lines", "1:2")
+        assert (log["content"], log["finished"]) == ("early\n1\n", False)
+    cluster.let_go(task)
+    ended = sandbox.ok("check", "wait", started["run_id"])
+    assert [one["verdict"] for one in ended["runs"]] == ["passed", "passed"]
+    sandbox.ok("task", "close", task, "--delete", "--discard")
+
+
+def test_looks_end_before_the_history_of_a_task_is_too_long(
+    cluster: Cluster, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would end a workflow with too many events, which a new one replaces only when no operation runs.
+    Control: the first looks are answered, and edits are at any time.
+    """
+    monkeypatch.setattr("sandbox.cluster.temporal_dispatcher.TaskStart", partial(TaskStart, most_events=120))
+    task = cluster.begin()
+    for _ in range(100):
+        answer = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
+        assert answer.value["content"] == "wrong\n"
+        if cluster.count_events(task) > 120:
+            break
+    with refused(ErrorCode.QUOTA_EXCEEDED) as error:
+        cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
+    assert error.value.reason == "history_full"
+    assert cluster.ask(task, OperationName.SNAPSHOT, {"label": "now"}).error is None
+
+
+def test_the_dashboard_shows_a_task_of_the_cluster(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Draw it")["task"]["id"]
+    write(sandbox, agent, task, "answer", "right\n")
+    run = sandbox.ok("check", "run", task, "test")["run_id"]
+    transport = httpx2.HTTPTransport(uds=str(agent / "serve" / "api.sock"))
+    with (
+        serving(agent, environ={**os.environ, **cluster.settings}) as daemon,
+        httpx2.Client(transport=transport) as client,
+    ):
+        daemon.wait_for_socket("api.sock")
+        pages = {path: client.get(f"http://home{path}", timeout=60) for path in ("/", f"/tasks/{task}", f"/runs/{run}")}
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    assert "Draw it" in pages["/"].text
+    assert task in pages["/"].text
+    assert "passed" in pages["/"].text, "its last run"
+    assert "right" in pages[f"/tasks/{task}"].text
+    assert "grep -q right answer" in pages[f"/runs/{run}"].text
     sandbox.ok("task", "close", task, "--delete", "--discard")
 
 

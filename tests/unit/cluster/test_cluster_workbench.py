@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from types import FunctionType
@@ -38,7 +39,11 @@ RECORD = {
     "base_commit": "a" * 40, "workspace_kind": "worktree", "worktree_path": None, "status": "working",
     "head_commit": "a" * 40, "created_at": "2026-01-01T00:00:00Z",
 }  # fmt: skip
-GIVEN: dict[str, tuple[object, ...]] = {"search": (SearchQuery(glob="*"),), "apply_patch": (b"", {})}
+GIVEN: dict[str, tuple[object, ...]] = {
+    "search": (SearchQuery(glob="*"),),
+    "apply_patch": (b"", {}),
+    "look_at_runs": ({},),
+}
 ON_EVERY_HOST = {
     "advice",
     "complete_id",
@@ -59,6 +64,12 @@ def connect() -> Dispatcher:
     raise ConnectedError
 
 
+def begin(found: object) -> None:
+    """An iterator asks when it is used."""
+    if isinstance(found, Iterator):
+        next(found)
+
+
 @pytest.mark.parametrize("name", sorted({*ABOUT_TASKS} - ON_EVERY_HOST))
 def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str, tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
@@ -67,7 +78,7 @@ def test_each_method_about_a_task_asks_the_cluster_or_refuses_by_name(name: str,
     given = GIVEN.get(name, tuple("x" for p in wanted if p.kind is not p.KEYWORD_ONLY))
     named = {p.name: MagicMock() for p in wanted if p.kind is p.KEYWORD_ONLY}
     with pytest.raises((ConnectedError, SandboxError)) as caught:
-        method(f"task-{uuid4()}", *given, **named)
+        begin(method(f"task-{uuid4()}", *given, **named))
     if isinstance(caught.value, SandboxError):
         assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
 

@@ -1,0 +1,213 @@
+"""Progress of checks on a cluster: what begins, what it prints, what ends.
+
+Theory. Each look is an operation, which Temporal keeps in the task's history until the check that runs has ended. So
+looks become rarer, of much output the end is read, and looks are refused when the history is long (`history_full`). The
+checks go on all the same: progress that cannot be read is not shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check, CheckRun, JournalEntry, StreamName, TaskEvent, TaskEventKind
+from sandbox.models.task_look import MOST_LOOKED_AT, LookedAtOutput, LookedAtRun, ReadUpTo, TaskLook
+from sandbox.text import DisplayDecoder
+from sandbox.workbench import Watch
+
+MOST_NEW = 50
+"""Entries of the journal in one look."""
+
+FIRST_S, LONGEST_S, SLOWER = 1.0, 15.0, 1.3
+"""Between two looks: the first pause, the longest, and by how much each is longer than the last one."""
+
+Look = Callable[[Mapping[str, ReadUpTo]], TaskLook]
+"""Asks the worker. Raises: as `AskedOperations.ask`."""
+
+
+@dataclass
+class RunsSeen:
+    """Follows the checks of a task over several looks."""
+
+    look: Look
+    _places: dict[str, ReadUpTo] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+
+    def read(self) -> Sequence[LookedAtRun]:
+        """What there is since the last call: of each check that runs, and for the last time of one that has ended."""
+        found = [run for run in self.look(self._places).runs[: 2 * MOST_LOOKED_AT] if run.run_id not in self._ended]
+        for run in found:
+            if run.is_over:
+                self._places.pop(run.run_id, None)
+                self._ended.add(run.run_id)
+            elif len(self._places) < MOST_LOOKED_AT:
+                self._places[run.run_id] = ReadUpTo(stdout=run.stdout.upto, stderr=run.stderr.upto)
+        return found
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What progress asks of the worker. Raise: as `AskedOperations.ask`."""
+
+    look: Look
+    read_run: Callable[[str], CheckRun]
+    list_checks: Callable[[], Sequence[Check]]
+
+    def find_run(self, run_id: str) -> CheckRun | None:
+        """The record of a run that has ended; None if it cannot be read."""
+        try:
+            return self.read_run(run_id)
+        except SandboxError:
+            return None
+
+
+class RemoteProgress:
+    """Tells a `Watch` of the checks of a task on another host, from a thread of its own."""
+
+    def __init__(self, ask: Questions, watch: Watch) -> None:
+        self._ask, self._watch = ask, watch
+        self._seen = RunsSeen(ask.look)
+        self._checks: dict[str, Check] | None = None
+        self._begun: set[str] = set()
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    def begin(self) -> None:
+        """Show progress from now on."""
+        threading.Thread(target=self._follow, name="progress", daemon=True).start()
+
+    def end(self) -> None:
+        """Show none any more: a look that waits for its answer may last longer than the caller does."""
+        with self._lock:
+            self._is_over.set()
+
+    def finish(self, runs: Sequence[CheckRun]) -> None:
+        """Show what is left of these checks, which have ended, and the verdicts that were not shown yet."""
+        ended = {run.run_id: run for run in runs}
+        for seen in self._read() or ():
+            self._show(seen, ended.get(seen.run_id))
+        for run in runs:
+            self._announce(run)
+
+    def _follow(self) -> None:
+        pause = FIRST_S
+        while not self._is_over.wait(pause):
+            pause = min(pause * SLOWER, LONGEST_S)
+            found = self._read()
+            if found is None:
+                return
+            ended = {
+                run.run_id: self._ask.find_run(run.run_id) for run in found if run.is_over
+            }  # before others wait for us
+            self._find_check("")
+            with self._lock:
+                if self._is_over.is_set():
+                    return
+                for run in found:
+                    self._show(run, ended.get(run.run_id))
+
+    def _read(self) -> Sequence[LookedAtRun] | None:
+        try:
+            return self._seen.read()
+        except SandboxError:
+            return None
+
+    def _show(self, seen: LookedAtRun, run: CheckRun | None) -> None:
+        self._begin(seen.run_id, seen.check_id or "")
+        if self._watch.follow is not None:
+            for stream, output in (("stdout", seen.stdout), ("stderr", seen.stderr)):
+                if output.skipped:
+                    self._watch.follow(stream, f"\n[{output.skipped} bytes are not shown]\n".encode())
+                if output.content:
+                    self._watch.follow(stream, output.content)
+        if run is not None:
+            self._announce(run)
+
+    def _begin(self, run_id: str, check_id: str) -> None:
+        check = self._find_check(check_id)
+        if check is not None and run_id not in self._begun:
+            self._begun.add(run_id)
+            self._watch.announce(check, None)
+            self._watch.starts(run_id, check)
+
+    def _announce(self, run: CheckRun) -> None:
+        check = self._find_check(run.check_id)
+        if check is not None and run.run_id not in self._told:
+            self._begin(run.run_id, run.check_id)
+            self._told.add(run.run_id)
+            self._watch.announce(check, run)
+
+    def _find_check(self, check_id: str) -> Check | None:
+        if self._checks is None:
+            try:
+                self._checks = {check.id: check for check in self._ask.list_checks()}
+            except SandboxError:
+                self._checks = {}
+        return self._checks.get(check_id)
+
+
+def follow_task(
+    task_id: str, ask: Questions, read_journal: Callable[[], Sequence[JournalEntry]], pause_s: float
+) -> Iterator[TaskEvent | None]:
+    """What happens in a task on another host from now on, and None after each look. Ends when the task is closed.
+
+    `read_journal`: its newest entries, oldest first. Raises: as `AskedOperations.ask`.
+    """
+    events = _Events(task_id)
+    seen, last = RunsSeen(ask.look), next(reversed(read_journal()), None)
+    pause = first = max(pause_s, FIRST_S)
+    while True:
+        pause = min(pause * SLOWER, LONGEST_S)
+        try:
+            found = seen.read()
+            entries = read_journal()
+        except SandboxError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            yield events.make(TaskEventKind.CLOSED)
+            return
+        for run in found:
+            yield from events.describe(run, ask.find_run(run.run_id) if run.is_over else None)
+        new = entries[entries.index(last) + 1 :] if last in entries else entries
+        for entry in new:
+            yield events.make(TaskEventKind.OPERATION, operation=entry)
+        last = entries[-1] if entries else last
+        pause = first if found or new else pause
+        yield None
+        time.sleep(pause)
+
+
+class _Events:
+    """Makes events of what was seen of a task."""
+
+    def __init__(self, task_id: str) -> None:
+        self._task_id = task_id
+        self._decoders: dict[tuple[str, str], DisplayDecoder] = {}
+        self._begun: set[str] = set()
+
+    def make(self, kind: TaskEventKind, seen: LookedAtRun | None = None, **fields: object) -> TaskEvent:
+        """An event of this moment."""
+        which = {} if seen is None else {"run_id": seen.run_id, "check_id": seen.check_id}
+        return TaskEvent.model_validate(
+            {"at": datetime.now(UTC), "kind": kind, "task_id": self._task_id, **which, **fields}
+        )
+
+    def describe(self, seen: LookedAtRun, run: CheckRun | None) -> Iterator[TaskEvent]:
+        """A check that began, its output, its verdict."""
+        if seen.run_id not in self._begun:
+            self._begun.add(seen.run_id)
+            yield self.make(TaskEventKind.STARTED, seen)
+        streams: tuple[tuple[StreamName, LookedAtOutput], ...] = (("stdout", seen.stdout), ("stderr", seen.stderr))
+        for stream, output in streams:
+            decoder = self._decoders.setdefault((seen.run_id, stream), DisplayDecoder())
+            skipped = f"[{output.skipped} bytes are not shown]\n" if output.skipped else ""
+            text = skipped + decoder.feed(output.content) + (decoder.finish() if seen.is_over else "")
+            if text:
+                yield self.make(TaskEventKind.OUTPUT, seen, stream=stream, text=text)
+        if run is not None:
+            yield self.make(TaskEventKind.FINISHED, seen, check_id=run.check_id, run=run)
