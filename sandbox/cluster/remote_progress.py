@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -25,6 +25,9 @@ MOST_NEW = 50
 FIRST_S, LONGEST_S, SLOWER = 1.0, 15.0, 1.3
 """Between two looks: the first pause, the longest, and by how much each is longer than the last one."""
 
+LATE_S = 5.0
+"""How long the end waits for a look that is in progress. A worker of an earlier version answers it after the check."""
+
 Look = Callable[[Mapping[str, ReadUpTo]], TaskLook]
 """Asks the worker. Raises: as `AskedOperations.ask`."""
 
@@ -37,9 +40,13 @@ class RunsSeen:
     _places: dict[str, ReadUpTo] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
 
-    def read(self) -> Sequence[LookedAtRun]:
-        """What there is since the last call: of each check that runs, and for the last time of one that has ended."""
-        found = [run for run in self.look(self._places).runs[: 2 * MOST_LOOKED_AT] if run.run_id not in self._ended]
+    def read(self, also: Iterable[str] = ()) -> Sequence[LookedAtRun]:
+        """What there is since the last call: of each check that runs, and for the last time of one that has ended.
+        `also`: runs that may have begun and ended in between.
+        """
+        places = {run_id: ReadUpTo() for run_id in also if run_id not in self._ended} | self._places
+        asked = dict([*places.items()][-MOST_LOOKED_AT:])
+        found = [run for run in self.look(asked).runs[: 2 * MOST_LOOKED_AT] if run.run_id not in self._ended]
         for run in found:
             if run.is_over:
                 self._places.pop(run.run_id, None)
@@ -74,7 +81,8 @@ class RemoteProgress:
         self._checks: dict[str, Check] | None = None
         self._begun: set[str] = set()
         self._told: set[str] = set()
-        self._lock = threading.Lock()
+        self._late: list[LookedAtRun] = []
+        self._looking = threading.Lock()
         self._is_over = threading.Event()
 
     def begin(self) -> None:
@@ -82,15 +90,20 @@ class RemoteProgress:
         threading.Thread(target=self._follow, name="progress", daemon=True).start()
 
     def end(self) -> None:
-        """Show none any more: a look that waits for its answer may last longer than the caller does."""
-        with self._lock:
-            self._is_over.set()
+        """Begin no further look."""
+        self._is_over.set()
 
     def finish(self, runs: Sequence[CheckRun]) -> None:
-        """Show what is left of these checks, which have ended, and the verdicts that were not shown yet."""
+        """After `end`: show what is left of these checks, which have ended, and the verdicts not shown yet."""
         ended = {run.run_id: run for run in runs}
-        for seen in self._read() or ():
-            self._show(seen, ended.get(seen.run_id))
+        if self._looking.acquire(timeout=LATE_S):
+            try:
+                also = [run.run_id for run in runs if not run.cached]
+                last = self._read(also) if self._watch.follow is not None else ()
+                for seen in (*self._late, *(last or ())):
+                    self._show(seen, ended.get(seen.run_id))
+            finally:
+                self._looking.release()
         for run in runs:
             self._announce(run)
 
@@ -98,22 +111,19 @@ class RemoteProgress:
         pause = FIRST_S
         while not self._is_over.wait(pause):
             pause = min(pause * SLOWER, LONGEST_S)
-            found = self._read()
-            if found is None:
-                return
-            ended = {
-                run.run_id: self._ask.find_run(run.run_id) for run in found if run.is_over
-            }  # before others wait for us
-            self._find_check("")
-            with self._lock:
-                if self._is_over.is_set():
+            with self._looking:
+                found = self._read()
+                if found is None:
+                    return
+                if self._is_over.is_set():  # the answer of the operation came first
+                    self._late += found
                     return
                 for run in found:
-                    self._show(run, ended.get(run.run_id))
+                    self._show(run, self._ask.find_run(run.run_id) if run.is_over else None)
 
-    def _read(self) -> Sequence[LookedAtRun] | None:
+    def _read(self, also: Sequence[str] = ()) -> Sequence[LookedAtRun] | None:
         try:
-            return self._seen.read()
+            return self._seen.read(also)
         except SandboxError:
             return None
 
