@@ -23,6 +23,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_error, is_loss
 from sandbox.cluster.task_queues import (
+    ALL_READS,
     DRAIN,
     DRAIN_S,
     LATER_READS,
@@ -96,9 +97,8 @@ class TaskWorkflow:
         """Looks end before the server ends a task for its long history, which is replaced when no operation runs. What
         is refused here leaves no trace in it.
         """
-        reading = READS | READS_OF_RUNS | LATER_READS
         most = self._task.most_events
-        if operation.get("name") in reading and workflow.info().get_current_history_length() > most:
+        if operation.get("name") in ALL_READS and workflow.info().get_current_history_length() > most:
             text = f"The history of the task has {most} events, until the operation in progress has ended"
             raise ApplicationError(text, type="history_full", non_retryable=True)
 

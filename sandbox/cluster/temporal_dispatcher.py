@@ -35,6 +35,7 @@ from sandbox.cluster.dispatcher import (
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_queues import (
+    ALL_READS,
     DRAIN_S,
     TaskStart,
     name_offer_queue,
@@ -144,7 +145,8 @@ class TemporalDispatcher:
             )
         except TimeoutError as error:
             raise _no_worker_error(operation.task_id) from error
-        if handle._known_outcome is not None:
+        # A refused one is forgotten by the server, so `result` would not find it. Others keep their answer for `result`.
+        if operation.name in ALL_READS and handle._known_outcome is not None:
             await self._read_result(handle, operation)
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:

@@ -40,14 +40,12 @@ from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.requirements import list_unmet
 from sandbox.cluster.task_queues import (
+    ALL_READS,
     DRAIN,
     FIND_CLASSES,
-    LATER_READS,
     OFFER,
     PERFORM,
     PUBLISH,
-    READS,
-    READS_OF_RUNS,
     TAKE_OVER,
     name_offer_queue,
     name_publish_queue,
@@ -97,7 +95,7 @@ class WorkerActivities:
             return _refuse_unknown(document, self._worker.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
-        if operation.name in READS | READS_OF_RUNS | LATER_READS:
+        if operation.name in ALL_READS:
             return _bound_answer(await self._run(act, stop.set)).model_dump(mode="json")
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)

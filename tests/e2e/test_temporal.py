@@ -152,7 +152,7 @@ def test_a_task_on_a_cluster_from_its_creation_to_its_end(cluster: Cluster) -> N
     assert [run["verdict"] for run in stopped.value] == ["killed"]
     closed = cluster.ask(task, OperationName.CLOSE, {"delete_worktree": True, "discard": True})
     assert closed.error is None, closed.error
-    assert task not in cluster.server.client().run("ls-remote", cluster.hub)
+    assert not cluster.server.client().run("ls-remote", cluster.hub, f"refs/space-sandbox/tasks/{task}/*")
 
 
 def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(cluster: Cluster) -> None:
