@@ -145,7 +145,7 @@ class TemporalDispatcher:
             )
         except TimeoutError as error:
             raise _no_worker_error(operation.task_id) from error
-        # A refused one is forgotten by the server, so `result` would not find it. Others keep their answer for `result`.
+        # The server forgets a refused one, so `result` would not find it. Others keep their answer for `result`.
         if operation.name in ALL_READS and handle._known_outcome is not None:
             await self._read_result(handle, operation)
 
