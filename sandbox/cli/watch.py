@@ -57,7 +57,7 @@ def _show(event: TaskEvent) -> None:
         for line in explain(event.run):
             click.echo(f"          {line}")
     elif event.kind is TaskEventKind.STARTED:
-        click.echo(f"{at}  {check}: started ({event.run_id})")
+        click.echo(f"{at}  {check}: started ({one_line(event.run_id or '')})")
     else:
         click.echo(f"{at}  the task was closed")
 

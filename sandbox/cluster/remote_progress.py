@@ -37,6 +37,7 @@ class RunsSeen:
     """Follows the checks of a task over several looks."""
 
     look: Look
+    journal_bytes: int = 0
     _places: dict[str, ReadUpTo] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
 
@@ -44,12 +45,16 @@ class RunsSeen:
         """What there is since the last call: of each check that runs, and for the last time of one that has ended.
         `also`: runs that may have begun and ended in between.
         """
-        places = {run_id: ReadUpTo() for run_id in also if run_id not in self._ended} | self._places
-        asked = dict([*places.items()][-MOST_LOOKED_AT:])
-        found = [run for run in self.look(asked).runs[: 2 * MOST_LOOKED_AT] if run.run_id not in self._ended]
+        places = self._places | {run: ReadUpTo() for run in also if run not in self._ended and run not in self._places}
+        asked = [*places.items()]
+        found: list[LookedAtRun] = []
+        for start in range(0, max(len(asked), 1), MOST_LOOKED_AT):
+            look = self.look(dict(asked[start : start + MOST_LOOKED_AT]))
+            self.journal_bytes = look.journal_bytes
+            found += [run for run in look.runs if run.run_id not in self._ended]
+        self._places = {}
         for run in found:
             if run.is_over:
-                self._places.pop(run.run_id, None)
                 self._ended.add(run.run_id)
             elif len(self._places) < MOST_LOOKED_AT:
                 self._places[run.run_id] = ReadUpTo(stdout=run.stdout.upto, stderr=run.stderr.upto)
@@ -67,9 +72,10 @@ class Questions:
     def find_run(self, run_id: str) -> CheckRun | None:
         """The record of a run that has ended; None if it cannot be read."""
         try:
-            return self.read_run(run_id)
+            found = self.read_run(run_id)
         except SandboxError:
             return None
+        return found if found.run_id == run_id else None
 
 
 class RemoteProgress:
@@ -170,24 +176,26 @@ def follow_task(
     """
     events = _Events(task_id)
     seen, last = RunsSeen(ask.look), next(reversed(read_journal()), None)
-    pause = first = max(pause_s, FIRST_S)
+    pause, first, journal_bytes = FIRST_S, max(pause_s, FIRST_S), -1
     while True:
         pause = min(pause * SLOWER, LONGEST_S)
         try:
             found = seen.read()
-            entries = read_journal()
+            entries = read_journal() if seen.journal_bytes != journal_bytes else []
         except SandboxError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             yield events.make(TaskEventKind.CLOSED)
             return
+        journal_bytes = seen.journal_bytes
         for run in found:
             yield from events.describe(run, ask.find_run(run.run_id) if run.is_over else None)
         new = entries[entries.index(last) + 1 :] if last in entries else entries
         for entry in new:
             yield events.make(TaskEventKind.OPERATION, operation=entry)
         last = entries[-1] if entries else last
-        pause = first if found or new else pause
+        is_news = any(run.is_over or run.stdout.content or run.stderr.content for run in found)
+        pause = first if new or is_news else pause
         yield None
         time.sleep(pause)
 

@@ -19,6 +19,8 @@ LATER_READS = frozenset(
 """Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
 ALL_READS = READS | READS_OF_RUNS | LATER_READS
+STOPS = frozenset({"stop-checks"})
+"""Never refused for a long history: they end the operation for which it is long."""
 
 PUBLISHES = frozenset({"push", "open-pr", "pr-status"})
 """Carried out by a controller that publishes, not by the worker that has the task."""

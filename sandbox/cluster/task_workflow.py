@@ -32,12 +32,17 @@ from sandbox.cluster.task_queues import (
     PUBLISHES,
     READS,
     READS_OF_RUNS,
+    STOPS,
     TaskStart,
     name_publish_queue,
     name_worker_queue,
 )
 
 KEPT_ANSWERS = 200
+MOST_UPDATES, MOST_BYTES = 1500, 25 * 1024**2
+"""Of one history, until reading operations are refused (also `TaskStart.most_events`). The server refuses more than
+2,000 updates, and ends a workflow with 50 MB or 51,200 events.
+"""
 _MOVES = 3
 _OPERATION_S = 24 * 3600.0
 
@@ -66,6 +71,7 @@ class TaskWorkflow:
         self._turn = asyncio.Lock()
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._asked: set[str] = set()
+        self._accepted = 0
         self._cancelled: set[str] = set()
         self._placement = TaskPlacement(start, self._running)
         self._is_closed = False
@@ -82,6 +88,7 @@ class TaskWorkflow:
     async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
         """Carry out an operation; the answer of an earlier one with the same id."""
         self._asked.add(operation["id"])
+        self._accepted += 1
         try:
             if _overtakes(operation["name"]):
                 return await self._carry_out(operation)
@@ -97,9 +104,12 @@ class TaskWorkflow:
         """Looks end before the server ends a task for its long history, which is replaced when no operation runs. What
         is refused here leaves no trace in it.
         """
-        most = self._task.most_events
-        if operation.get("name") in ALL_READS and workflow.info().get_current_history_length() > most:
-            text = f"The history of the task has {most} events, until the operation in progress has ended"
+        if operation.get("name") not in ALL_READS or operation.get("name") in STOPS:
+            return
+        info = workflow.info()
+        events, size = info.get_current_history_length(), info.get_current_history_size()
+        if self._accepted > MOST_UPDATES or events > self._task.most_events or size > MOST_BYTES:
+            text = f"The history of the task has {events} events, until the operation in progress has ended"
             raise ApplicationError(text, type="history_full", non_retryable=True)
 
     @workflow.signal
@@ -111,6 +121,13 @@ class TaskWorkflow:
             self._cancelled.add(operation_id)
         if handle := self._running.get(operation_id):
             handle.cancel()
+
+    @workflow.query
+    def answer(self, operation_id: str) -> dict[str, Any] | None:
+        """The answer of an operation that changed the task, also one of a history before this one; None: there is none
+        yet, or it is too old.
+        """
+        return self._task.answers.get(operation_id)
 
     @workflow.query
     def placement(self) -> dict[str, Any]:

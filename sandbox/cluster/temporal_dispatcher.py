@@ -15,6 +15,7 @@ from temporalio.api.taskqueue.v1 import TaskQueueStats
 from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
@@ -203,9 +204,29 @@ class TemporalDispatcher:
             answer = await ask_workers(lambda: self._read_result(update, operation), wait_s)
         except TimeoutError:
             return None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            answer = await self._find_former(operation, wait_s, error)
         if operation.name is OperationName.FORK and answer.error is None:
             await self._start_fork(operation, answer)
         return answer
+
+    async def _find_former(self, operation: TaskOperation, wait_s: float, error: RPCError) -> OperationAnswer:
+        """The answer of an operation that the task's present history does not know: a new one began when the operation
+        had ended. One that only reads is carried out again. Raises: the error if it was never asked for.
+        """
+        task = self._handle(operation.task_id)
+        if operation.name in ALL_READS:
+            await self._submit(operation)
+            return await ask_workers(lambda: self._read_result(task.get_update_handle(operation.id), operation), wait_s)
+        try:
+            known = await ask_workers(lambda: task.query(TaskWorkflow.answer, operation.id), wait_s)
+        except WorkflowQueryFailedError:  # a worker of an earlier version
+            known = None
+        if known is None:
+            raise error
+        return read_answer(known, operation)
 
     async def _read_result(self, update: Any, operation: TaskOperation) -> OperationAnswer:
         """Raises: `conflict`, `engine_unavailable`, `quota_exceeded` or `internal` if it was not carried out."""

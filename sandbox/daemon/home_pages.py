@@ -61,6 +61,9 @@ def find_last_runs(person: Workbench, task_ids: Sequence[str]) -> Mapping[str, C
     end = time.monotonic() + ANSWER_S
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
+    with suppress(Empty):  # or they would go on for those that are left
+        while True:
+            left.get_nowait()
     return dict(found)
 
 

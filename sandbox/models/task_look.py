@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import Base64Bytes, Field, NonNegativeInt
+from pydantic import Base64Bytes, Field, NonNegativeInt, StringConstraints
 
 from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
@@ -38,7 +38,7 @@ class LookedAtOutput(Model):
 class LookedAtRun(Model):
     """A check that runs, or that the caller follows. `check_id`: empty if it is not known any more."""
 
-    run_id: str
+    run_id: Annotated[str, StringConstraints(pattern=r"^run-[0-9a-f-]{8,64}$")]
     check_id: CheckId | None = None
     is_over: bool = False
     stdout: LookedAtOutput = LookedAtOutput()
@@ -46,6 +46,9 @@ class LookedAtRun(Model):
 
 
 class TaskLook(Model):
-    """The checks that run in a task now, in the order in which they began, and those that the caller followed."""
+    """The checks that run in a task now, in the order in which they began, and those that the caller followed.
+    `journal_bytes`: the size of its journal, which says whether there is more to read in it.
+    """
 
-    runs: Sequence[LookedAtRun] = ()
+    runs: Annotated[Sequence[LookedAtRun], Field(max_length=2 * MOST_LOOKED_AT)] = ()
+    journal_bytes: NonNegativeInt = 0

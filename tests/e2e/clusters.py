@@ -101,6 +101,10 @@ class Cluster:
         """Of the history of a task at the server."""
         return int(self.dispatcher._wait(self.dispatcher._handle(task).describe()).history_length or 0)
 
+    def find_history(self, task: str) -> str:
+        """Which history of a task is the present one."""
+        return str(self.dispatcher._wait(self.dispatcher._handle(task).describe()).run_id)
+
     def let_go(self, task: str) -> None:
         """End a check that found the file `pause`: it waits for another one."""
         (worktree,) = self.base.glob(f"*/repositories/worktrees/*/{task}")

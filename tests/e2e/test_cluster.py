@@ -18,7 +18,7 @@ import pytest
 from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id, name_fork
-from sandbox.cluster.done_operations import digest_operation
+from sandbox.cluster.done_operations import describe_done, digest_operation
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import Git
@@ -354,6 +354,19 @@ def test_a_close_whose_answer_was_lost_is_answered_from_the_hub(hosts: Hosts, tm
         other = ask(again, task, OperationName.STATUS, epoch=2)
         assert other.error is not None
         assert other.error.code == "not_found"
+    late = begin(hosts)
+    hosts.second.take_over(hosts.url, late, 2)
+    closing = TaskOperation(id="close", task_id=late, epoch=2, name=OperationName.CLOSE, arguments=wish)
+    assert hosts.second.workbench.close_task(late, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
+    done = describe_done(hosts.second.id, closing, {"id": late})
+    sent = hub.sent_file(Home(hosts.second.workbench.home), late)
+    kept = sent.read_bytes()
+    for _ in range(2):  # its push had arrived, and the answer of the server was lost
+        sent.write_bytes(kept)
+        hosts.second.workbench.end_task_state(hosts.hub, late, 2, done)
+    with pytest.raises(SandboxError) as error:
+        hosts.first.workbench.send_task_state(hosts.hub, late, 1)
+    assert error.value.reason == "epoch_ended", "a lost host does not bring a closed task to life"
     unknown = draw_task_id()
     with pytest.raises(SandboxError) as error:
         hosts.second.take_over(hosts.url, unknown, 2)

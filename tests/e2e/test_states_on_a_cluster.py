@@ -14,9 +14,10 @@ import pytest
 from devtools.command import Command
 from devtools.daemon import serving
 from devtools.gitserver import GitServer, introduce
+from devtools.temporalserver import temporal_server
 from sandbox.cluster.task_queues import TaskStart
 from sandbox.errors import ErrorCode
-from sandbox.models.operations import OperationName
+from sandbox.models.operations import OperationName, TaskOperation
 from tests.e2e.clusters import Cluster, cluster_of, until
 from tests.unit.conftest import refused
 
@@ -219,7 +220,31 @@ def test_looks_end_before_the_history_of_a_task_is_too_long(
     with refused(ErrorCode.QUOTA_EXCEEDED) as error:
         cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
     assert error.value.reason == "history_full"
+    assert cluster.ask(task, OperationName.STOP_CHECKS).error is None, "it ends what makes the history long"
     assert cluster.ask(task, OperationName.SNAPSHOT, {"label": "now"}).error is None
+
+
+def test_answers_are_known_when_a_long_history_was_begun_anew(git_server: GitServer, tmp_path: Path) -> None:
+    """Between two operations, as soon as the server says that it is long. Control: the history is another one."""
+    short = "limit.historyCount.suggestContinueAsNew=100"
+    with temporal_server(tmp_path / "log", short) as address, cluster_of(address, git_server, tmp_path) as cluster:
+        cluster.start_worker("worker")
+        task = cluster.begin()
+        snapshot = TaskOperation(id="first", task_id=task, name=OperationName.SNAPSHOT, arguments={"label": "first"})
+        cluster.dispatcher.submit(snapshot)
+        first = cluster.dispatcher.result(snapshot)
+        before = cluster.find_history(task)
+        for _ in range(60):
+            assert cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["content"] == "wrong\n"
+            if cluster.find_history(task) != before:
+                break
+        assert cluster.find_history(task) != before
+        assert cluster.dispatcher.result(snapshot) == first
+        assert first is not None
+        assert first.error is None
+        with refused(ErrorCode.NOT_FOUND):
+            cluster.dispatcher.result(snapshot.model_copy(update={"id": "never-asked"}))
+        assert cluster.ask(task, OperationName.CLOSE, {"delete_worktree": True, "discard": True}).error is None
 
 
 def test_the_dashboard_shows_a_task_of_the_cluster(cluster: Cluster, agent: Path) -> None:

@@ -26,9 +26,13 @@ def look_at_runs(home: Home, task_id: str, places: Mapping[str, ReadUpTo]) -> Ta
     task = find_task(home, task_id, allow_closed=True)
     with open_requests(home.stop_requests, task.id) as requests:
         names = {run: check for request in requests for run, check in request.read_runs().items()}
-    found = {run: names.get(run) for run in (*places, *names) if runs.is_run_id(run)}
-    looked = [_look(home, task.id, run, check, places.get(run)) for run, check in list(found.items())[-MOST_LOOKED_AT:]]
-    return TaskLook(runs=[run for run in looked if run.run_id in places or not run.is_over])
+    running = [run for run in names if run not in places and runs.find_run_record(home, task.id, run) is None]
+    wanted = [run for run in (*places, *running) if runs.is_run_id(run)][:MOST_LOOKED_AT]
+    looked = [_look(home, task.id, run, names.get(run), places.get(run)) for run in wanted]
+    return TaskLook(
+        runs=[run for run in looked if run.run_id in places or not run.is_over],
+        journal_bytes=_size(home.journal(task.id)),
+    )
 
 
 def _look(home: Home, task_id: str, run_id: str, check_id: str | None, place: ReadUpTo | None) -> LookedAtRun:
@@ -43,6 +47,12 @@ def _look(home: Home, task_id: str, run_id: str, check_id: str | None, place: Re
         stdout=_read(runs.log_path(home, task_id, run_id, "stdout"), upto.stdout),
         stderr=_read(runs.log_path(home, task_id, run_id, "stderr"), upto.stderr),
     )
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def _read(path: Path, start: int) -> LookedAtOutput:

@@ -131,11 +131,8 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: 
     if known is None:
         return
     with scratch_objects(services.repositories.open(_find_repo(services.home, task_id))[1]) as git:
-        updates = {name_ref(task_id, epoch): RefUpdate(None, known)}
-        if done is not None:
-            end = hub_states.commit_end(git, done)
-            updates[name_end_ref(task_id, datetime.now(UTC).date())] = RefUpdate(end, None)
-        run_with_hub(services, hub_url, lambda access: update_refs(git, access, updates))
+        end = None if done is None else hub_states.commit_end(git, done)
+        run_with_hub(services, hub_url, lambda access: _end(git, access, task_id, epoch, (known, end)))
     sent_file(services.home, task_id).unlink(missing_ok=True)
 
 
@@ -237,7 +234,7 @@ def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
             return False
         git = services.repositories.open(_find_repo(services.home, task_id))[1]
         there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
-        is_closed = not there and run_with_hub(services, hub_url, lambda access: find_end(git, access, task_id))
+        is_closed = run_with_hub(services, hub_url, lambda access: find_end(git, access, task_id))
         if max(there, default=0) <= sent["epoch"] and not is_closed:
             return False
         _give_up_former(services, task_id)
@@ -254,7 +251,7 @@ def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
     note = find_record(services.home, fork_id, _FORKED_FILE)
     known = read_json(note)
     if services.home.task(fork_id).exists():
-        if known is not None and known["operation"] == operation_id:
+        if known is not None and known["operation"] == operation_id and not list_epochs_asked(services.home, fork_id):
             _give_up_former(services, fork_id)
         return
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -333,6 +330,10 @@ def find_done(home: Home, task_id: str, epoch: int) -> DoneOperation | None:
 def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefUpdate) -> None:
     """A lease that fails although the ref of our epoch is there is our own push: its answer was lost."""
     ref = name_ref(task_id, epoch)
+    if update.expected is None and (
+        max(list_epochs(git, access, task_id), default=0) > epoch or find_end(git, access, task_id)
+    ):
+        raise SandboxError(ErrorCode.CONFLICT, f"{task_id} went on on another host", reason="epoch_ended")
     try:
         update_refs(git, access, {ref: update})
     except SandboxError as error:
@@ -343,6 +344,21 @@ def _send(git: Git, access: RemoteAccess, task_id: str, epoch: int, update: RefU
             raise
         if there[epoch] != update.new:
             update_refs(git, access, {ref: RefUpdate(update.new, there[epoch])})
+
+
+def _end(git: Git, access: RemoteAccess, task_id: str, epoch: int, commits: tuple[str, str | None]) -> None:
+    """Delete the task's refs, also those of earlier epochs that a lost host sent late. `commits`: what we sent last,
+    and how the task was closed. That our ref is gone and there is an end is our own push: its answer was lost.
+    """
+    known, end = commits
+    there = list_epochs(git, access, task_id)
+    if not there and find_end(git, access, task_id):
+        return
+    updates = {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items() if number < epoch}
+    updates[name_ref(task_id, epoch)] = RefUpdate(None, known)
+    if end is not None:
+        updates[name_end_ref(task_id, datetime.now(UTC).date())] = RefUpdate(end, None)
+    update_refs(git, access, updates)
 
 
 def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str) -> str:

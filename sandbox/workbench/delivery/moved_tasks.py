@@ -42,7 +42,7 @@ def find_moved_tasks(reconciler: Reconciler) -> Iterator[Finding]:
     found = hub.look_at_hub(services, url, repo_id)
     days = services.settings.keep.quarantine_days
     for task, epoch in ours:
-        if found.last.get(task.id, 0) > epoch or (task.id in found.ends and task.id not in found.last):
+        if found.last.get(task.id, 0) > epoch or task.id in found.ends:
             is_due = time.time() - hub.sent_file(services.home, task.id).stat().st_mtime > days * _DAY_S
             remedy = partial(_give_up, services, url, task.id) if is_due else None
             note = "it went on on another host" + (

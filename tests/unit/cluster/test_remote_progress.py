@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from sandbox.cluster import remote_progress
-from sandbox.cluster.remote_progress import Questions, RemoteProgress, follow_task
+from sandbox.cluster.remote_progress import Questions, RemoteProgress, RunsSeen, follow_task
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Check, CheckRun, JournalEntry, TaskEventKind
-from sandbox.models.task_look import LookedAtOutput, LookedAtRun, ReadUpTo, TaskLook
+from sandbox.models.task_look import MOST_LOOKED_AT, LookedAtOutput, LookedAtRun, ReadUpTo, TaskLook
 from sandbox.workbench import Watch
 from tests.unit.receipt_samples import made_run
 
@@ -31,19 +31,20 @@ class Worker:
     """A task with one run, which prints to `output` until it is over."""
 
     def __init__(self, output: bytes = b"") -> None:
-        self.run = made_run("test")
+        self.run = made_run("test", run_id=f"run-{'1' * 32}")
         self.output, self.is_over, self.looks = output, False, 0
-        self.delay_s = 0.0
+        self.delay_s, self.journal_bytes = 0.0, 1
 
     def look(self, places: Mapping[str, ReadUpTo]) -> TaskLook:
         self.looks += 1
         is_over, output = self.is_over, self.output
         time.sleep(self.delay_s)
         if is_over and self.run.run_id not in places:
-            return TaskLook()
+            return TaskLook(journal_bytes=self.journal_bytes)
         start = places.get(self.run.run_id, ReadUpTo()).stdout
         shown = LookedAtOutput.model_construct(content=output[start:], skipped=0, upto=len(output))
-        return TaskLook(runs=[LookedAtRun(run_id=self.run.run_id, check_id="test", is_over=is_over, stdout=shown)])
+        seen = LookedAtRun(run_id=self.run.run_id, check_id="test", is_over=is_over, stdout=shown)
+        return TaskLook(runs=[seen], journal_bytes=self.journal_bytes)
 
     def questions(self) -> Questions:
         return Questions(self.look, lambda _: self.run, lambda: (CHECK,))
@@ -142,6 +143,33 @@ def test_a_look_that_fails_ends_the_looks_alone() -> None:
     assert shown.announced == ["test begins", "test passed"]
 
 
+def test_many_checks_are_followed_in_turns_and_each_part_of_their_output_is_shown_once() -> None:
+    """More than one look may ask about. Those that are not answered are not asked about for ever."""
+    names = [f"run-{number:032x}" for number in range(MOST_LOOKED_AT + 5)]
+    asked: list[int] = []
+
+    def look(places: Mapping[str, ReadUpTo]) -> TaskLook:
+        asked.append(len(places))
+        shown = LookedAtOutput.model_construct(content=b"x", skipped=0, upto=1)
+        return TaskLook(runs=[LookedAtRun(run_id=run, check_id="test", is_over=True, stdout=shown) for run in places])
+
+    seen = RunsSeen(look)
+    assert [run.run_id for run in seen.read(names)] == names
+    assert asked == [MOST_LOOKED_AT, 5]
+    assert seen.read(names) == []
+
+
+def test_a_worker_cannot_answer_without_end_or_with_other_ids() -> None:
+    """Each run of a look is noted in a file. Control: what a worker says."""
+    run = {"run_id": f"run-{'1' * 32}"}
+    assert len(TaskLook.model_validate({"runs": [run] * 2}).runs) == 2
+    for evil in ([run] * 1000, [{"run_id": "run-\x1b]52;c;eA==\x07"}], [{"run_id": f"task-{'1' * 32}"}]):
+        with pytest.raises(ValueError, match=r"runs"):
+            TaskLook.model_validate({"runs": evil})
+    worker = Worker()
+    assert Questions(worker.look, lambda _: worker.run, list).find_run("run-of-another-task") is None
+
+
 def entry(operation: str) -> JournalEntry:
     return JournalEntry(
         at=datetime.now(UTC), actor=Actor.CLI, operation=operation, arguments=f"sha256:{'0' * 64}", result="ok",
@@ -164,13 +192,16 @@ def test_a_task_is_followed_until_it_is_closed() -> None:
     assert [event.kind if event else None for event in first] == [TaskEventKind.STARTED, TaskEventKind.OUTPUT, None]
     worker.is_over = True
     journal.append(entry("check"))
+    worker.journal_bytes += 1
     second = [next(events) for _ in range(3)]
     assert [event.kind if event else None for event in second] == [
         TaskEventKind.FINISHED, TaskEventKind.OPERATION, None
     ]  # fmt: skip
     journal[:] = [entry("take-over"), entry("edit")]
+    worker.journal_bytes -= 1
     third = [event.operation.operation for event in (next(events), next(events)) if event and event.operation]
     assert third == ["take-over", "edit"]
     journal.clear()
+    worker.journal_bytes += 1
     rest = [event.kind for event in events if event is not None]
     assert rest == [TaskEventKind.CLOSED]

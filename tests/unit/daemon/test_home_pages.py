@@ -28,6 +28,22 @@ def test_each_task_has_its_newest_run_and_one_that_fails_has_none(has_cluster: b
     assert find_last_runs(person, [*names, "lost"]) == {**dict.fromkeys(names, run), "lost": None}
 
 
+def test_tasks_that_were_not_reached_in_time_are_not_asked_about_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_pages, "ANSWER_S", 0.2)
+    asked, never = list[str](), threading.Event()
+
+    def runs(task_id: str, _most: int) -> tuple[CheckRun, ...]:
+        asked.append(task_id)
+        never.wait(60)
+        return ()
+
+    assert find_last_runs(MagicMock(has_cluster=True, runs=runs), [str(number) for number in range(50)]) == {}
+    never.set()
+    for thread in [one for one in threading.enumerate() if one.name == "last-runs"]:
+        thread.join(30)
+    assert len(asked) == home_pages.ASKED_AT_ONCE
+
+
 def test_a_worker_that_does_not_answer_delays_the_page_by_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home_pages, "ANSWER_S", 0.2)
     run, never = made_run("test"), threading.Event()
