@@ -192,14 +192,9 @@ class RemoteChecks(RemoteRuns):
             yield lambda _: None
             return
         progress = RemoteProgress(self._questions_about(task_id), watch)
-
-        def finish(runs: Sequence[CheckRun]) -> None:
-            progress.end()
-            progress.finish(runs)
-
+        progress.begin()
         try:
-            progress.begin()
-            yield finish
+            yield progress.finish
         finally:
             progress.end()
 

@@ -61,6 +61,14 @@ class RunsSeen:
         return found
 
 
+def _list_outputs(seen: LookedAtRun) -> tuple[tuple[StreamName, LookedAtOutput], ...]:
+    return ("stdout", seen.stdout), ("stderr", seen.stderr)
+
+
+def _describe_skipped(output: LookedAtOutput) -> str:
+    return f"[{output.skipped} bytes are not shown]\n"
+
+
 @dataclass(frozen=True)
 class Questions:
     """What progress asks of the worker. Raise: as `AskedOperations.ask`."""
@@ -100,7 +108,8 @@ class RemoteProgress:
         self._is_over.set()
 
     def finish(self, runs: Sequence[CheckRun]) -> None:
-        """After `end`: show what is left of these checks, which have ended, and the verdicts not shown yet."""
+        """End, and show what is left of these checks, which have ended, and the verdicts not shown yet."""
+        self.end()
         ended = {run.run_id: run for run in runs}
         if self._looking.acquire(timeout=LATE_S):
             try:
@@ -136,9 +145,9 @@ class RemoteProgress:
     def _show(self, seen: LookedAtRun, run: CheckRun | None) -> None:
         self._begin(seen.run_id, seen.check_id or "")
         if self._watch.follow is not None:
-            for stream, output in (("stdout", seen.stdout), ("stderr", seen.stderr)):
+            for stream, output in _list_outputs(seen):
                 if output.skipped:
-                    self._watch.follow(stream, f"\n[{output.skipped} bytes are not shown]\n".encode())
+                    self._watch.follow(stream, f"\n{_describe_skipped(output)}".encode())
                 if output.content:
                     self._watch.follow(stream, output.content)
         if run is not None:
@@ -220,10 +229,9 @@ class _Events:
         if seen.run_id not in self._begun:
             self._begun.add(seen.run_id)
             yield self.make(TaskEventKind.STARTED, seen)
-        streams: tuple[tuple[StreamName, LookedAtOutput], ...] = (("stdout", seen.stdout), ("stderr", seen.stderr))
-        for stream, output in streams:
+        for stream, output in _list_outputs(seen):
             decoder = self._decoders.setdefault((seen.run_id, stream), DisplayDecoder())
-            skipped = f"[{output.skipped} bytes are not shown]\n" if output.skipped else ""
+            skipped = _describe_skipped(output) if output.skipped else ""
             text = skipped + decoder.feed(output.content) + (decoder.finish() if seen.is_over else "")
             if text:
                 yield self.make(TaskEventKind.OUTPUT, seen, stream=stream, text=text)

@@ -150,3 +150,9 @@ def open_requests(folder: Path, task_id: str, run_id: str | None = None) -> Iter
 
 def _stop_path(path: Path) -> Path:
     return path.with_name(path.name + _STOP_SUFFIX)
+
+
+def read_run_names(folder: Path, task_id: str) -> dict[str, CheckId]:
+    """The checks that began in requests on a task which are not over, by the ids of their runs."""
+    with open_requests(folder, task_id) as requests:
+        return {run: check for request in requests for run, check in request.read_runs().items()}

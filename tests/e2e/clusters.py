@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import WorkflowExecutionDescription
 
 from devtools.gitserver import GitServer, introduce
 from devtools.temporalserver import connect_to
@@ -92,18 +93,20 @@ class Cluster:
 
     def has_begun(self, task: str) -> bool:
         """Whether a worker has taken the operation that the task waits for."""
-        described = self.dispatcher._wait(self.dispatcher._handle(task).describe())
-        pending = described.raw_description.pending_activities
+        pending = self._describe(task).raw_description.pending_activities
         started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
         return any(one.activity_type.name == "perform" and one.state == started for one in pending)
 
     def count_events(self, task: str) -> int:
         """Of the history of a task at the server."""
-        return int(self.dispatcher._wait(self.dispatcher._handle(task).describe()).history_length or 0)
+        return int(self._describe(task).history_length or 0)
 
     def find_history(self, task: str) -> str:
         """Which history of a task is the present one."""
-        return str(self.dispatcher._wait(self.dispatcher._handle(task).describe()).run_id)
+        return str(self._describe(task).run_id)
+
+    def _describe(self, task: str) -> WorkflowExecutionDescription:
+        return self.dispatcher._wait(self.dispatcher._handle(task).describe())
 
     def let_go(self, task: str) -> None:
         """End a check that found the file `pause`: it waits for another one."""

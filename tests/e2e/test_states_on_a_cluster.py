@@ -63,10 +63,15 @@ def agent(cluster: Cluster, tmp_path: Path) -> Path:
     return introduce(tmp_path / "agent", cluster.server)
 
 
+def create_task(sandbox: Command, cluster: Cluster, prompt: str, *options: str) -> str:
+    """A task on the worker; the repository is cloned here if it is not."""
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    return str(sandbox.ok("task", "create", repository["id"], "--prompt", prompt, *options)["task"]["id"])
+
+
 def test_runs_logs_and_the_journal_of_a_task_are_read_from_its_worker(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task, other = (sandbox.ok("task", "create", repository["id"], "--prompt", "Read")["task"]["id"] for _ in range(2))
+    task, other = (create_task(sandbox, cluster, "Read") for _ in range(2))
     long = "all:\n\ttrue\n\ntest:\n\tseq 100000; echo last\n"
     agent.joinpath("content").write_text(long)
     sha256 = sandbox.ok("file", "read", task, "Makefile")["sha256"]
@@ -100,8 +105,7 @@ def test_artifacts_of_a_check_are_read_from_its_worker(cluster: Cluster, agent: 
     """One that does not fit into one answer comes in several; a large one needs a store that both share."""
     add_profile(agent)
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Keep", "--profile", "kept")["task"]["id"]
+    task = create_task(sandbox, cluster, "Keep", "--profile", "kept")
     run = sandbox.ok("check", "run", task, "make")["run_id"]
     listed = {one["path"]: one["size"] for one in sandbox.ok("artifacts", "list", run)["artifacts"]}
     assert listed == {"app": 3, "large": sum(len(f"{number}\n") for number in range(1, 200001)), "huge": 9_000_000}
@@ -120,8 +124,7 @@ def test_artifacts_of_a_check_are_read_from_its_worker(cluster: Cluster, agent: 
 
 def test_checks_of_a_task_are_stopped_and_described_on_its_worker(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Stop")["task"]["id"]
+    task = create_task(sandbox, cluster, "Stop")
     write(sandbox, agent, task, "wait", "", is_new=True)
     started = sandbox.ok("check", "run", task, "build", "--detach")
     until(lambda: cluster.has_begun(task))
@@ -134,8 +137,7 @@ def test_checks_of_a_task_are_stopped_and_described_on_its_worker(cluster: Clust
 
 def test_both_sides_are_compared_and_rounds_repeated_on_the_worker(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Compare")["task"]["id"]
+    task = create_task(sandbox, cluster, "Compare")
     write(sandbox, agent, task, "answer", "right\n")
     sandbox.ok("commit", task, "-m", "Answer")
     compared = sandbox("verify", task, "--against", "base", "--json")
@@ -150,8 +152,7 @@ SLOW = "all:\n\ttrue\n\ntest:\n\t@echo early; seq 40000; until test -f go; do sl
 def test_output_is_shown_while_a_check_runs(cluster: Cluster, agent: Path) -> None:
     """By the command that runs it, by another one that follows the task, and by one that reads the log."""
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Show")["task"]["id"]
+    task = create_task(sandbox, cluster, "Show")
     write(sandbox, agent, task, "Makefile", SLOW)
     with (
         sandbox.start("watch", task, "--json") as follower,
@@ -188,8 +189,7 @@ def read_until(stream: IO[str] | None, *ends: str) -> str:
 
 def test_a_run_in_the_background_says_what_runs_and_its_log_is_read(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Read")["task"]["id"]
+    task = create_task(sandbox, cluster, "Read")
     write(sandbox, agent, task, "Makefile", SLOW)
     started = sandbox.ok("check", "run", task, "test", "--detach")
     until(lambda: cluster.has_begun(task))
@@ -249,8 +249,7 @@ def test_answers_are_known_when_a_long_history_was_begun_anew(git_server: GitSer
 
 def test_the_dashboard_shows_a_task_of_the_cluster(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Draw it")["task"]["id"]
+    task = create_task(sandbox, cluster, "Draw it")
     write(sandbox, agent, task, "answer", "right\n")
     run = sandbox.ok("check", "run", task, "test")["run_id"]
     transport = httpx2.HTTPTransport(uds=str(agent / "serve" / "api.sock"))
@@ -272,8 +271,7 @@ def test_the_dashboard_shows_a_task_of_the_cluster(cluster: Cluster, agent: Path
 def test_a_check_that_is_started_in_the_background_is_not_waited_for(cluster: Cluster, agent: Path) -> None:
     """Its run ends only when it is stopped."""
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Wait")["task"]["id"]
+    task = create_task(sandbox, cluster, "Wait")
     write(sandbox, agent, task, "wait", "", is_new=True)
     started = sandbox.ok("check", "run", task, "build", "--detach")
     assert (started["state"], started["task_id"]) == ("running", task)
@@ -310,8 +308,7 @@ def test_a_newer_base_is_merged_into_a_task_which_then_goes_on_elsewhere(
     cluster: Cluster, agent: Path, tmp_path: Path
 ) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Sync")["task"]["id"]
+    task = create_task(sandbox, cluster, "Sync")
     write(sandbox, agent, task, "mine", "mine\n", is_new=True)
     newer = send(cluster, tmp_path / "one", "newer", "newer\n")
     assert sandbox.ok("task", "sync", task, "--offline")["state"] == "up_to_date", "control: its worker did not fetch"
@@ -346,8 +343,7 @@ def test_a_task_moves_to_another_branch_with_its_changes_and_to_no_commit_of_its
     cluster: Cluster, agent: Path, tmp_path: Path
 ) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task, other = (sandbox.ok("task", "create", repository["id"], "--prompt", "Move")["task"]["id"] for _ in range(2))
+    task, other = (create_task(sandbox, cluster, "Move") for _ in range(2))
     write(sandbox, agent, task, "mine", "mine\n", is_new=True)
     tip = send(cluster, tmp_path / "one", "theirs", "theirs\n", "other")
     moved = sandbox.ok("task", "checkout", task, "other")
@@ -367,8 +363,7 @@ def test_a_task_moves_to_another_branch_with_its_changes_and_to_no_commit_of_its
 
 def test_a_clean_deletes_what_a_check_left_and_keeps_the_changes(cluster: Cluster, agent: Path) -> None:
     sandbox = Command(agent, cluster.settings)
-    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Clean")["task"]["id"]
+    task = create_task(sandbox, cluster, "Clean")
     write(sandbox, agent, task, "mine", "mine\n", is_new=True)
     write(sandbox, agent, task, "Makefile", "all:\n\techo it > built.o\n\ntest:\n\ttrue\n")
     sandbox.ok("check", "run", task, "build")

@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.images import list_images
@@ -30,10 +29,11 @@ from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
 from sandbox.models import ImageArchive
 from sandbox.models.model import Model
 from sandbox.models.receipts import ReceiptKey, ReceiptRefusal
-from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_strict_json, sign_payload
+from sandbox.receipts.dsse_envelope import MOST_BYTES, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.shared_store import SharedStore, open_store
 from sandbox.workbench.checks.shared_parts import PART_BYTES, ChangedPartError, PartDigest, PartWriter, read_parts
+from sandbox.workbench.checks.shared_statements import open_statement
 from sandbox.workbench.controller import image_archives, signing
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
@@ -68,10 +68,10 @@ def share_images(services: Services, names: Sequence[str], progress: Callable[[s
             hint="Set cache.url, cache.images and cache.write (docs/images.md).",
         )
     signer = signing.find_signer(services, None)
+    sizes = {image.name: image.size_bytes or 0 for image in list_images(services.image_build_context)}
     shared: list[ImageArchive] = []
     for name in names:
         recipe = _find_recipe(services, name)
-        sizes = {image.name: image.size_bytes or 0 for image in list_images(services.image_build_context)}
         demand = Demand(sizes.get(name, 0), 2)  # with what it was built on
         with services.disk.admit(Writer.IMAGE, demand), _staging(services) as folder:
             archive = image_archives.export_images(services, folder / "images.tar", (name,), progress)
@@ -155,13 +155,7 @@ def _find(store: SharedStore, recipe: str, trusted: Sequence[ReceiptKey]) -> Sha
     content = store.read(_name(recipe), MOST_BYTES)
     if content is None:
         return None
-    opened = open_envelope(content, trusted)
-    if opened.key.retired_at is not None:  # no time of the signature that could be believed is known
-        raise refusal_error(ReceiptRefusal.RETIRED_KEY, opened.key.keyid[:12])
-    try:
-        entry = SharedImage.model_validate(parse_strict_json(opened.payload))
-    except ValidationError as error:
-        raise refusal_error(ReceiptRefusal.DOWNGRADED, describe_errors(error)) from error
+    entry = open_statement(content, trusted, SharedImage)
     if (entry.recipe, entry.architecture) != (recipe, platform.machine()):
         raise refusal_error(ReceiptRefusal.INCONSISTENT, "it is about another image")
     if len(entry.parts) != -(-entry.size_bytes // PART_BYTES):

@@ -20,9 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import TreeSize, seal_tree
@@ -30,11 +29,12 @@ from sandbox.files.tree_archive import pack_tree, unpack_tree
 from sandbox.models.layers import Layer
 from sandbox.models.model import Model
 from sandbox.models.receipts import ReceiptRefusal
-from sandbox.receipts.dsse_envelope import MOST_BYTES, open_envelope, parse_strict_json, sign_payload
+from sandbox.receipts.dsse_envelope import MOST_BYTES, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.store.shared_store import SharedStore, open_store
 from sandbox.workbench.checks.shared_parts import PART_BYTES, ChangedPartError, PartDigest, PartWriter, read_parts
+from sandbox.workbench.checks.shared_statements import open_statement
 from sandbox.workbench.controller import signing
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
@@ -118,13 +118,7 @@ class SharedLayers:
         content = self.store.read(_name(key), MOST_BYTES)
         if content is None:
             return None
-        opened = open_envelope(content, signing.load_trusted(self.services, ()))
-        if opened.key.retired_at is not None:  # no time of the signature that could be believed is known
-            raise refusal_error(ReceiptRefusal.RETIRED_KEY, opened.key.keyid[:12])
-        try:
-            entry = SharedLayer.model_validate(parse_strict_json(opened.payload))
-        except ValidationError as error:
-            raise refusal_error(ReceiptRefusal.DOWNGRADED, describe_errors(error)) from error
+        entry = open_statement(content, signing.load_trusted(self.services, ()), SharedLayer)
         is_large = max(_bound(entry.layer), len(entry.parts) * PART_BYTES) > MOST_LAYER_BYTES
         if entry.layer.key != key or is_large:
             raise refusal_error(

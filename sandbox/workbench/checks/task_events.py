@@ -7,20 +7,19 @@ controllers down, and a follower that is killed leaves no trace.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sandbox.models import CheckRun, StreamName, Task, TaskEvent, TaskEventKind, TaskStatus
+from sandbox.models import CheckId, CheckRun, StreamName, Task, TaskEvent, TaskEventKind, TaskStatus
 from sandbox.store import runs
+from sandbox.store.growing_files import read_from, size_of
 from sandbox.store.home import Home
 from sandbox.store.journal import parse_entry
 from sandbox.store.records import find_task
-from sandbox.store.stop_requests import open_requests
+from sandbox.store.stop_requests import read_run_names
 from sandbox.text import DisplayDecoder
 
 POLL_S = 0.25
@@ -71,7 +70,7 @@ class _Follower:
 
     def __init__(self, home: Home, task: Task) -> None:
         self._home, self._task = home, task
-        self._journal_place = _size(home.journal(task.id))
+        self._journal_place = size_of(home.journal(task.id))
         self._ended = {path.stem for path in home.logs(task.id).glob("run-*.json")}
         names = self._read_names()
         self._ended |= {run_id for run_id in self._list_logs() if run_id not in names}  # of a killed controller
@@ -113,7 +112,7 @@ class _Follower:
         return not any(self._log(check.run_id, stream).exists() for stream in _STREAMS)
 
     def _read_output(self, check: _FollowedRun, stream: StreamName, *, is_over: bool) -> Iterator[TaskEvent]:
-        while chunk := _read(self._log(check.run_id, stream), check.places[stream], _MOST_BYTES):
+        while chunk := read_from(self._log(check.run_id, stream), check.places[stream], _MOST_BYTES):
             check.places[stream] += len(chunk)
             text = check.unfinished[stream] + check.decoders[stream].feed(chunk)
             cut = len(text) if len(text) > _LONGEST_LINE and "\n" not in text else text.rfind("\n") + 1
@@ -128,7 +127,7 @@ class _Follower:
 
     def _read_journal(self) -> Iterator[TaskEvent]:
         path = self._home.journal(self._task.id)
-        while (chunk := _read(path, self._journal_place, _MOST_BYTES)) and b"\n" in chunk:
+        while (chunk := read_from(path, self._journal_place, _MOST_BYTES)) and b"\n" in chunk:
             whole = chunk[: chunk.rindex(b"\n") + 1]
             self._journal_place += len(whole)
             for line in whole.splitlines():
@@ -146,24 +145,8 @@ class _Follower:
         run = runs.find_run_record(self._home, self._task.id, run_id)
         return None if run is None else run.check_id
 
-    def _read_names(self) -> dict[str, str]:
-        """The checks that run now, by the ids of their runs."""
-        with open_requests(self._home.stop_requests, self._task.id) as requests:
-            return {run: check for request in requests for run, check in request.read_runs().items()}
+    def _read_names(self) -> dict[str, CheckId]:
+        return read_run_names(self._home.stop_requests, self._task.id)
 
     def _log(self, run_id: str, stream: StreamName) -> Path:
         return runs.log_path(self._home, self._task.id, run_id, stream)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _read(path: Path, offset: int, most: int) -> bytes:
-    """At most so many bytes from an offset; none if the file does not exist."""
-    with suppress(OSError), path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), most, offset)
-    return b""

@@ -119,8 +119,7 @@ def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
         return False
     git = services.repositories.open(_find_repo(services.home, task_id))[1]
     there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
-    sent = read_json(sent_file(services.home, task_id))
-    return sent is not None and max(there, default=0) == sent["epoch"]
+    return max(there, default=0) == find_sent_epoch(services.home, task_id)
 
 
 def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> None:
@@ -229,13 +228,13 @@ def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
     Raises: `conflict` while an operation on it is in progress; network errors.
     """
     with hold_operations(services.home, task_id, 0.0):
-        sent = read_json(sent_file(services.home, task_id))
+        sent = find_sent_epoch(services.home, task_id)
         if sent is None or not services.home.task(task_id).exists():
             return False
         git = services.repositories.open(_find_repo(services.home, task_id))[1]
         there = run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id))
         is_closed = run_with_hub(services, hub_url, lambda access: find_end(git, access, task_id))
-        if max(there, default=0) <= sent["epoch"] and not is_closed:
+        if max(there, default=0) <= sent and not is_closed:
             return False
         _give_up_former(services, task_id)
     return True
@@ -281,8 +280,8 @@ def _is_former(home: Home, task_id: str, epoch: int) -> bool:
     """
     if find_record(home, task_id, IMPORT_MARK).exists():
         return False
-    sent = read_json(sent_file(home, task_id))
-    return (int(sent["epoch"]) if sent else min(list_epochs_asked(home, task_id), default=epoch)) < epoch
+    sent = find_sent_epoch(home, task_id)
+    return (min(list_epochs_asked(home, task_id), default=epoch) if sent is None else sent) < epoch
 
 
 def _give_up_former(services: Services, task_id: str) -> None:
@@ -427,6 +426,12 @@ def find_record(home: Home, task_id: str, name: str) -> Path:
 def sent_file(home: Home, task_id: str) -> Path:
     """What this home sent of a task last, and for which epoch it has the task."""
     return find_record(home, task_id, "hub.json")
+
+
+def find_sent_epoch(home: Home, task_id: str) -> int | None:
+    """The epoch for which this home has a task of a cluster; None if it sent no state of it to the hub."""
+    found = read_json(sent_file(home, task_id))
+    return None if found is None else int(found["epoch"])
 
 
 def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:

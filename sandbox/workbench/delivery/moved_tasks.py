@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sandbox.git.push.hub_refs import ENDS
-from sandbox.models import Task, TaskStatus
-from sandbox.store.home import Home, read_json
+from sandbox.models import TaskStatus
+from sandbox.store.home import Home
 from sandbox.store.operation_answers import age_of_answers_s, forget_answers, list_asked_tasks
 from sandbox.store.records import list_tasks
 from sandbox.workbench.controller.services import Services
@@ -35,7 +35,8 @@ def find_moved_tasks(reconciler: Reconciler) -> Iterator[Finding]:
     """
     services = reconciler.services
     url = services.settings.cluster.hub
-    ours = [(task, epoch) for task in list_tasks(services.home) if (epoch := _find_epoch(services, task))]
+    opened = [task for task in list_tasks(services.home) if task.status is not TaskStatus.CLOSED]
+    ours = [(task, epoch) for task in opened if (epoch := hub.find_sent_epoch(services.home, task.id)) is not None]
     if not url or not ours:
         return
     repo_id = ours[0][0].repo_id
@@ -45,9 +46,9 @@ def find_moved_tasks(reconciler: Reconciler) -> Iterator[Finding]:
         if found.last.get(task.id, 0) > epoch or task.id in found.ends:
             is_due = time.time() - hub.sent_file(services.home, task.id).stat().st_mtime > days * _DAY_S
             remedy = partial(_give_up, services, url, task.id) if is_due else None
-            note = "it went on on another host" + (
-                "" if is_due else f"; kept for {days:g} days since the last operation"
-            )
+            note = "it went on on another host"
+            if not is_due:
+                note += f"; kept for {days:g} days since the last operation"
             yield Finding("task of a cluster", task.id, remedy, note=note)
         elif task.id not in found.last:
             note = f"the hub has no state of it; if it is not needed: sandbox task close {task.id} --delete --discard"
@@ -61,14 +62,6 @@ def find_moved_tasks(reconciler: Reconciler) -> Iterator[Finding]:
 def _forget_ends(services: Services, url: str, repo_id: str, old: Mapping[str, str]) -> str | None:
     hub.forget_ends(services, url, repo_id, old)
     return ""
-
-
-def _find_epoch(services: Services, task: Task) -> int:
-    """The epoch for which this home has an open task; 0 for a task of no cluster."""
-    if task.status is TaskStatus.CLOSED:
-        return 0
-    sent = read_json(hub.sent_file(services.home, task.id))
-    return int(sent["epoch"]) if sent else 0
 
 
 def _give_up(services: Services, url: str, task_id: str) -> str | None:
