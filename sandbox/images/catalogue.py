@@ -79,6 +79,8 @@ def read_catalogue(home: Home) -> dict[str, Recipe]:
 
 def read_lineage(home: Home, name: str) -> tuple[Recipe, ...]:
     """Return the same as `lineage`, but read only the recipes of this lineage. Raises: as `lineage`."""
+    if not has_recipe(home, name):
+        return lineage(read_catalogue(home), name)  # its error names all that there are
     recipes: dict[str, Recipe] = {}
     wanted = name
     while name not in recipes and has_recipe(home, name):

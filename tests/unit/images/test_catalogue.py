@@ -34,6 +34,7 @@ from sandbox.images.debian import (
 )
 from sandbox.images.resolve import missing_image_error, not_built_error
 from sandbox.store.home import Home
+from tests.unit.conftest import refused
 
 
 def make_folder(root: Path, name: str, recipe: str = "") -> Path:
@@ -364,3 +365,9 @@ def test_no_dockerfile_of_ours_declares_what_a_check_would_inherit(tmp_path: Pat
         lines = (recipe.folder / "Dockerfile").read_text().splitlines()
         assert not {line.split(" ", 1)[0] for line in lines} & {"VOLUME", "ENTRYPOINT", "HEALTHCHECK", "ONBUILD"}
         assert [line for line in lines if line.startswith("USER")][-1] == "USER 64000:64000"
+
+
+def test_a_name_that_is_no_image_is_told_with_those_that_are(tmp_path: Path) -> None:
+    with refused(ErrorCode.NOT_FOUND) as error:
+        read_lineage(Home(tmp_path), "pyton")
+    assert "Available: base, build" in error.value.hint
