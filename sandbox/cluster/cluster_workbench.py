@@ -28,6 +28,7 @@ _ANYWHERE = frozenset(
         "complete_id",
         "create_named_task",
         "end_task_state",
+        "export_changes",
         "find_done_operation",
         "give_up_unfinished_task",
         "send_task_state",

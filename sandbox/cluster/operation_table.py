@@ -392,6 +392,9 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.FIND_LAUNCH: OperationRow(
         NoArguments, lambda bench, task, _, __: bench.launch_check(task), changes=False
     ),
+    OperationName.EXPORT_CHANGES: OperationRow(
+        windows.ChangesArguments, lambda bench, task, a, _: windows.read_changes(bench, task, a), changes=False
+    ),
     OperationName.LAYERS_BUILD: OperationRow(
         LayersArguments,
         lambda bench, task, a, watch: bench.build_layers(

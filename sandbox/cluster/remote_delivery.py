@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.cluster.elsewhere import elsewhere
 from sandbox.cluster.remote_files import RemoteFiles
+from sandbox.cluster.windows import ArtifactWindow, collect_changes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import PullRequest, PullRequestStatus, PushResult
+from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
 from sandbox.workbench.approvals.question import CLEANING, SENDING
+from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
 
 if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
+
+_TRANSIENT = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT})
+"""The forge or the cluster does not answer just now."""
 
 
 class RemoteDelivery(RemoteFiles):
@@ -40,6 +46,35 @@ class RemoteDelivery(RemoteFiles):
     def pull_request_status(self, task_id: str) -> PullRequestStatus:
         """As in `Workbench`, by the controller that publishes."""
         return self._asked.ask(task_id, OperationName.PR_STATUS, {}, PullRequestStatus)
+
+    @elsewhere
+    def follow_pull_request(
+        self, task_id: str, announce: Callable[[PullRequestStatus], None] | None = None, timeout_s: float = 3600.0
+    ) -> PullRequestStatus:
+        """As in `Workbench`, by the controller that publishes."""
+
+        def look() -> PullRequestStatus:
+            try:
+                return self.pull_request_status(task_id)
+            except SandboxError as error:
+                if error.code in _TRANSIENT:
+                    raise transient_error(error) from error
+                raise
+
+        return poll_until_final(look, FollowOptions(announce or ignore_status, timeout_s))
+
+    @elsewhere
+    def apply_task(
+        self, task_id: str, directory: Path | str, *, uncommitted: bool = False, dry_run: bool = False
+    ) -> ApplyResult:
+        """As in `Workbench`: the worker that has the task says what it changed. This home needs the repository."""
+
+        def ask(offset: int) -> ArtifactWindow:
+            wanted = {"uncommitted": uncommitted, "offset": offset}
+            return self._asked.ask(task_id, OperationName.EXPORT_CHANGES, wanted, ArtifactWindow)
+
+        known = self.task(task_id)
+        return self.apply_exported(known, collect_changes(ask), directory, dry_run=dry_run)
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a

@@ -9,7 +9,7 @@ from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
 from sandbox.cluster.dispatcher import draw_task_id, unreadable_answer_error
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
     CheckoutResult,
     CleanResult,
@@ -45,7 +45,7 @@ class RemoteTasks(TasksElsewhere):
         """Place a task on a worker, which fetches what is new in any case."""
         chosen = options or TaskOptions()
         if from_snapshot is not None or chosen.workspace_kind != TaskOptions().workspace_kind:
-            raise not_on_cluster_error("create_task with a snapshot or a kind of workspace", repo_id)
+            raise _unplaceable_error("a snapshot" if from_snapshot is not None else "a kind of workspace")
         url, task_id = self.repository(repo_id).remote_url, draw_task_id()
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
         try:
@@ -209,6 +209,15 @@ class RemoteTasks(TasksElsewhere):
         task = made.model_copy(update={"repo_id": repo_id, "worktree_path": None})
         placed_tasks.save_placed_task(self._services.home, task)
         return task
+
+
+def _unplaceable_error(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"A task of the cluster cannot be created with {what}",
+        hint="Fork the task that has the snapshot: `sandbox task fork TASK --from SNAPSHOT`. A worker chooses the kind.",
+        reason="not_on_cluster",
+    )
 
 
 def _busy_error(error: SandboxError) -> SandboxError:

@@ -18,7 +18,10 @@ LATER_READS = frozenset(
 )
 """Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
-ALL_READS = READS | READS_OF_RUNS | LATER_READS
+READS_OF_CHANGES = frozenset({"export-changes"})
+"""Those of the next version (`_LOOKS_AT_CHANGES`)."""
+
+ALL_READS = READS | READS_OF_RUNS | LATER_READS | READS_OF_CHANGES
 STOPS = frozenset({"stop-checks"})
 """Never refused for a long history: they end the operation for which it is long."""
 

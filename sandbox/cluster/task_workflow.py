@@ -31,6 +31,7 @@ from sandbox.cluster.task_queues import (
     PUBLISH,
     PUBLISHES,
     READS,
+    READS_OF_CHANGES,
     READS_OF_RUNS,
     STOPS,
     TaskStart,
@@ -53,6 +54,9 @@ no mark of it, so workers of both versions may do its steps.
 
 _LOOKS_AT_MORE = "looks-at-more"
 """As above, for `LATER_READS`."""
+
+_LOOKS_AT_CHANGES = "looks-at-changes"
+"""As above, for `READS_OF_CHANGES`."""
 
 _CANCELS_EARLY = "cancels-early"
 """The change since which an operation that was cancelled when no worker had it does not begin. Before it a cancellation
@@ -248,6 +252,8 @@ class DrainWorkflow:
 
 
 def _overtakes(name: str) -> bool:
+    if name in READS_OF_CHANGES:
+        return workflow.patched(_LOOKS_AT_CHANGES)
     if name in LATER_READS:
         return workflow.patched(_LOOKS_AT_MORE)
     return name in READS or (name in READS_OF_RUNS and workflow.patched(_LOOKS_AT_RUNS))

@@ -9,14 +9,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter
+from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, ValidationError
 
 from sandbox import Workbench
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
+from sandbox.models.exported_changes import ExportedChanges
 from sandbox.models.model import Model
 from sandbox.workbench.checks.collected_artifacts import MOST_BYTES_OF_RUN
 from sandbox.workbench.checks.shared_parts import PART_BYTES, PartDigest
@@ -26,6 +29,12 @@ WINDOW_BYTES = 256 * 1024
 
 MOST_ARTIFACT_BYTES = 8 * 1024**2
 """Of one that is answered in windows: they stay in the history of its task for a while."""
+
+MOST_DOCUMENT_BYTES = 32 * 1024**2
+"""Of a document of a task's changes, when it is no longer compressed: above what contents of 16 MiB have as base64."""
+
+CHANGES = "the task's changes"
+"""What such a document is called in place of the path of an artifact."""
 
 MOST_MATCHES = 500
 MOST_RESULTS = 200
@@ -77,6 +86,13 @@ class ArtifactWindow(Model):
     artifact: Artifact
     content: Base64Bytes = b""
     parts: Annotated[Sequence[PartDigest], Field(max_length=MOST_BYTES_OF_RUN // PART_BYTES)] = ()
+
+
+class ChangesArguments(Model):
+    """As `Workbench.export_changes`. `offset`: of the first byte to read of the compressed document."""
+
+    uncommitted: bool = False
+    offset: Annotated[int, Field(ge=0)] = 0
 
 
 class ResultsArguments(RunArguments):
@@ -147,9 +163,52 @@ def read_artifact(bench: Workbench, task_id: str, asked: ArtifactArguments) -> A
             "the cluster",
             hint="Set cache.url and cache.artifacts on the workers and here, to one store (docs/cluster.md).",
         )
-    whole = b"".join(content)
-    window = whole[asked.offset : asked.offset + WINDOW_BYTES]
-    return ArtifactWindow(artifact=artifact, content=base64.b64encode(window))
+    return _cut_window(artifact, b"".join(content), asked.offset)
+
+
+def _cut_window(artifact: Artifact, whole: bytes, offset: int) -> ArtifactWindow:
+    return ArtifactWindow(artifact=artifact, content=base64.b64encode(whole[offset : offset + WINDOW_BYTES]))
+
+
+def read_changes(bench: Workbench, task_id: str, asked: ChangesArguments) -> ArtifactWindow:
+    """A window of what a task changed, as a compressed document. Each is made anew: a task that changes meanwhile has
+    another hash in the next one. Raises: `quota_exceeded` for one that is too large to be answered.
+    """
+    document = bench.export_changes(task_id, uncommitted=asked.uncommitted).model_dump_json().encode()
+    whole = zlib.compress(document, 1)
+    if len(whole) > MOST_ARTIFACT_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"The result has {len(whole)} bytes, compressed; at most {MOST_ARTIFACT_BYTES} pass through the cluster",
+            hint="Push the task's branch, and fetch it.",
+        )
+    artifact = Artifact(path=CHANGES, sha256=f"sha256:{hashlib.sha256(whole).hexdigest()}", size=len(whole))
+    return _cut_window(artifact, whole, asked.offset)
+
+
+def collect_changes(ask: Callable[[int], ArtifactWindow]) -> ExportedChanges:
+    """What a task changed, from several answers of a worker. `ask`: called with an offset. Raises: `internal` for what
+    cannot be read.
+    """
+    reader = zlib.decompressobj()
+    try:
+        document = reader.decompress(b"".join(collect_artifact(ask(0), ask)), MOST_DOCUMENT_BYTES)
+        if not reader.eof:
+            raise _unreadable_changes_error("It has no end, or is too long.")
+        return ExportedChanges.model_validate_json(document)
+    except zlib.error as error:
+        raise _unreadable_changes_error(str(error)) from error
+    except ValidationError as error:
+        raise _unreadable_changes_error(describe_errors(error)) from error
+
+
+def _unreadable_changes_error(details: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        "What the worker answered is not a task's changes",
+        details=details,
+        hint="It may have another version: `sandbox cluster workers`. Push the task's branch, and fetch it.",
+    )
 
 
 def bound_conflicts(found: SyncResult) -> SyncResult:

@@ -65,6 +65,7 @@ class OperationName(StrEnum):
     CHECK_LIMITS = "check-limits"
     FIND_LAUNCH = "find-launch"
     LAYERS_BUILD = "layers-build"
+    EXPORT_CHANGES = "export-changes"
 
 
 class TaskPriority(StrEnum):

@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         WorkspaceRecord,
         WorkspaceRequest,
     )
+    from sandbox.models.exported_changes import ExportedChanges
     from sandbox.models.operations import DoneOperation, OperationAnswer, TaskOperation
     from sandbox.models.task_look import ReadUpTo, TaskLook
     from sandbox.models.workers import HostCapabilities
@@ -1232,6 +1233,31 @@ class Workbench:
         ) as done:
             return done(
                 use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
+            )
+
+    def export_changes(self, task_id: str, *, uncommitted: bool = False) -> ExportedChanges:
+        """What `apply_task` would write, as one document for another host.
+
+        Raises: `nothing_to_commit`; `quota_exceeded` for more than 16 MiB or 10,000 files; `policy_violation` for a
+        changed submodule; `not_found`; `conflict` for the working state of a closed task.
+        """
+        return use.exported_changes.export_changes(self._services, task_id, uncommitted=uncommitted)
+
+    def apply_exported(
+        self, task: Task, exported: ExportedChanges, directory: Path | str, *, dry_run: bool = False
+    ) -> ApplyResult:
+        """As `apply_task`, with the result of a task of another host, which is not trusted. `task`: what this home
+        knows of it.
+
+        Raises: as `apply_task`; `unsafe_path` also for a path that an edit may not write; `not_found` for an unknown
+        base; `internal` for a document with another tree than it says; network errors.
+        """
+        arguments = {"directory": str(directory), "commit": exported.commit, "dry_run": dry_run}
+        with use.journaling.record_operation(
+            self._services, None, "apply", arguments, names=[task.id, str(directory)]
+        ) as done:
+            return done(
+                use.exported_changes.apply_exported(self._services, task, exported, Path(directory), dry_run=dry_run)
             )
 
     def fork_task(

@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.tasks import apply as apply
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
+    from sandbox.workbench.tasks import exported_changes as exported_changes
     from sandbox.workbench.tasks import impact as impact
     from sandbox.workbench.tasks import lifecycle as lifecycle
     from sandbox.workbench.tasks import read as read
@@ -137,6 +138,7 @@ else:
             "apply",
             "clean",
             "edit",
+            "exported_changes",
             "impact",
             "lifecycle",
             "read",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -99,6 +100,29 @@ def test_runs_logs_and_the_journal_of_a_task_are_read_from_its_worker(cluster: C
     for one in (task, other):
         sandbox.ok("task", "close", one, "--delete", "--discard")
     assert not [*(agent / "repositories" / "placed" / "seen").iterdir()], "what was noted goes with the task"
+
+
+def test_the_result_of_a_task_is_applied_to_a_checkout_of_the_caller(
+    cluster: Cluster, agent: Path, tmp_path: Path
+) -> None:
+    sandbox = Command(agent, cluster.settings)
+    task = create_task(sandbox, cluster, "Apply")
+    mine = tmp_path / "mine"
+    clone = agent / "repositories" / "clones" / sandbox.ok("task", "show", task)["task"]["repo_id"]
+    subprocess.run(["git", "clone", "--quiet", str(clone), str(mine)], check=True)
+    (tmp_path / "content").write_bytes(bytes(range(256)) * 4000)
+    sandbox.ok("file", "write", task, "new/file", str(tmp_path / "content"), "--expect", "absent")
+    refused_one = sandbox("task", "apply", task, "--to", str(mine), "--json")
+    assert refused_one.error["code"] == "nothing_to_commit"
+    planned = sandbox.ok("task", "apply", task, "--to", str(mine), "--uncommitted", "--dry-run")
+    assert not (mine / "new").exists()
+    commit = sandbox.ok("commit", task, "-m", "Add a file")["commit"]
+    done = sandbox.ok("task", "apply", task, "--to", str(mine))
+    assert (done["commit"], done["files"], done["tree"]) == (commit, planned["files"], planned["tree"])
+    assert (mine / "new" / "file").read_bytes() == (tmp_path / "content").read_bytes()
+    (mine / "new" / "file").write_bytes(b"mine")
+    assert sandbox("task", "apply", task, "--to", str(mine), "--json").error["code"] == "conflict"
+    sandbox.ok("task", "close", task, "--delete", "--discard")
 
 
 def test_artifacts_of_a_check_are_read_from_its_worker(cluster: Cluster, agent: Path, tmp_path: Path) -> None:

@@ -55,8 +55,7 @@ def follow(services: Services, task_id: str, options: FollowOptions) -> PullRequ
 
     Raises: `invalid_input` for a timeout out of range; `timeout`; as `pull_requests.status`.
     """
-    if not 0 < options.timeout_s <= LONGEST_S:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
+    _require_timeout(options)
     task = find_task(services.home, task_id, allow_closed=True)
     remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     require_forge(remote, task.branch, task.base_branch)
@@ -69,8 +68,21 @@ def follow(services: Services, task_id: str, options: FollowOptions) -> PullRequ
 
 
 def poll_until_final(poll: Callable[[], PullRequestStatus], options: FollowOptions) -> PullRequestStatus:
-    """Poll until the status is final. Raises: `timeout`; the error of the last of `MOST_FAILURES` failed polls."""
+    """Poll until the status is final. Raises: `timeout`; `invalid_input` for a timeout out of range; the error of the
+    last of `MOST_FAILURES` failed polls.
+    """
+    _require_timeout(options)
     return _Polling(poll, options).run()
+
+
+def transient_error(error: SandboxError) -> SandboxError:
+    """The failure of a poll, after which the next one is waited for."""
+    return http_session.TransientForgeError(error)
+
+
+def _require_timeout(options: FollowOptions) -> None:
+    if not 0 < options.timeout_s <= LONGEST_S:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The timeout must be above 0 and at most {LONGEST_S:.0f} s")
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,9 @@ from sandbox.workspaces.restore import RestoreStep
 
 
 @dataclass(frozen=True)
-class _AppliedState:
+class TaskResult:
     """What is applied: the task's changes from its base commit to `tree`, read by `git`. `commit`: None for the working
-    state.
+    state. `uncommitted`: how many changes are left out.
     """
 
     task: Task
@@ -47,12 +47,22 @@ def apply_task(services: Services, task_id: str, directory: Path, *, uncommitted
     in its data, where the directory has neither the state of the base nor of the result; `nothing_to_commit` if there
     is no result; `invalid_input` for a directory that is no checkout; `unsafe_path`.
     """
-    opening = _open_working_state(services, task_id) if uncommitted else _open_committed(services, task_id)
-    with opening as result, _open_checkout(services, directory) as (root, files):
+    with open_result(services, task_id, uncommitted=uncommitted) as result:
+        return write_result(services, result, directory, dry_run=dry_run)
+
+
+def open_result(services: Services, task_id: str, *, uncommitted: bool) -> AbstractContextManager[TaskResult]:
+    """The committed state of a task, or with `uncommitted` the working state. Raises: `not_found`, `conflict`."""
+    return _open_working_state(services, task_id) if uncommitted else _open_committed(services, task_id)
+
+
+def write_result(services: Services, result: TaskResult, directory: Path, *, dry_run: bool) -> ApplyResult:
+    """Write a result into a checkout of a person. Raises: as `apply_task`."""
+    with _open_checkout(services, directory) as (root, files):
         base = objects.tree_of(result.git, result.task.base_commit)
         planned = plan_writes(result.git, files, base, result.tree)
         if not planned:
-            raise _nothing_error(result)
+            raise nothing_error(result)
         if not dry_run:
             write_planned(result.git, files, planned, _choose_owner(root))
         return ApplyResult(
@@ -68,24 +78,24 @@ def apply_task(services: Services, task_id: str, directory: Path, *, uncommitted
 
 
 @contextmanager
-def _open_committed(services: Services, task_id: str) -> Iterator[_AppliedState]:
+def _open_committed(services: Services, task_id: str) -> Iterator[TaskResult]:
     task = find_task(services.home, task_id, allow_closed=True)
     _, git = services.repositories.open(task.repo_id)
     left_out = 0
     with suppress(SandboxError), compare_task(services, task) as opened:  # a closed task may have no worktree
         left_out = len(opened.changes.tree)
-    yield _AppliedState(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
+    yield TaskResult(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
 
 
 @contextmanager
-def _open_working_state(services: Services, task_id: str) -> Iterator[_AppliedState]:
+def _open_working_state(services: Services, task_id: str) -> Iterator[TaskResult]:
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
-        yield _AppliedState(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
+        yield TaskResult(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
 
 
 @contextmanager
@@ -134,7 +144,8 @@ def _kind(step: RestoreStep) -> ChangeKind:
     return ChangeKind.TYPE_CHANGED if SYMLINK in {step.before.mode, step.after.mode} else ChangeKind.MODIFIED
 
 
-def _nothing_error(result: _AppliedState) -> SandboxError:
+def nothing_error(result: TaskResult) -> SandboxError:
+    """The result has no change."""
     hint = "--uncommitted applies its working state." if result.uncommitted else "Edit a file, or commit first."
     return SandboxError(
         ErrorCode.NOTHING_TO_COMMIT,

@@ -49,6 +49,7 @@ ON_EVERY_HOST = {
     "complete_id",
     "create_named_task",
     "end_task_state",
+    "export_changes",
     "find_done_operation",
     "find_local_branch",
     "give_up_unfinished_task",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import random
+import zlib
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import MagicMock
@@ -11,23 +13,28 @@ from unittest.mock import MagicMock
 import pytest
 
 from sandbox.cluster.operation_table import OPERATIONS
-from sandbox.cluster.task_queues import LATER_READS, PUBLISHES, READS, READS_OF_RUNS
+from sandbox.cluster.task_queues import ALL_READS, LATER_READS, PUBLISHES, READS, READS_OF_CHANGES, READS_OF_RUNS
 from sandbox.cluster.windows import (
     MOST_ARTIFACT_BYTES,
+    MOST_DOCUMENT_BYTES,
     WINDOW_BYTES,
     ArtifactArguments,
     ArtifactWindow,
+    ChangesArguments,
     Page,
     PageArguments,
     RunLogArguments,
     bound_conflicts,
     collect_artifact,
+    collect_changes,
     collect_pages,
     read_artifact,
+    read_changes,
     read_run_log,
 )
 from sandbox.errors import ErrorCode
 from sandbox.models import Artifact, ArtifactList, ConflictKind, MergeConflict, RunLog, SyncResult, SyncState
+from sandbox.models.exported_changes import ExportedChanges
 from tests.unit.conftest import refused
 
 
@@ -47,9 +54,8 @@ def log_of(content: str | bytes, *, raw: bool = False) -> RunLog:
 
 def test_the_workflow_and_the_table_agree_on_what_only_reads() -> None:
     reading = {name.value for name, row in OPERATIONS.items() if not row.changes}
-    assert reading == READS | READS_OF_RUNS | LATER_READS
-    assert not READS & READS_OF_RUNS
-    assert not (READS | READS_OF_RUNS) & LATER_READS
+    assert reading == ALL_READS
+    assert len(ALL_READS) == sum(map(len, (READS, READS_OF_RUNS, LATER_READS, READS_OF_CHANGES)))
     assert {name.value for name, row in OPERATIONS.items() if row.publishes} == PUBLISHES
 
 
@@ -165,3 +171,47 @@ def test_pages_are_joined_without_an_item_twice_though_one_came_meanwhile() -> N
 def test_a_page_has_a_limit() -> None:
     with pytest.raises(ValueError, match="less than or equal"):
         PageArguments(limit=10**6)
+
+
+def changes_of(document: bytes, *, compressed: bool = True) -> Callable[[int], ArtifactWindow]:
+    """What a worker answers for a document that it chose."""
+    whole = zlib.compress(document) if compressed else document
+    artifact = Artifact(path="changes", sha256=f"sha256:{hashlib.sha256(whole).hexdigest()}", size=len(whole))
+
+    def ask(offset: int) -> ArtifactWindow:
+        return ArtifactWindow(artifact=artifact, content=base64.b64encode(whole[offset : offset + WINDOW_BYTES]))
+
+    return ask
+
+
+def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
+    content = random.Random(1).randbytes(WINDOW_BYTES)
+    file = {"path": "new", "content": base64.b64encode(content)}
+    commit = "a" * 40
+    made = ExportedChanges.model_validate({"base_commit": commit, "commit": commit, "tree": commit, "files": [file]})
+    bench, asked = MagicMock(), list[int]()
+    bench.export_changes.return_value = made
+
+    def ask(offset: int) -> ArtifactWindow:
+        asked.append(offset)
+        return read_changes(bench, "task", ChangesArguments(offset=offset))
+
+    assert collect_changes(ask) == made
+    assert asked == [0, WINDOW_BYTES]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        changes_of(b"{}"),
+        changes_of(b"\xff"),
+        changes_of(b"not compressed", compressed=False),
+        changes_of(zlib.compress(b" " * 100)[:-5], compressed=False),
+        changes_of(b" " * (MOST_DOCUMENT_BYTES + 1)),
+    ],
+    ids=["another document", "no text", "not compressed", "without an end", "a bomb"],
+)
+def test_what_is_not_the_changes_of_a_task_is_refused(answer: Callable[[int], ArtifactWindow]) -> None:
+    with refused(ErrorCode.INTERNAL) as caught:
+        collect_changes(answer)
+    assert caught.value.brief == "What the worker answered is not a task's changes"

@@ -1,0 +1,31 @@
+"""The result of a task as one document, to be applied on another host."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Base64Bytes
+
+from sandbox.models.ids import ObjectId
+from sandbox.models.model import Model
+
+
+class ExportedFile(Model):
+    """One file that a task changed. `content`: None: it was deleted; of a symlink its target. `mode`: of git."""
+
+    path: str
+    content: Base64Bytes | None
+    mode: Literal["100644", "100755", "120000"] = "100644"
+
+
+class ExportedChanges(Model):
+    """A task's result, to be applied on another host: what turns `base_commit` into `tree`. `commit`, `uncommitted`: as
+    of an `ApplyResult`.
+    """
+
+    schema_version: int = 1
+    base_commit: ObjectId
+    commit: ObjectId | None
+    tree: ObjectId
+    files: tuple[ExportedFile, ...]
+    uncommitted: int = 0
