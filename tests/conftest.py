@@ -124,13 +124,16 @@ def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Unmount what a test left in its own folder: every start of a container copies and reads the table of mounts."""
+    """Unmount what a test left in its own folder, and give its user ids back: every start of a container copies and
+    reads the table of mounts, and every `gc` reads that of the ids. One that a guest still has is not given out again.
+    """
     try:
         return (yield)
     finally:
         folder = getattr(item, "funcargs", {}).get("tmp_path")
         if folder is not None:
             unmount_below(folder)
+            release_users_below(folder)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -215,7 +215,7 @@ def _unplaceable_error(what: str) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"A task of the cluster cannot be created with {what}",
-        hint="Fork the task that has the snapshot: `sandbox task fork TASK --snapshot SNAPSHOT`. A worker chooses the kind.",
+        hint="A worker chooses the kind. Fork the task that has the snapshot: `sandbox task fork TASK --snapshot ID`.",
         reason="not_on_cluster",
     )
 

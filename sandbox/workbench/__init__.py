@@ -1241,7 +1241,7 @@ class Workbench:
         Raises: `nothing_to_commit`; `quota_exceeded` for more than 16 MiB or 10,000 files; `policy_violation` for a
         changed submodule; `not_found`; `conflict` for the working state of a closed task.
         """
-        return use.exported_changes.export_changes(self._services, task_id, uncommitted=uncommitted)
+        return use.change_export.export_changes(self._services, task_id, uncommitted=uncommitted)
 
     def apply_exported(
         self, task: Task, exported: ExportedChanges, directory: Path | str, *, dry_run: bool = False
@@ -1257,7 +1257,7 @@ class Workbench:
             self._services, None, "apply", arguments, names=[task.id, str(directory)]
         ) as done:
             return done(
-                use.exported_changes.apply_exported(self._services, task, exported, Path(directory), dry_run=dry_run)
+                use.change_export.apply_exported(self._services, task, exported, Path(directory), dry_run=dry_run)
             )
 
     def fork_task(

@@ -61,9 +61,9 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.repositories import trust as trust
     from sandbox.workbench.repositories import updates as updates
     from sandbox.workbench.tasks import apply as apply
+    from sandbox.workbench.tasks import change_export as change_export
     from sandbox.workbench.tasks import clean as clean
     from sandbox.workbench.tasks import edit as edit
-    from sandbox.workbench.tasks import exported_changes as exported_changes
     from sandbox.workbench.tasks import impact as impact
     from sandbox.workbench.tasks import lifecycle as lifecycle
     from sandbox.workbench.tasks import read as read
@@ -136,9 +136,9 @@ else:
         ),
         "tasks": (
             "apply",
+            "change_export",
             "clean",
             "edit",
-            "exported_changes",
             "impact",
             "lifecycle",
             "read",

@@ -20,6 +20,12 @@ from sandbox.errors import ErrorCode, SandboxError
 
 GIT = shutil.which("git") or "git"
 
+ALL_RUNS = bool(os.environ.get("ALL_ATTACKS"))
+"""Whether every entry about git runs on the newer git too, and races for longer: `make attacks`."""
+
+RACE_S = 4.0 if ALL_RUNS else 1.5
+"""How long the product is raced against, once the control has lost the same race."""
+
 
 @dataclass
 class Arena(Scene):

@@ -16,17 +16,15 @@ import pytest
 from devtools import newergit
 from devtools.guests import remove_guests_of
 from devtools.requirement import unavailable
+from devtools.user_ids import release_users_below
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from sandbox.files.mount_points import unmount_below
-from tests.attack.arena import GIT, Arena
+from tests.attack.arena import ALL_RUNS, GIT, Arena
 
 ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "test_o_push", "test_s_local_remotes")
 NOT_ABOUT_LAYOUTS = (*(f"test_{section}_" for section in "befgoq"), "test_s_local_remotes")
 """Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
-
-ALL_RUNS = bool(os.environ.get("ALL_ATTACKS"))
-"""Whether every entry about git runs on the newer git too."""
 
 _seen_on_newer: set[str] = set()
 
@@ -134,6 +132,7 @@ def make_arena(
         arena.workbench.__exit__(None, None, None)
         remove_guests_of(arena.home)
         unmount_below(arena.home)
+        release_users_below(arena.home)
 
 
 @pytest.fixture(scope="session")

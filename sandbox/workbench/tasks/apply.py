@@ -28,7 +28,7 @@ from sandbox.workspaces.restore import RestoreStep
 
 
 @dataclass(frozen=True)
-class TaskResult:
+class AppliedState:
     """What is applied: the task's changes from its base commit to `tree`, read by `git`. `commit`: None for the working
     state. `uncommitted`: how many changes are left out.
     """
@@ -51,12 +51,12 @@ def apply_task(services: Services, task_id: str, directory: Path, *, uncommitted
         return write_result(services, result, directory, dry_run=dry_run)
 
 
-def open_result(services: Services, task_id: str, *, uncommitted: bool) -> AbstractContextManager[TaskResult]:
+def open_result(services: Services, task_id: str, *, uncommitted: bool) -> AbstractContextManager[AppliedState]:
     """The committed state of a task, or with `uncommitted` the working state. Raises: `not_found`, `conflict`."""
     return _open_working_state(services, task_id) if uncommitted else _open_committed(services, task_id)
 
 
-def write_result(services: Services, result: TaskResult, directory: Path, *, dry_run: bool) -> ApplyResult:
+def write_result(services: Services, result: AppliedState, directory: Path, *, dry_run: bool) -> ApplyResult:
     """Write a result into a checkout of a person. Raises: as `apply_task`."""
     with _open_checkout(services, directory) as (root, files):
         base = objects.tree_of(result.git, result.task.base_commit)
@@ -78,24 +78,24 @@ def write_result(services: Services, result: TaskResult, directory: Path, *, dry
 
 
 @contextmanager
-def _open_committed(services: Services, task_id: str) -> Iterator[TaskResult]:
+def _open_committed(services: Services, task_id: str) -> Iterator[AppliedState]:
     task = find_task(services.home, task_id, allow_closed=True)
     _, git = services.repositories.open(task.repo_id)
     left_out = 0
     with suppress(SandboxError), compare_task(services, task) as opened:  # a closed task may have no worktree
         left_out = len(opened.changes.tree)
-    yield TaskResult(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
+    yield AppliedState(task, git, objects.tree_of(git, task.head_commit), task.head_commit, left_out)
 
 
 @contextmanager
-def _open_working_state(services: Services, task_id: str) -> Iterator[TaskResult]:
+def _open_working_state(services: Services, task_id: str) -> Iterator[AppliedState]:
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
-        yield TaskResult(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
+        yield AppliedState(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _kind(step: RestoreStep) -> ChangeKind:
     return ChangeKind.TYPE_CHANGED if SYMLINK in {step.before.mode, step.after.mode} else ChangeKind.MODIFIED
 
 
-def nothing_error(result: TaskResult) -> SandboxError:
+def nothing_error(result: AppliedState) -> SandboxError:
     """The result has no change."""
     hint = "--uncommitted applies its working state." if result.uncommitted else "Edit a file, or commit first."
     return SandboxError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import random
+import os
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -185,7 +185,7 @@ def changes_of(document: bytes, *, compressed: bool = True) -> Callable[[int], A
 
 
 def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
-    content = random.Random(1).randbytes(WINDOW_BYTES)
+    content = os.urandom(WINDOW_BYTES)
     file = {"path": "new", "content": base64.b64encode(content)}
     commit = "a" * 40
     made = ExportedChanges.model_validate({"base_commit": commit, "commit": commit, "tree": commit, "files": [file]})

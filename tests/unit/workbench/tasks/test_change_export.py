@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, SYMLINK, TreeChange
 from sandbox.models.exported_changes import ExportedChanges
-from sandbox.workbench.tasks import exported_changes
+from sandbox.workbench.tasks import change_export
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
 from tests.unit.workbench.tasks.test_apply import Checkout, change_all_kinds
@@ -36,10 +37,9 @@ def make_document(desk: Desk, path: str, content: bytes, mode: str) -> ExportedC
     """One that a host could make that runs no code of ours: it says the truth about its tree."""
     git = desk.workbench._services.repositories.open(desk.task.repo_id)[1]
     change = TreeChange(path.encode(), mode, content_of(content))
-    try:
+    tree = "0" * 40
+    with suppress(SandboxError):  # git itself does not build some
         tree = objects.build_uncompared_tree(git, desk.task.base_commit, [change])
-    except Exception:  # git itself does not build it
-        tree = "0" * 40
     file = {"path": path, "content": base64.b64encode(content), "mode": mode}
     fields = {"base_commit": desk.task.base_commit, "commit": None, "tree": tree, "files": [file]}
     return ExportedChanges.model_validate(fields)
@@ -122,6 +122,6 @@ def test_no_change_and_too_much_of_it_are_said_by_the_host_that_has_the_task(
         export(person.desk)
     person.desk.write("new", b"12345")
     assert export(person.desk, uncommitted=True).files[0].content == b"12345"
-    monkeypatch.setattr(exported_changes, "MOST_BYTES", 4)
+    monkeypatch.setattr(change_export, "MOST_BYTES", 4)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         export(person.desk, uncommitted=True)

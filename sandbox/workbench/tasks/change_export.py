@@ -27,7 +27,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.updates import update_repository
-from sandbox.workbench.tasks.apply import TaskResult, nothing_error, open_result, write_result
+from sandbox.workbench.tasks.apply import AppliedState, nothing_error, open_result, write_result
 
 MOST_BYTES = 16 * 1024**2
 """Of all contents of a document."""
@@ -74,7 +74,7 @@ def apply_exported(
                 hint="No file was written. Ask again; if it stays, look at the worker that has the task.",
             )
         known = task.model_copy(update={"base_commit": exported.base_commit})
-        result = TaskResult(known, scratch, exported.tree, exported.commit, exported.uncommitted)
+        result = AppliedState(known, scratch, exported.tree, exported.commit, exported.uncommitted)
         return write_result(services, result, directory, dry_run=dry_run)
 
 
