@@ -6,7 +6,7 @@ share a uid use up each other's share (THREATS S02); guests with a uid of their 
 Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each.
 A file is removed when no file of its user is left. Ids are given out in turn, so one that was just returned comes back
 last; one that a process still has is passed over. Our PID 1 cannot be dumped and is shown as root's, so an id that may
-have been given out before needs the slow look at every process. One look finds many ids that nobody has, and such an id
+have been given out before needs the slow look at every process. One look finds many ids without one, and such an id
 gets a process only by a lease: `.known` says up to which id that is so. In a new folder that is the end of the range;
 without `.known`, or with that of another `.last`, which an older version wrote, it is none. A home that was copied, or
 whose disk comes back after its ids were given out again, has files of an id that another home has too: then both have a
@@ -168,12 +168,12 @@ class GuestUsers:
             return []
 
     def _read_turn(self) -> _Turn:
-        """Nothing is known if a file is missing or damaged, or they do not belong together."""
+        """No id is known to be unused if a file is missing or damaged, or they do not belong together."""
         last, known = self._read_numbers(_LAST), self._read_numbers(_KNOWN)
         if len(last) == 1 and len(known) == 2 and known[0] == last[0]:
             return _Turn(*known)
-        nothing = last[0] if last else self.ids.start - 1
-        return _Turn(nothing, nothing)
+        start = last[0] if last else self.ids.start - 1
+        return _Turn(start, start)
 
     def _read_numbers(self, name: str) -> list[int]:
         try:
