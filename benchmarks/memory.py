@@ -14,19 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from benchmarks._harness import judge
+from benchmarks._memory_requests import REQUEST_ATTACKS
+from benchmarks._memory_site import ALL, MIB, ONE, THREADS, Attack, Site, attempt, run_at_once
 from devtools.delta_bombs import make_delta_bomb
 from sandbox import Workbench
-from sandbox.errors import SandboxError
 from sandbox.memory import prepare_server
 
-MIB = 1024**2
-THREADS = 16
 FETCHES = 6
 FETCHED_FILE = 100 * MIB  # two versions fit into the memory of a fetch
 FETCHED_OBJECTS = 560_000  # the most over a local path
@@ -36,43 +35,11 @@ NEW_FILES = 450_000
 MANY_FILES = 74_000  # 75,000 are too many
 MANY_TASKS = 5  # no multiple of the kinds of looks: each task gets all of them
 LONG_NAMES = 50_000  # 12 MiB of paths
-ONE, ALL = 300, 600
 _PAUSE_S = 0.003
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 # --- the attacks: each prepares itself in a home, then runs in a process of its own
-
-
-class Site:
-    """A home with repositories."""
-
-    def __init__(self, folder: Path, size: int, workbench: Workbench) -> None:
-        self.folder, self.size, self.workbench = folder, size, workbench
-
-    def clone(self, name: str, size: int, endings: list[bytes]) -> str:
-        remote = self.folder / f"{name}.git"
-        if not remote.exists():
-            make_delta_bomb(remote, size, endings)
-        return self.workbench.clone(str(remote)).repository.id
-
-    def new_task(self) -> str:
-        return self.workbench.create_task(self.clone("small", 100, [])).id
-
-    def root_of(self, task_id: str) -> Path:
-        return next(self.folder.glob(f"home/**/worktrees/**/{task_id}"))
-
-    def write_large(self, task_id: str, most: int = sys.maxsize) -> None:
-        with (self.root_of(task_id) / "large").open("wb") as file:
-            file.truncate(min(self.size, most))
-
-
-def attempt(work: Callable[[], object]) -> None:
-    """Run a request that may be refused."""
-    try:
-        work()
-    except SandboxError as error:
-        print(f"refused: {error.code}, {error.brief}", file=sys.stderr)
 
 
 def prepare_deltas(site: Site) -> list[str]:
@@ -220,12 +187,6 @@ def push(workbench: Workbench, words: list[str]) -> None:
 LOOKS = (status, diff, snapshot)
 
 
-def run_at_once(workbench: Workbench, work: Sequence[tuple[Callable[[Workbench, list[str]], None], str]]) -> None:
-    """Requests, each about one repository or task."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda item: item[0](workbench, [item[1]]), work))
-
-
 def mix(workbench: Workbench, words: list[str]) -> None:
     """Sixteen requests at once: checkouts of both repositories, and looks at tasks with a new large file."""
     work = [(create, words[0]), (create, words[1]), (create, words[0]), (create, words[1])]
@@ -243,7 +204,7 @@ def worst_mix(workbench: Workbench, words: list[str]) -> None:
                                             lambda: mix(workbench, words[FETCHES:]))))  # fmt: skip
 
 
-ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[str]], None], int]] = {
+ATTACKS: dict[str, Attack] = {
     "deltas": (prepare_deltas, create, ONE),
     "checkout": (prepare_large_file, create, ONE),
     "status": (prepare_new_file, status, ONE),
@@ -266,6 +227,7 @@ ATTACKS: dict[str, tuple[Callable[[Site], list[str]], Callable[[Workbench, list[
     "mix": (prepare_mix, mix, ALL),
     "worst-mix": (prepare_worst_mix, worst_mix, ALL),
     "many-mix": (prepare_many_mix, many_mix, ALL),
+    **REQUEST_ATTACKS,
 }
 
 

@@ -20,7 +20,9 @@ from sandbox.policy.approvals import ALWAYS_ASKED
 
 @dataclass(frozen=True)
 class AgentCall:
-    """One call of a tool. `arguments`: validated, with defaults. `state`: git object the call acts on; '' for none."""
+    """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, a git
+    object; of a clean also a digest of the paths that it deletes; '' for none.
+    """
 
     tool: str
     arguments: Mapping[str, Any]

@@ -36,8 +36,8 @@ _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "d
 
 @dataclass(frozen=True)
 class PermittedCall:
-    """The call is permitted. `permission`: by which rule or person. `state`: the git object that was approved; the call
-    is refused if the object has changed by then.
+    """The call is permitted. `permission`: by which rule or person. `state`: the state that was approved; the call is
+    refused if it has changed by then.
     """
 
     permission: Permission

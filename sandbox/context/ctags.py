@@ -82,6 +82,7 @@ def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
     wanted = {path for path in paths if path.isprintable()}
     out, errors = SymbolReader(wanted, OUTPUT_BYTES), _BoundedBuffer(64 * 1024)
     (run.report / _LIST).write_text("".join(f"./{path}\n" for path in sorted(wanted)), encoding="utf-8")
+    (run.report / _LIST).chmod(0o644)  # whatever the umask: the guest is another user
     options = create_options(_container_spec(run), run.policy)
     ending = run.engine.run_to_end(run.name, options, Streams(out.append, errors.append), deadline_s=DEADLINE_S)
     if ending.timed_out:

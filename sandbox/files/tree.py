@@ -258,16 +258,22 @@ class WorktreeFiles:
             return True
 
     def walk(
-        self, skip: Callable[[bytes], bool], limits: WalkLimits | None = None, known: KnownFiles | None = None
+        self,
+        skip: Callable[[bytes], bool],
+        limits: WalkLimits | None = None,
+        known: KnownFiles | None = None,
+        *,
+        start: bytes = b"",
     ) -> Iterator[WalkEntry]:
-        """Every name below the root, depth first, sorted. `skip(path)` prunes a directory. `known` files are left out.
+        """Every name below the root or the directory `start`, depth first, sorted. `skip(path)` prunes a directory.
+        `known` files are left out.
 
         Names that git or a file system treats as `.git`, special files and unreadable directories are returned as
         rejected. Raises: `quota_exceeded` past the limits; names of known files count as entries only.
         """
         limits = limits or WalkLimits()
         seen, name_bytes = 0, 0
-        pending = [b""]
+        pending = [start]
         while pending:
             folder = pending.pop()
             if folder.count(b"/") >= limits.depth:

@@ -79,6 +79,15 @@ def stream_blobs(git: Git, oids: Sequence[str], *, limit: int = FILE_BYTES) -> I
         yield from _stream(git.with_memory(LARGE), oids[done:], limit)
 
 
+def stream_blob(git: Git, oid: str, *, limit: int = FILE_BYTES) -> Iterator[bytes]:
+    """One blob in chunks. Its git runs until the last chunk was read, or the iterator is closed.
+
+    Raises: as `stream_blobs`, at the first chunk.
+    """
+    for blob in stream_blobs(git, [oid], limit=limit):  # held here: a reader outlives no generator it came from
+        yield from blob.chunks()
+
+
 def read_blobs(git: Git, oids: Sequence[str], *, limit: int = READ_BYTES) -> Iterator[bytes]:
     """Contents in the order of `oids`, from one process, each held whole. Raises: as `stream_blobs`."""
     return (blob.read() for blob in stream_blobs(git, oids, limit=limit))

@@ -353,7 +353,7 @@ class GitProcess:
 
     def finish(self) -> None:
         """Read the rest of stdout and wait for the exit. Raises: `timeout`."""
-        while self.stdout.read(_CHUNK):
+        while not self.stdout.closed and self.stdout.read(_CHUNK):  # `raise_if_cut` has closed it
             pass
         self.code = self._popen.wait()
         self._timer.cancel()

@@ -5,9 +5,12 @@ share a uid use up each other's share (THREATS S02); guests with a uid of their 
 
 Several controllers and homes share a host, so the ids in use are kept in one directory of the host, one file for each.
 A file is removed when no file of its user is left. Ids are given out in turn, so one that was just returned comes back
-last; one that a process still has is passed over. A home that was copied, or whose disk comes back after its ids were
-given out again, has files of an id that another home has too: then both have a lease, and the id is free when both have
-returned it.
+last; one that a process still has is passed over. Our PID 1 cannot be dumped and is shown as root's, so an id that may
+have been given out before needs the slow look at every process. One look finds many ids without one, and such an id
+gets a process only by a lease: `.known` says up to which id that is so. In a new folder that is the end of the range;
+without `.known`, or with that of another `.last`, which an older version wrote, it is none. A home that was copied, or
+whose disk comes back after its ids were given out again, has files of an id that another home has too: then both have a
+lease, and the id is free when both have returned it.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -25,6 +30,8 @@ from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_ids_of_processes, read_owners_of_processes, read_reserved_ids
 
 _LAST = ".last"
+_KNOWN = ".known"
+_MOST_KNOWN = 1024  # ids after the one that is given out, of one slow look
 _LOCK = ".lock"
 
 
@@ -35,6 +42,14 @@ class UserLease:
     uid: int
     home: str
     owner: str
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """`last`: the id that was given out last. Of those above it, none up to `known` has a process of ours."""
+
+    last: int
+    known: int
 
 
 @dataclass(frozen=True)
@@ -57,10 +72,10 @@ class GuestUsers:
         Raises: `quota_exceeded` when there is none.
         """
         with self._locked():
-            uid = self._find_free()
-            self._write(uid, [UserLease(uid, str(self.home), owner)], synced=synced)
-            write_atomically(self.folder / _LAST, f"{uid}\n".encode(), synced=False)
-        return uid
+            turn = self._find_free()
+            self._write(turn.last, [UserLease(turn.last, str(self.home), owner)], synced=synced)
+            self._write_turn(turn)
+        return turn.last
 
     def adopt(self, uid: int, owner: str) -> None:
         """Record a uid whose files are in this home, which was moved or copied here, as leased by it.
@@ -71,6 +86,9 @@ class GuestUsers:
             with self._locked():
                 others = [one for one in self._read(uid) if one.home != str(self.home) and Path(one.home).exists()]
                 self._write(uid, [UserLease(uid, str(self.home), owner), *others], synced=True)
+                turn = self._read_turn()
+                if turn.last < uid <= turn.known:  # when it is returned, a process of it may be alive
+                    self._write_turn(_Turn(turn.last, uid - 1))
 
     def release(self, uid: int) -> None:
         """Return a uid of this home, once no file of it is left. One of another home, or of none, is left alone."""
@@ -96,21 +114,36 @@ class GuestUsers:
         """The parts of the range that no account, group or subordinate range of this host has, in order."""
         return list(subtract_ranges(self.ids, self.reserved()))
 
-    def _find_free(self) -> int:
-        free, last = self.find_free_ids(), self._read_last()
-        for uids, list_ids in ((_above(free, last), self.owners), (_up_to(free, last), self.running)):
-            # Ids up to the last were given out before, and a PID 1 of ours cannot be dumped: that needs the slow look.
-            taken = None
-            for uid in uids:
-                taken = list_ids() if taken is None else taken
-                if uid not in taken and not self._path(uid).exists():
-                    return uid
+    def _find_free(self) -> _Turn:
+        """The next id in turn that is free, and up to which id none has a process of ours."""
+        free, turn = self.find_free_ids(), self._read_turn()
+        taken = None
+        for uid in _between(free, turn.last, turn.known):
+            taken = self.owners() if taken is None else taken
+            if self._is_unused(uid, taken):
+                return _Turn(uid, turn.known)
+        taken = self.running()
+        for uid in chain(_between(free, turn.last), _between(free, -1, turn.last)):
+            if self._is_unused(uid, taken):
+                return _Turn(uid, self._find_known(free, uid, taken))
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"No user id from {self.ids.start} to {self.ids.stop - 1} is free for a guest",
             details=f"Ids in use: {self.folder}. Accounts and subordinate ids of this host are passed over.",
             hint="Close tasks that are no longer needed, run `sandbox gc`, or set [users] in policies/container.toml.",
         )
+
+    def _is_unused(self, uid: int, taken: frozenset[int]) -> bool:
+        return uid not in taken and not self._path(uid).exists()
+
+    def _find_known(self, free: Sequence[range], uid: int, taken: frozenset[int]) -> int:
+        """The last of the ids that follow without one that is leased or has a process."""
+        known = uid
+        for following in islice(_between(free, uid), _MOST_KNOWN):
+            if not self._is_unused(following, taken):
+                break
+            known = following
+        return known
 
     def _release(self, uid: int, home: str) -> None:
         if any(lease.home == home for lease in self._read(uid)):
@@ -134,11 +167,23 @@ class GuestUsers:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
 
-    def _read_last(self) -> int:
+    def _read_turn(self) -> _Turn:
+        """No id is known to be unused if a file is missing or damaged, or they do not belong together."""
+        last, known = self._read_numbers(_LAST), self._read_numbers(_KNOWN)
+        if len(last) == 1 and len(known) == 2 and known[0] == last[0]:
+            return _Turn(*known)
+        start = last[0] if last else self.ids.start - 1
+        return _Turn(start, start)
+
+    def _read_numbers(self, name: str) -> list[int]:
         try:
-            return int((self.folder / _LAST).read_text(encoding="ascii"))
+            return [int(word) for word in (self.folder / name).read_text(encoding="ascii").split()]
         except (OSError, ValueError):
-            return self.ids.start - 1
+            return []
+
+    def _write_turn(self, turn: _Turn) -> None:
+        write_atomically(self.folder / _LAST, f"{turn.last}\n".encode(), synced=False)
+        write_atomically(self.folder / _KNOWN, f"{turn.last} {turn.known}\n".encode(), synced=False)
 
     def _path(self, uid: int) -> Path:
         return self.folder / str(uid)
@@ -162,19 +207,17 @@ class GuestUsers:
             ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
+            if all(path.name == _LOCK for path in self._entries()):  # a new folder: no id was given out
+                self._write_turn(_Turn(self.ids.start - 1, self.ids.stop - 1))
             yield
         finally:
             os.close(fd)
 
 
-def _above(free: Sequence[range], last: int) -> Iterator[int]:
+def _between(free: Sequence[range], after: int, last: int = sys.maxsize) -> Iterator[int]:
+    """The ids above `after`, up to `last`."""
     for part in free:
-        yield from range(max(part.start, last + 1), part.stop)
-
-
-def _up_to(free: Sequence[range], last: int) -> Iterator[int]:
-    for part in free:
-        yield from range(part.start, min(part.stop, last + 1))
+        yield from range(max(part.start, after + 1), min(part.stop, last + 1))
 
 
 def subtract_ranges(ids: range, taken: Sequence[range]) -> Iterator[range]:

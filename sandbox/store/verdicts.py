@@ -133,20 +133,23 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
 
     Runs that overlap in time confirm nothing: they had the same busy host. A refused fork, or waiting for memory, is no
-    property of the code.
+    property of the code: such a run neither confirms a failure nor is one that another run can confirm.
     """
-    if binding.check.deterministic and not run.usage.forks_refused and not _waited_for_memory(run):
+    if _was_short_of_resources(run):
+        return False
+    if binding.check.deterministic:
         return True
     before = _read_record(home, binding)
-    if before is None or before.run.verdict is not Verdict.FAILED:
+    if before is None or before.run.verdict is not Verdict.FAILED or _was_short_of_resources(before.run):
         return False
     return not before.first_failure or run.started_at > _ended_at(before.run)
 
 
-def _waited_for_memory(run: CheckRun) -> bool:
-    """Whether tasks of the guest, or of the host, waited for memory long enough to matter."""
+def _was_short_of_resources(run: CheckRun) -> bool:
+    """Whether a fork was refused, or tasks of the guest or of the host waited for memory long enough to matter."""
     pressure = run.usage.pressure
-    return pressure is not None and (pressure.memory_s or 0) >= _MEMORY_WAIT_S
+    waited_s = 0.0 if pressure is None else pressure.memory_s or 0.0
+    return bool(run.usage.forks_refused) or waited_s >= _MEMORY_WAIT_S
 
 
 def _ended_at(run: CheckRun) -> datetime:

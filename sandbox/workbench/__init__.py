@@ -1155,10 +1155,10 @@ class Workbench:
         """Delete everything that a commit would not include: build output, ignored files. Uncommitted changes are kept.
 
         `without`: new files or folders to delete as well. `discard`: delete all uncommitted changes.
-        `expected_commit`: refuse if the task's last commit is a different one. Raises:
-        `not_found`; `invalid_input` for `without`, also beside `discard`; `unsafe_path`; `quota_exceeded` when the
-        changes cannot be saved; `conflict` for a closed task or while another operation holds it; `engine_unavailable`
-        when the guest cannot be ended.
+        `expected_commit`: refuse if the task's last commit is a different one; or the `state` of `approval_call`, which
+        adds a digest of what `without` deletes. Raises: `not_found`; `invalid_input` for `without`, also beside
+        `discard`; `unsafe_path`; `quota_exceeded` when the changes cannot be saved; `conflict` for another commit or
+        content, a closed task or while another operation holds it; `engine_unavailable` when the guest cannot be ended.
         """
         arguments = {"without": list(without), "discard": discard}
         with use.journaling.record_operation(self._services, task_id, "clean", arguments, names=without) as done:

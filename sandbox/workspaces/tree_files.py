@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.tree import READ_CAP
+from sandbox.files.tree import READ_CAP, STREAM_CAP
 from sandbox.git.trees.tree_format import EXECUTABLE_FILE
 from sandbox.git.trees.tree_value import TreeValue
 from sandbox.policy.paths import RepoPath, refused_path_error
@@ -23,14 +24,13 @@ class TreeFiles:
 
     def read_with_mode(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, bool]:
         """See `EditableFiles`."""
-        if not self.exists(path):
-            raise SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}", reason="no_such_file")
-        try:
+        with self._require_file(path):
             return self.value.read(path, cap), self.value.stat(path).mode == EXECUTABLE_FILE
-        except SandboxError as error:
-            if error.code is ErrorCode.INVALID_INPUT:
-                raise refused_path_error(path, "regular", "it is not a regular file") from error
-            raise
+
+    def stream(self, path: RepoPath, cap: int = STREAM_CAP) -> Iterator[bytes]:
+        """A file in chunks, of which one is in memory. Raises: as `read_with_mode`, at once or at the first chunk."""
+        with self._require_file(path):
+            return self.value.stream(path, cap)
 
     def exists(self, path: RepoPath) -> bool:
         """See `EditableFiles`."""
@@ -46,3 +46,15 @@ class TreeFiles:
     def remove(self, path: RepoPath) -> None:
         """See `EditableFiles`."""
         self.value = self.value.remove(path)
+
+    @contextmanager
+    def _require_file(self, path: RepoPath) -> Iterator[None]:
+        """While a path is read: the errors of a worktree for what is no file."""
+        if not self.exists(path):
+            raise SandboxError(ErrorCode.NOT_FOUND, f"There is no file {path}", reason="no_such_file")
+        try:
+            yield
+        except SandboxError as error:
+            if error.code is ErrorCode.INVALID_INPUT:
+                raise refused_path_error(path, "regular", "it is not a regular file") from error
+            raise

@@ -23,7 +23,11 @@ from sandbox.git.memory_limits import GitMemory
 from sandbox.git.process import Git
 from sandbox.git.push import send
 from sandbox.git.transport import RemoteAccess
+from sandbox.git.trees import object_reader
+from sandbox.git.trees.tree_store import TreeStore
+from sandbox.models import TaskOptions
 from sandbox.remotes import parse_remote
+from sandbox.workbench import Workbench
 from sandbox.workbench.tasks.lifecycle import compare_task
 from sandbox.workspaces import comparison_limits
 from sandbox.workspaces.comparison_limits import ComparisonLimits
@@ -69,6 +73,9 @@ def test_s09_deltas_on_a_large_object_are_refused(bomb: DeltaBomb, monkeypatch: 
     git = Git(bomb.git_dir)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         list(blobs.read_blobs(git, bomb.oids[1:]))
+    monkeypatch.setattr(object_reader, "LARGE", GitMemory(LIMIT, LIMIT))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        TreeStore(git, 20).blob(bytes.fromhex(bomb.oids[1]))
     named = compare_trees(git, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", bomb.tree)
     assert b"Binary files /dev/null and b/f001 differ" in named.text, "compared by name and size alone"
     monkeypatch.undo()
@@ -117,6 +124,38 @@ def test_s09_a_large_file_is_held_neither_by_the_controller_nor_by_git(bomb: Del
                              "commit-tree", "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "-m", "x"],
                             check=True, capture_output=True)  # fmt: skip
     assert peak_mib(OUR_LOOK, str(bomb.git_dir), commit.stdout.decode().strip()) - before < 10
+
+
+OPEN_HOME = """
+import sys
+from pathlib import Path
+from sandbox.files.tree import STREAM_CAP
+from sandbox.store.records import find_task
+from sandbox.workbench import Workbench
+from sandbox.workbench.tasks.tree_tasks import open_working_tree
+from sandbox.workspaces.tree_files import TreeFiles
+workbench = Workbench(Path(sys.argv[1]), allow_file=True)
+task = find_task(workbench._services.home, sys.argv[2])
+files = TreeFiles(open_working_tree(workbench._services, task))
+"""
+WHOLE_READ = f"{OPEN_HOME}content = files.read('f000', STREAM_CAP)"
+OUR_READS = f"""{OPEN_HOME}
+found = workbench.read_file(task.id, "f000", max_bytes=1)
+assert workbench.read_committed_file(task.repo_id, "f000", max_bytes=1) == found
+print(found.size)
+"""
+
+
+@pytest.mark.one_git
+def test_s09_a_large_file_without_a_worktree_is_read_in_pieces(bomb: DeltaBomb, tmp_path: Path) -> None:
+    """A file of a task of kind `tree`, and of a commit. Control: the value's own read, which holds it whole."""
+    with Workbench(tmp_path / "home", allow_file=True) as workbench:
+        repository = workbench.clone(str(bomb.git_dir)).repository
+        task = workbench.create_task(repository.id, options=TaskOptions(workspace_kind="tree"))
+    words = (str(tmp_path / "home"), task.id)
+    before = peak_mib(OPEN_HOME, *words)
+    assert peak_mib(WHOLE_READ, *words) - before > 31, "void"
+    assert peak_mib(OUR_READS, *words) - before < 10
 
 
 REPORTS = {

@@ -1,4 +1,4 @@
-"""Modes below the home after checks, and in a clean room while one runs, are the same under every umask."""
+"""Modes below the home after checks and a map, and in a clean room while one runs, are the same under every umask."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ def run_checks(root: Path, mask: int) -> tuple[Modes, list[str]]:
             task = workbench.create_task(bench.repo_id).id
             runs = [*workbench.run_checks(task, ["list"]), *workbench.verify(task).runs]
             assert [len(workbench.artifacts(run.run_id).artifacts) for run in runs] == [1, 1]
+            workbench.write_file(task, "code.py", b"def symbol_of_code(): pass\n", None)
+            workbench.commit(task, "code")
+            assert "symbol_of_code" in workbench.map(task).map, "the guest of the map reads its list and the files"
             return read_modes(bench.home), [run.stdout_tail for run in runs]
     finally:
         os.umask(before)
@@ -64,6 +67,7 @@ def test_modes_of_runs_and_rooms_do_not_depend_on_the_umask(tmp_path: Path) -> N
     assert {f"repositories/{name}" for name in expected} <= modes.keys(), "void"
     for found, saw in others:
         assert saw == seen
-        different = {name: (mode, modes[name]) for name, mode in found.items() if mode != modes.get(name, mode)}
+        names = found.keys() | modes.keys()
+        different = {name: (found.get(name), modes.get(name)) for name in names if found.get(name) != modes.get(name)}
         assert [name for name in different if name.startswith("profiles")], "void"
         assert {k: v for k, v in different.items() if not k.startswith(("profiles", "config.toml"))} == {}

@@ -175,7 +175,7 @@ class _CatFile:
         header = self._read_header(oid)
         if header is None:
             raise _EndedError
-        content = self._process.stdout.read(header.size + 1)
-        if len(content) != header.size + 1:
+        content = self._process.stdout.read(header.size)
+        if self._process.stdout.read(1) != b"\n":  # read apart: cutting it off would copy the content
             raise _EndedError
-        return content[:-1]
+        return content

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.blobs import READ_BYTES, missing_object_error
+from sandbox.git.blobs import READ_BYTES, missing_object_error, stream_blob
 from sandbox.git.entries import Item
 from sandbox.git.maintenance import store_objects
 from sandbox.git.partial import is_partial
@@ -71,6 +71,12 @@ class TreeStore:
     def blob(self, oid: bytes, most: int = READ_BYTES) -> bytes:
         """Content of a file. Raises: `not_found`, `quota_exceeded` past `most` bytes, network errors."""
         return next(iter(self._read([oid], b"blob", most)))
+
+    def stream(self, oid: bytes, most: int) -> Iterator[bytes]:
+        """A file in chunks, from a git of its own. Raises: as `blob`, at once or at the first chunk."""
+        if is_partial(self.git):
+            self.prefetch([oid])
+        return stream_blob(self.git, oid.hex(), limit=most)
 
     def sizes(self, oids: Sequence[bytes]) -> list[int]:
         """Sizes of files in bytes. Raises: `not_found`, network errors."""

@@ -122,6 +122,13 @@ class TreeValue:
         """
         return self._content(self._require_file(path), most)
 
+    def stream(self, path: str, most: int) -> Iterator[bytes]:
+        """Content of a file in chunks, of which one is in memory. Raises: as `read`, at once or at the first chunk."""
+        node = self._require_file(path)
+        if isinstance(node, NewFile) and node.content is not None:
+            return iter([self._content(node, most)])
+        return self.store.stream(oid_of(node, self.store.oid_bytes), most)
+
     def read_link(self, path: str) -> bytes:
         """Target of a link; it is not followed. Raises: as `read`; `invalid_input` for what is no link."""
         node = self._require(path)

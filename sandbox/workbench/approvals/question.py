@@ -24,6 +24,7 @@ from sandbox.workbench.delivery.intermediate_files import find_intermediate_path
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import status
+from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
 MOST_LINES = 2000
@@ -42,16 +43,17 @@ _CLEANED = (
 )
 
 
-def find_target_object(services: Services, tool: str, task_id: str | None) -> str:
-    """The git object that a call acts on: the commit for tools that send, clean or fetch packages, else
-    the working tree.
+def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> str:
+    """The state that a call acts on: the commit for tools that send, clean or fetch packages, else the working tree.
 
-    A clean does not use the working tree, because that may be too large to read, or missing.
+    A clean does not use the working tree, because that may be too large to read, or missing: see `find_clean_state`.
     """
     if task_id is None:
         return ""
     task = find_task(services.home, task_id, allow_closed=True)
-    if tool in SENDING or tool in {CLEANING, PREPARING, PROMOTING}:
+    if tool == CLEANING:
+        return find_clean_state(services, task, arguments.get("without", ()))
+    if tool in SENDING or tool in {PREPARING, PROMOTING}:
         return task.head_commit
     with compare_task(services, task) as opened:
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)

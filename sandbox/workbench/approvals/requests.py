@@ -43,7 +43,7 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
         repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
         find_repository(services.home, repo_id)
-    state = question.find_target_object(services, tool, task_id)
+    state = question.find_target_state(services, tool, arguments, task_id)
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
 
 

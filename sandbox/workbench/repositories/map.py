@@ -270,6 +270,7 @@ def _find_symbols(
     try:
         room.mkdir(mode=0o755)
         (room / "report").mkdir(mode=0o755)
+        (room / "report").chmod(0o755)  # whatever the umask: the guest reads its list there, as another user
         if len(missing) <= FEW_FILES:
             places = {f"{number}/{_plain_name(path)}": path for number, path in enumerate(missing.values())}
             tree = _write_files(services, request.git, room / "files", {at: entries[p] for at, p in places.items()})

@@ -15,8 +15,8 @@ from sandbox.models import CleanResult, Snapshot, Task
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
-from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
+from sandbox.workbench.tasks.left_out_paths import require_approved_clean
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
@@ -36,9 +36,9 @@ def clean_task(
 
     `without`: new files or directories that are neither read nor kept, because they are too large. A task without
     a worktree gets one from its newest snapshot, or from its last commit if that is newer. `expected_commit`: the last
-    commit that was approved.
-    Raises: `conflict` for another commit, `invalid_input` for `without` with `discard`, `quota_exceeded` when the
-    changes cannot be kept, `engine_unavailable` when the task may have a container.
+    commit that was approved, or the whole state of `find_clean_state`.
+    Raises: `conflict` for another commit or content, `invalid_input` for `without` with `discard`, `quota_exceeded`
+    when the changes cannot be kept, `engine_unavailable` when the task may have a container.
     """
     if without and discard:
         raise SandboxError(
@@ -47,7 +47,7 @@ def clean_task(
             hint="Give either --without or --discard.",
         )
     with lock_task(services, task_id) as task:
-        require_approved("commit", task.head_commit, expected_commit)
+        require_approved_clean(services, task, without, expected_commit)
         task = lay_out_files(services, task)
         repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))

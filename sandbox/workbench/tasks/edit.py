@@ -14,7 +14,7 @@ from sandbox.edits.replace import remove_file, rename_file, replace_file, replac
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
-from sandbox.git.blobs import stream_blobs
+from sandbox.git.blobs import stream_blob
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
@@ -100,7 +100,7 @@ def base_hash(home: Home, repositories: RegisteredRepositories, task_id: str, pa
     task = find_task(home, task_id, allow_closed=True)
     _, git = repositories.open(task.repo_id)
     oid = objects.find_blob(git, objects.tree_of(git, task.head_commit), path_bytes(parse_repo_path(path)))
-    return None if oid is None else sha256_of_chunks(next(stream_blobs(git, [oid])).chunks())
+    return None if oid is None else sha256_of_chunks(stream_blob(git, oid))
 
 
 def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOutcome]) -> PatchResult:

@@ -11,7 +11,7 @@ from sandbox.edits.hash_gate import Absence, no_such_file_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, STREAM_CAP, UNREADABLE_REASONS
-from sandbox.git.blobs import stream_blobs
+from sandbox.git.blobs import stream_blob
 from sandbox.git.objects import find_blob, list_tree, tree_of
 from sandbox.lazy_module import LazyModule
 from sandbox.models import FileContent, Task
@@ -60,8 +60,7 @@ def _open_chunks(services: Services, task: Task, path: RepoPath) -> Iterator[Ite
     """The content of a file, in the task's worktree, or of a task that has none yet in its tree."""
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     if is_without_files(task, site):
-        content = tree_files.TreeFiles(tree_tasks.open_working_tree(services, task)).read(path, STREAM_CAP)
-        yield iter([content])
+        yield tree_files.TreeFiles(tree_tasks.open_working_tree(services, task)).stream(path, STREAM_CAP)
         return
     with open_files(services.home, services.policies, task) as files, closing(files.stream(path)) as chunks:
         yield chunks
@@ -81,7 +80,7 @@ def read_committed_file(
         known = {show_path(entry.path) for entry in list_tree(git, tree, sizes=False)}
         hint = f"To list paths: `sandbox file search {repository.id}@{ref} --glob 'src/*'`."
         raise no_such_file_error(checked, Absence(near=near_paths.find_near_paths(checked, known)), hint)
-    window = read_line_range(next(stream_blobs(git, [oid], limit=STREAM_CAP)).chunks(), lines, max_bytes)
+    window = read_line_range(stream_blob(git, oid, limit=STREAM_CAP), lines, max_bytes)
     if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
     return _as_file_content(checked, window)

@@ -15,7 +15,7 @@ from functools import partial
 
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
-from sandbox.git.blobs import stream_blobs
+from sandbox.git.blobs import stream_blob, stream_blobs
 from sandbox.git.diff import blob_sizes, diff_trees
 from sandbox.git.entries import GITLINK, Content, RawChange, TreeChange, TreeEntry
 from sandbox.git.maintenance import store_objects
@@ -110,17 +110,15 @@ def _describe(git: Git, found: Sequence[RawChange]) -> list[_Described]:
 def _describe_one(git: Git, raw: RawChange, sizes: dict[str, int], hashes: dict[str, str]) -> _Described:
     content = None
     if raw.new_oid is not None:
-        content = Content(raw.new_oid, sizes.get(raw.new_oid, 0), partial(_read, git, raw.new_oid), is_stored=True)
+        content = Content(
+            raw.new_oid, sizes.get(raw.new_oid, 0), partial(stream_blob, git, raw.new_oid), is_stored=True
+        )
     before = None
     if raw.old_oid is not None:
         before = TreeEntry(raw.path, raw.old_mode, raw.old_oid, sizes.get(raw.old_oid))
     kind = _KINDS.get(raw.status, ChangeKind.MODIFIED)
     shown = Change(path=show_path(raw.path), kind=kind, sha256=hashes.get(raw.new_oid or ""))
     return _Described(TreeChange(raw.path, raw.new_mode, content), shown, before)
-
-
-def _read(git: Git, oid: str) -> Iterator[bytes]:
-    return next(stream_blobs(git, [oid])).chunks()
 
 
 def lay_out_files(services: Services, task: Task) -> Task:

@@ -15,7 +15,9 @@ from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 
-_VARIABLE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+|snap-[0-9a-f-]+|[0-9a-f]{8,}|(?<=objects/)[0-9a-f]{2}")
+_VARIABLE = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+|snap-[0-9a-f-]+|[0-9a-f]{8,}|(?<=accounts/)[0-9]+|(?<=objects/)[0-9a-f]{2}"
+)
 Modes = Mapping[str, set[str]]
 
 

@@ -216,10 +216,13 @@ def test_s03_a_run_that_a_limit_ended_confirms_nothing(home: Home) -> None:
         pytest.param(Usage(limits=Limits(), forks_refused=1), False, id="a fork was refused"),
     ],
 )
-def test_s03_a_deterministic_check_is_believed_at_once_unless_the_host_failed_it(
-    home: Home, usage: Usage, kept: bool
-) -> None:
+def test_s03_a_failure_counts_unless_the_host_failed_it(home: Home, usage: Usage, kept: bool) -> None:
+    """Once for a deterministic check, else as either of two; further ones confirm each other when they are quiet."""
     assert (served(home, later(0, usage=usage), binding=DETERMINISTIC) == "run-0") is kept
+    assert (served(home, later(0), later(9, usage=usage)) == "run-9") is kept, "the second"
+    assert (served(home, later(20, Verdict.PASSED), later(30, usage=usage), later(40)) == "run-40") is kept, "the first"
+    assert served(home, later(50)) == "run-50"
+    assert (served(home, later(60, usage=usage)) == "run-60") is kept, "after two that count"
 
 
 def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:

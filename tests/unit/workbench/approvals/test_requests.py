@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sandbox.approvals import AgentCall, fingerprint, to_canonical_json
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
+from sandbox.files.names import WalkLimits
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, TaskStatus
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
@@ -24,6 +25,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import requests
 from sandbox.workbench.approvals.requests import MOST_PER_SUBJECT
 from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.tasks import left_out_paths
 from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -227,6 +229,37 @@ def test_n10_a_clean_is_bound_to_the_commit_it_was_approved_on(desk: Desk) -> No
     with refused(ErrorCode.CONFLICT):
         desk.workbench.clean_task(desk.task.id, expected_commit=call.state)
     assert (desk.root / "ignored").exists()
+
+
+@pytest.mark.parametrize("limit", [0, 1024], ids=["by times", "by content"])
+def test_n10_a_clean_deletes_what_was_there_when_it_was_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Control: the commit alone does not tell, and with the content as it was the same call succeeds."""
+    monkeypatch.setattr(left_out_paths, "CONTENT_BYTES", limit)
+    desk.write("core", b"seen")
+    desk.write("new/deep/f", b"seen")
+    (desk.root / "new" / "link").symlink_to("seen")
+    paths = ["core", "new/"]
+    call = call_of(desk, "space_repo_clean", without=paths)
+    approved(desk, call)
+    assert call.state.startswith(f"{desk.task.head_commit} sha256:")
+    for change in (
+        lambda: desk.write("core", b"work"),
+        lambda: desk.write("new/deep/more", b"work"),
+        lambda: (desk.root / "new" / "link").unlink(),
+    ):
+        state = call_of(desk, "space_repo_clean", without=paths).state
+        change()
+        assert call_of(desk, "space_repo_clean", without=paths).state != state
+        assert not desk.workbench.use_approval(call_of(desk, "space_repo_clean", without=paths))
+        with refused(ErrorCode.CONFLICT):
+            desk.workbench.clean_task(desk.task.id, paths, expected_commit=state)
+    assert (desk.root / "new/deep/more").exists()
+    monkeypatch.setattr(left_out_paths, "LIMITS", WalkLimits(entries=1))  # more names are no reason not to ask
+    state = call_of(desk, "space_repo_clean", without=paths).state
+    assert not desk.workbench.clean_task(desk.task.id, paths, expected_commit=state).changes
+    assert not (desk.root / "new").exists()
 
 
 def test_n09_of_many_at_once_exactly_one_uses_an_approval(desk: Desk) -> None:

@@ -153,6 +153,7 @@ def test_the_reason_and_not_the_words_of_a_hint_choose_the_answer(
 
 def test_a_file_of_a_fetched_commit_is_read_without_a_task(upstream: Upstream, tmp_path: Path) -> None:
     upstream.write("src/f", b"one\ntwo\nthree\n")
+    upstream.write("large", b"x" * 99 + b"\n" + b"line\n" * 120_000)
     upstream.commit()
     with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
         fetched = workbench.fetch(str(upstream.root))
@@ -164,6 +165,7 @@ def test_a_file_of_a_fetched_commit_is_read_without_a_task(upstream: Upstream, t
         part = workbench.read_committed_file(fetched.repo_id, "src/f", 2, 2, ref=fetched.commit_sha)
         assert (part.content, part.start_line, part.total_lines) == ("two\n", 2, 3)
         assert workbench.read_committed_file(fetched.repo_id, "src/f").content == "later\n"
+        assert workbench.read_committed_file(fetched.repo_id, "large", 120_001).total_lines == 120_001  # several chunks
         for path, code in (
             ("src/g", ErrorCode.NOT_FOUND),
             ("src", ErrorCode.NOT_FOUND),

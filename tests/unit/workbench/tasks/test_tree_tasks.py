@@ -54,6 +54,20 @@ def change(workbench: Workbench, task: Task) -> None:
     workbench.apply_patch(task.id, patch, {"run": read("run")})
 
 
+def test_a_file_of_several_chunks_is_read_described_and_committed(desk: Desk, task: Task) -> None:
+    """git gives a file in pieces of 256 KiB."""
+    workbench, plain = desk.workbench, desk.workbench.create_task(desk.repo_id, "plain")
+    text = b"".join(b"line %d\n" % number for number in range(60_000))
+    for one in (task, plain):
+        workbench.write_file(one.id, "large", text, None)
+    assert workbench.read_file(task.id, "large") == workbench.read_file(plain.id, "large")
+    assert workbench.diff(task.id) == workbench.diff(plain.id)
+    commits = [workbench.commit(one.id, "a large file") for one in (task, plain)]
+    assert commits[0].tree == commits[1].tree
+    expected = workbench.base_hash(plain.id, "large")
+    assert (workbench.base_hash(task.id, "large"), workbench.read_file(task.id, "large").sha256) == (expected, expected)
+
+
 def test_every_operation_gives_the_answers_of_a_worktree_and_no_file(desk: Desk, task: Task) -> None:
     workbench, plain = desk.workbench, desk.workbench.create_task(desk.repo_id, "plain")
     assert (task.workspace_kind, task.worktree_path, files_of(desk, task)) == (WorkspaceKind.TREE, None, [])
