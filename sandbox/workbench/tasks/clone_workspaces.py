@@ -373,5 +373,5 @@ class CloneWorkspaces:
         kept = f"refs/sandbox/{record.id}/rescued-{head[:12]}"
         if objects.resolve_ref(cache, kept) is None:
             with self._services.home.locked(f"repository-{record.facts['repo']}"):
-                most = self._services.settings.remotes.max_fetch_bytes
-                copy_refs(history.git, cache, (f"{history.branch}:{kept}",), most)
+                with self._services.disk.admit_transfer(self._services.settings.remotes.max_fetch_bytes) as most:
+                    copy_refs(history.git, cache, (f"{history.branch}:{kept}",), most)
