@@ -292,6 +292,8 @@ class KeepSettings(_SettingsSection):
     `logs_bytes`: of the logs of each task and repository; the oldest go first, their records stay.
     `verdicts`: cached verdicts of the home; the oldest go first, and their checks run again.
     `artifacts_days`: artifacts of runs; the contents that no run names are deleted.
+    `approvals_days`: a decided or expired approval, counted from when it was found to be over.
+    `background_runs`: records of background runs of the home.
     `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits; a task of a cluster
     that went on on another host.
     `journal_bytes`: a longer journal is named. A journal is never cut.
@@ -303,6 +305,8 @@ class KeepSettings(_SettingsSection):
     logs_bytes: NonNegativeInt = 2 * 1024**3
     verdicts: NonNegativeInt = 20_000
     artifacts_days: NonNegativeFloat = 30.0
+    approvals_days: NonNegativeFloat = 30.0
+    background_runs: NonNegativeInt = 500
     quarantine_days: NonNegativeFloat = 30.0
     journal_bytes: NonNegativeInt = 256 * 1024**2
     repack_days: NonNegativeFloat = 7.0

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
+from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -58,7 +59,7 @@ def get_task(
         run = workbench.wait_run(run_id, 0)
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
-            raise MCPError(types.INVALID_PARAMS, error.brief) from error
+            raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
         return {**_task_fields(run_id, datetime.now(UTC), 0.0), "status": "completed", "result": _dump(failure(error))}
     if run.state == "running":
         return {**_describe(run), "status": "working"}
@@ -71,7 +72,7 @@ def cancel_task(workbench: Workbench, run_id: str) -> dict[str, Any]:
         workbench.stop_run(run_id)
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
-            raise MCPError(types.INVALID_PARAMS, error.brief) from error
+            raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
     return {}
 
 

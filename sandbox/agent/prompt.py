@@ -99,7 +99,7 @@ async def get_prompt(
 ) -> types.GetPromptResult:
     """The text, with the checks of `owner` if given. Raises: `MCPError` for an unknown name or owner."""
     if params.name != NAME:
-        raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}")
+        raise MCPError(types.INVALID_PARAMS, f"There is no prompt '{one_line(params.name[:100])}'")
     owner = (params.arguments or {}).get("owner")
     text = TEXT + (await anyio.to_thread.run_sync(_describe_owner, workbench, owner) if owner else "")
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))

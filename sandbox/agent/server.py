@@ -168,7 +168,8 @@ async def _call_tool(
     tool = TOOLS.get(params.name)
     if tool is None or not agent.offers(tool.preset):
         await agent.announcer.notify_change(context, agent.lists_all())
-        raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}; {_explain_absence(agent, tool)}")
+        name = one_line(params.name[:100])
+        raise MCPError(types.INVALID_PARAMS, f"There is no tool '{name}'; {_explain_absence(agent, tool)}")
     agent = agent.for_call(context)
     try:
         arguments = validate_arguments(tool, params.arguments or {})

@@ -108,5 +108,13 @@ def translate_errors(action: str, *, on_missing: Callable[[str], SandboxError] |
         ) from error
 
 
+def require_success(answer: requests.Response) -> None:
+    """For a request that the SDK has no call for. Raises: as the SDK."""
+    try:
+        answer.raise_for_status()
+    except requests.HTTPError as error:
+        raise docker.errors.APIError(str(error), response=answer, explanation=answer.text[:2000]) from error
+
+
 def _engine_error(action: str, details: str) -> SandboxError:
     return SandboxError(ErrorCode.INTERNAL, f"The engine refused to {action}", details=details)

@@ -10,10 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import IO, Any, cast
 
-import docker.errors
-import requests
-
-from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.docker_api import DockerApi, require_success, translate_errors
 from sandbox.errors import ErrorCode, SandboxError
 
 _SILENCE_S = 900.0
@@ -29,7 +26,7 @@ def save(engine: DockerApi, references: Sequence[str]) -> Iterator[IO[bytes]]:
             engine.api.get(_url(engine, "get"), params={"names": list(references)}, stream=True, timeout=_SILENCE_S)
         ) as answer,
     ):
-        _require_success(answer)
+        require_success(answer)
         yield cast("IO[bytes]", answer.raw)
 
 
@@ -42,7 +39,7 @@ def load(engine: DockerApi, archive: Iterable[bytes]) -> tuple[str, ...]:
         translate_errors("load images"),
         closing(engine.api.post(_url(engine, "load"), data=iter(archive), stream=True, timeout=_SILENCE_S)) as answer,
     ):
-        _require_success(answer)
+        require_success(answer)
         for line in answer.iter_lines():
             said: dict[str, Any] = json.loads(line) if line else {}
             if "error" in said:
@@ -55,10 +52,3 @@ def load(engine: DockerApi, archive: Iterable[bytes]) -> tuple[str, ...]:
 
 def _url(engine: DockerApi, action: str) -> str:
     return f"{engine.api.base_url}/v{engine.api.api_version}/images/{action}"
-
-
-def _require_success(answer: requests.Response) -> None:
-    try:
-        answer.raise_for_status()
-    except requests.HTTPError as error:
-        raise docker.errors.APIError(str(error), response=answer, explanation=answer.text[:2000]) from error

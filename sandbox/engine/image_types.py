@@ -36,7 +36,10 @@ class Image:
 
 @dataclass(frozen=True)
 class ImageBuild:
-    """One image build. `extra_files` are added to the folder's files in the context; `args` are build arguments."""
+    """One image build. `extra_files` are added to the folder's files in the context; `args` are build arguments.
+
+    `cgroup_parent`: the control group in which its steps run (guest_group.py); empty: the engine's own.
+    """
 
     folder: Path
     tag: str
@@ -46,3 +49,4 @@ class ImageBuild:
     network: str = "host"
     no_cache: bool = False
     deadline_s: float = BUILD_DEADLINE_S
+    cgroup_parent: str = ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from http import HTTPStatus
@@ -19,12 +20,13 @@ from sandbox.engine.build_context import write_build_context
 from sandbox.engine.build_output import build_error, plain_lines
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
-from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.docker_api import DockerApi, require_success, translate_errors
 from sandbox.engine.image_types import PULL_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import docker.auth
     import docker.errors
     import requests
     import urllib3.exceptions
@@ -216,29 +218,50 @@ def build(engine: DockerApi, request: ImageBuild, progress: Progress) -> Image:
         context.seek(0)
         with (
             translate_errors(f"build the image '{request.tag}'"),
-            closing(_start_build(engine, request, context)) as stream,
+            closing(_start_build(engine, request, context)) as answer,
         ):
-            digest, failure = _follow_build(stream, request, progress, tail)
+            digest, failure = _follow_build(_read_documents(answer), request, progress, tail)
     image = inspect(engine, digest) if digest and not failure else None
     if image is None:
         raise build_error(request.tag, tail, failure)
     return image
 
 
-def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> Generator[dict[str, Any]]:
-    return engine.api.build(
-        fileobj=context,
-        custom_context=True,
-        tag=request.tag,
-        buildargs=dict(request.args),
-        labels=dict(request.labels),
-        network_mode=request.network,
-        nocache=request.no_cache,
-        rm=True,
-        forcerm=True,
-        decode=True,
-        timeout=_SILENCE_S,
+def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> requests.Response:
+    """`POST /build`, as the SDK sends it; the SDK (7.1) has no parameter for the control group."""
+    api: Any = engine.api
+    parameters = {
+        "t": request.tag,
+        "rm": "true",
+        "forcerm": "true",
+        "nocache": "true" if request.no_cache else "false",
+        "networkmode": request.network,
+        "buildargs": json.dumps(dict(request.args)),
+        "labels": json.dumps(dict(request.labels)),
+        **({"cgroupparent": request.cgroup_parent} if request.cgroup_parent else {}),
+    }
+    headers = {"Content-Type": "application/tar", **_list_registry_headers()}
+    url = f"{api.base_url}/v{api.api_version}/build"
+    answer: requests.Response = api.post(
+        url, data=context, params=parameters, headers=headers, stream=True, timeout=_SILENCE_S
     )
+    require_success(answer)
+    return answer
+
+
+def _list_registry_headers() -> dict[str, str]:
+    """The credentials of the registries that the user is logged in to, which a recipe may name."""
+    auth: Any = docker.auth
+    credentials: dict[str, Any] = auth.load_config().get_all_credentials()
+    if auth.INDEX_NAME in credentials:  # the engine knows Docker Hub by its URL
+        credentials.setdefault(auth.INDEX_URL, credentials[auth.INDEX_NAME])
+    return {"X-Registry-Config": auth.encode_header(credentials).decode()} if credentials else {}
+
+
+def _read_documents(answer: requests.Response) -> Iterator[dict[str, Any]]:
+    for line in answer.iter_lines():
+        if line:
+            yield json.loads(line)
 
 
 def _follow_build(

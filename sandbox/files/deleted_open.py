@@ -2,7 +2,10 @@
 
 A process is a guest's if its root has this worktree at the mount point. Threads are asked, not processes: a process has
 no files any more when its first thread has ended, and clone(2) can give a thread a table of files of its own. A file
-descriptor in flight between two sockets belongs to no process, so such a file is not found.
+descriptor in flight between two sockets belongs to no process, so such a file is not found. But the kernel says of the
+socket that will receive it how many there are (`scm_fds` in proc_pid_fdinfo(5), Linux 5.5); of a socket that is itself
+in flight, the one that will receive that says so. A file that only a system call holds is not found: one thread waits
+in poll(2), and another closes what it waits for.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from sandbox.lazy_pattern import lazy_pattern
 
 _UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
 _SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
+_IN_FLIGHT = lazy_pattern(rb"^scm_fds:\s*0*[1-9]", re.MULTILINE)
 _libc = ctypes.CDLL(None, use_errno=True)
 _MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
 
@@ -42,6 +46,26 @@ def measure_deleted_open(
             yield disk_use_of(info)
         else:
             yield DiskUse()
+
+
+def has_files_in_flight(worktree: Path, mounted_at: PurePosixPath, proc: Path = Path("/proc")) -> bool:
+    """Whether a process with this worktree at `mounted_at` has a socket with file descriptors that were not received.
+    False for a kernel that does not say so.
+    """
+    sockets = islice(_find_sockets(worktree, mounted_at, proc), _MAX_FILES)
+    return any(_IN_FLIGHT.search(information) for information in sockets)
+
+
+def _find_sockets(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[bytes]:
+    """What the kernel says of each socket that guests have open."""
+    with suppress(OSError):  # the worktree was removed
+        for process in _find_guest_processes(proc, worktree.stat(), mounted_at):
+            for table in _list_tables([thread.name for thread in (process / "task").iterdir()], process):
+                with suppress(OSError), os.scandir(table) as names:
+                    for entry in names:
+                        with suppress(OSError):
+                            if stat.S_ISSOCK(entry.stat().st_mode):
+                                yield (table.with_name("fdinfo") / entry.name).read_bytes()
 
 
 def _stat_guest_files(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
@@ -74,12 +98,16 @@ def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosix
 def _stat_open_files(proc: Path, process: Path) -> Iterator[os.stat_result]:
     """Open and mapped files: a mapping keeps a file after its descriptor was closed."""
     threads = [thread.name for thread in (process / "task").iterdir()]
-    tables = [process / "task" / thread / "fd" for thread in _choose_one_of_each_table(threads)]
-    for folder in (*tables, *_find_mappings(proc, threads)):
+    for folder in (*_list_tables(threads, process), *_find_mappings(proc, threads)):
         with suppress(OSError), os.scandir(folder) as names:
             for entry in names:
                 with suppress(OSError):
                     yield entry.stat()
+
+
+def _list_tables(threads: Sequence[str], process: Path) -> list[Path]:
+    """The directories of open files of a process, one for each table."""
+    return [process / "task" / thread / "fd" for thread in _choose_one_of_each_table(threads)]
 
 
 def _choose_one_of_each_table(threads: Sequence[str]) -> list[str]:

@@ -200,6 +200,7 @@ def _build_if_outdated(
         extra_files=_generate_files(order, site.settings),
         network=site.settings.build_network,
         no_cache=no_cache,
+        cgroup_parent=site.cgroup_parent,
     )
     progress(f"building {order.tag}")
     try:

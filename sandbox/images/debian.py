@@ -17,6 +17,7 @@ from sandbox.engine.build_output import plain_lines
 from sandbox.engine.image_types import Image, Progress
 from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.disk_usage import FreeSpace
 from sandbox.lazy_dataclass import dataclass
 
 SUITE = "bookworm"
@@ -25,6 +26,7 @@ PUBLISHED = f"debian:{SUITE}-slim"
 _TOOLS = ("mmdebstrap", "debootstrap")
 _PULL_DEADLINE_S = 120.0
 _BOOTSTRAP_DEADLINE_S = 900.0
+_BOOTSTRAP_BYTES = 512 * 1024**2  # the packages, what they unpack to, and the tar of it: 130 MB at the end
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 # The published slim images have these settings too. They stay in the image: its children are small, and soon installed,
@@ -125,7 +127,12 @@ _OWN_MOUNTS = ("unshare", "--mount")
 
 
 def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, str], progress: Progress) -> Image:
-    """Create a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Removes its temporary files."""
+    """Create a Debian root file system with `tool` and import it as `BOOTSTRAPPED`. Removes its temporary files.
+
+    They are in the host's temporary directory, which need not be on the disk of a home. Raises: `quota_exceeded` if
+    it has too little space.
+    """
+    _require_space(Path(tempfile.gettempdir()))
     progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
     with tempfile.TemporaryDirectory(prefix="space-debian-") as name:
         folder = Path(name)
@@ -142,6 +149,18 @@ def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, 
             _run(argv, variables, folder / "log")
         with target.open("rb") as stream:
             return engine.import_image(stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
+
+
+def _require_space(folder: Path) -> None:
+    free = FreeSpace.of(folder).free_bytes
+    if free < _BOOTSTRAP_BYTES:
+        raise SandboxError(
+            ErrorCode.QUOTA_EXCEEDED,
+            "Too little disk space is free to bootstrap Debian",
+            details=f"{folder}: {free >> 20} MiB are free, {_BOOTSTRAP_BYTES >> 20} MiB are needed",
+            hint="Free some, set TMPDIR to another disk, or set images.base to a Debian image of the engine.",
+            reason="disk",
+        )
 
 
 def bootstrap_commands(tool: str, target: Path, mirror: str, *, is_root: bool) -> list[list[str]]:

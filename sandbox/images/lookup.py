@@ -34,12 +34,16 @@ _USED = lazy_pattern(r"-used-(\d{8})$")
 
 @dataclass(frozen=True)
 class ImageBuildContext:
-    """The context of image builds: engine, home, image settings, and the caller's environment for proxies and index."""
+    """The context of image builds: engine, home, image settings, and the caller's environment for proxies and index.
+
+    `cgroup_parent`: see `ImageBuild`.
+    """
 
     engine: ContainerEngine
     home: Home
     settings: ImageSettings
     environ: Mapping[str, str]
+    cgroup_parent: str = ""
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,7 @@ def _build(
         },
         extra_files={"packages": "".join(f"{name}\n" for name in packages).encode(), "mirror-ca.crt": certificates},
         network=site.settings.build_network,
+        cgroup_parent=site.cgroup_parent,
     )
     progress(f"building {step.tag}: {base_name} with {', '.join(packages)}")
     report = _BuildReport(progress)

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,9 +20,6 @@ from pydantic import ValidationError
 from sandbox.errors import SandboxError
 from sandbox.models import Approval
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
-
-RETENTION = timedelta(days=30)
-"""How long an approval that is over is still listed."""
 
 _ID = re.compile(r"apr-[a-z2-7]{26}")
 _log = logging.getLogger(__name__)
@@ -60,12 +57,12 @@ def list_approvals(home: Home) -> tuple[Approval, ...]:
     return tuple(sorted(found.values(), key=_age_key))
 
 
-def delete_old(home: Home, now: datetime) -> None:
-    """Delete records that were filed away a month ago, without reading them."""
+def delete_old(home: Home, before: datetime) -> None:
+    """Delete records that were filed away before this time, without reading them."""
     with os.scandir(home.old_approvals) as entries:
         for entry in entries:
             with suppress(OSError):  # removed meanwhile, or not a file of ours
-                if entry.stat(follow_symlinks=False).st_mtime < (now - RETENTION).timestamp():
+                if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
                     Path(entry).unlink()
 
 

@@ -24,8 +24,8 @@ from sandbox.models.model import Model
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 from sandbox.store.runs import RUN_ID_PATTERN, newest_files
 
-MAX_RECORDS, PRUNE_SLACK = 500, 50
-"""Records that a home keeps, and how many more trigger pruning when a run is started."""
+PRUNE_SLACK = 50
+"""How many records more than are kept trigger pruning when a run is started: sorting takes a millisecond."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def find_background_run(home: Home, run_id: str) -> BackgroundRunRecord:
         raise damaged_file_error(path, describe_errors(error)) from error
 
 
-def list_background_runs(home: Home, limit: int = MAX_RECORDS) -> Iterator[BackgroundRunRecord]:
+def list_background_runs(home: Home, limit: int) -> Iterator[BackgroundRunRecord]:
     """Records, last written first. Damaged ones are skipped, with a warning."""
     for path in newest_files(home.background_runs)[:limit]:
         try:
@@ -93,12 +93,10 @@ def list_background_runs(home: Home, limit: int = MAX_RECORDS) -> Iterator[Backg
             _log.warning("skipped an unreadable record of a background run: %s", path)
 
 
-def prune_background_runs(home: Home) -> None:
-    """Remove the oldest records beyond `MAX_RECORDS`. A live run writes its record again, at the latest at its end."""
-    if (
-        sum(1 for _ in home.background_runs.iterdir()) > MAX_RECORDS + PRUNE_SLACK
-    ):  # rarely: sorting takes a millisecond
-        for path in newest_files(home.background_runs)[MAX_RECORDS:]:
+def prune_background_runs(home: Home, most: int) -> None:
+    """Remove the oldest records beyond `most`, or none for 0. A live run writes its record again at its end."""
+    if most and sum(1 for _ in home.background_runs.iterdir()) > most + PRUNE_SLACK:
+        for path in newest_files(home.background_runs)[most:]:
             path.unlink(missing_ok=True)
 
 

@@ -1601,9 +1601,7 @@ class Workbench:
         Raises: `not_found`; `invalid_input`; `image_missing`, `network_error`, `timeout`; `engine_unavailable`;
         `conflict` while another process builds.
         """
-        self._services.guest_engine  # noqa: B018 - refused here as where guests start: no check could use the image
-        site = self._services.image_build_context
-        with self._services.disk.admit_image_build():
+        with use.image_builds.open_build(self._services) as site:
             return images.build(site, name, progress, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as)
 
     def build_images(
@@ -1613,17 +1611,16 @@ class Workbench:
 
         Raises: as `build_image`.
         """
-        with self._services.disk.admit_image_build():
-            return images.build_all(self._services.image_build_context, names, progress, no_cache=no_cache)
+        with use.image_builds.open_build(self._services) as site:
+            return images.build_all(site, names, progress, no_cache=no_cache)
 
     def derive_image(self, name: str, packages: Sequence[str], progress: Callable[[str], None]) -> ImageInfo:
         """Build the image `name` with more Debian packages, unless it exists; `sandbox.images.build_derived`.
 
         Raises: as `build_image`; `invalid_input` also for a package that does not exist, with near matches.
         """
-        self._services.guest_engine  # noqa: B018 - as `build_image`
-        with self._services.disk.admit_image_build():
-            return images.build_derived(self._services.image_build_context, name, packages, progress)
+        with use.image_builds.open_build(self._services) as site:
+            return images.build_derived(site, name, packages, progress)
 
     def remove_image(self, name: str) -> ImageInfo:
         """Remove an image with packages of a profile, by its name in `images`; it is built again when it is needed.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.controller import home_events as home_events
     from sandbox.workbench.controller import host_capabilities as host_capabilities
     from sandbox.workbench.controller import image_archives as image_archives
+    from sandbox.workbench.controller import image_builds as image_builds
     from sandbox.workbench.controller import journaling as journaling
     from sandbox.workbench.controller import rules as rules
     from sandbox.workbench.controller import signing as signing
@@ -108,6 +109,7 @@ else:
             "home_events",
             "host_capabilities",
             "image_archives",
+            "image_builds",
             "journaling",
             "rules",
             "signing",

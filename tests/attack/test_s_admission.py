@@ -16,16 +16,18 @@ import pytest
 
 from devtools.mounts import small_file_system
 from devtools.requirement import unavailable
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git import maintenance, objects
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
-from sandbox.models import ProbeLevel, Task, TaskStatus
+from sandbox.git.transport import RemoteAccess
+from sandbox.models import ProbeLevel, Task, TaskStatus, WorkspaceRequest
 from sandbox.store.home import Home, write_json
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.disk_admission import Demand, Writer
+from sandbox.workbench.delivery import hub, imported_tasks
 from sandbox.workbench.reconciling import clone_objects
 from sandbox.workspaces.own_disk import has_disk, has_failed
 from tests.attack.arena import GIT, Arena, outcome, refused
@@ -35,6 +37,7 @@ MIB = 1024**2
 DISK, FLOOR, RESERVE, INODES = 48 * MIB, 12 * MIB, 4 * MIB, 20_000
 FLOORS = {"min_free_bytes": FLOOR, "min_free_files": 0, "reserve_bytes": RESERVE, "reserve_files": 0}
 NO_FLOORS = dict.fromkeys(FLOORS, 0)
+NOISE = os.urandom(6 * MIB)
 
 
 @dataclass
@@ -116,6 +119,7 @@ def writers(bench: Workbench, disk: SmallDisk, task: Task) -> dict[str, Callable
         "clone": lambda: bench.clone(str(disk.origin)),
         "fetch": lambda: bench.fetch(str(disk.origin)),
         "diff": lambda: bench.diff(task.id),
+        "state": lambda: bench.send_task_state(str(disk.origin), task.id, 1),
     }
 
 
@@ -259,19 +263,79 @@ def test_s08_a_small_pack_that_unpacks_to_more_than_is_free_is_known_before(disk
     assert run_git(tmp_path, "clone", "-q", str(disk.origin), str(disk.root / "plain")).returncode != 0, "void"
 
 
-def test_s08_a_fetch_gets_only_what_the_disk_can_spare(disk: SmallDisk) -> None:
+def fetch_branch(bench: Workbench, disk: SmallDisk) -> None:
+    (disk.origin / "noise").write_bytes(NOISE)
+    run_git(disk.origin, "add", ".")
+    run_git(disk.origin, "commit", "-q", "-m", "work")
+    bench.clone(str(disk.origin))
+
+
+def fetch_notes(bench: Workbench, disk: SmallDisk) -> None:
+    (disk.origin / "noise").write_bytes(NOISE)
+    oid = run_git(disk.origin, "hash-object", "-w", "noise").stdout.decode().strip()
+    assert run_git(disk.origin, "notes", "--ref=space-sandbox", "add", "-f", "-C", oid, "HEAD:f").returncode == 0
+    bench.fetch_receipts(str(disk.origin))
+
+
+@pytest.mark.parametrize("fetch", [fetch_branch, fetch_notes])
+def test_s08_a_fetch_gets_only_what_the_disk_can_spare(
+    disk: SmallDisk, fetch: Callable[[Workbench, SmallDisk], None]
+) -> None:
     """Control: without floors the same pack is fetched."""
-    (disk.origin / "noise").write_bytes(os.urandom(6 * MIB))
-    commit_all(disk.origin)
     disk.fill(FLOOR + 8 * MIB)
     before = disk.free_bytes
     with disk.open() as bench, refused(ErrorCode.QUOTA_EXCEEDED) as caught:
-        bench.clone(str(disk.origin))
+        fetch(bench, disk)
     assert caught[0].reason == "disk"
     assert before - disk.free_bytes < MIB, "nothing of it is kept"
     with disk.open(**NO_FLOORS) as bench:
-        bench.clone(str(disk.origin))
+        fetch(bench, disk)
     assert before - disk.free_bytes > 5 * MIB, "void"
+
+
+def test_s08_commits_that_a_release_saves_get_only_what_the_disk_can_spare(disk: SmallDisk) -> None:
+    """Control: with more space they are saved."""
+    with disk.open() as bench:
+        workspace = bench.acquire_workspace("clone", WorkspaceRequest(hint=f"{disk.repo_id}@new"))
+        for number in range(2):
+            workspace.write(f"noise{number}", NOISE[number::2])
+        workspace.commit("work")
+        disk.fill(8 * MIB)
+        before = disk.free_bytes
+        with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+            bench.release_workspace(workspace.id)
+        assert caught[0].reason == "disk"
+        assert before - disk.free_bytes < MIB
+        disk.empty()
+        bench.release_workspace(workspace.id)
+
+
+def test_s08_what_a_hub_sends_is_limited_by_the_disk(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the settings would let it send more than there is."""
+    task, url, limits = "task-00000000-0000-4000-8000-000000000000", "https://hub.invalid/owner/hub", list[int]()
+
+    def note_limit(_git: Git, access: RemoteAccess, *_names: str, **_options: bool) -> None:
+        limits.append(access.max_fetch_bytes)
+        raise SandboxError(ErrorCode.NETWORK_ERROR, "the hub is gone")
+
+    for module in (hub, imported_tasks):
+        monkeypatch.setattr(module, "fetch_ref", note_limit)
+    with disk.open() as bench:
+        steps: dict[str, Callable[[], object]] = {
+            "state": lambda: bench.take_over_task(url, str(disk.origin), task, 2),
+            "commit": lambda: bench.import_task(url, str(disk.origin), task, "0" * 40),
+            "end": lambda: bench.take_over_task(url, str(disk.origin), task, 2),
+        }
+        for name, step in steps.items():
+            there = {} if name == "end" else {1: "0" * 40}
+            for module in (hub, imported_tasks):
+                monkeypatch.setattr(module, "list_epochs", lambda *_, there=there: there)
+            monkeypatch.setattr(hub, "find_end", lambda *_: "refs/end")
+            with refused(ErrorCode.NETWORK_ERROR):
+                step()
+        assert bench._services.settings.remotes.max_fetch_bytes > DISK, "void"
+    assert len(limits) == len(steps)
+    assert max(limits) < DISK // 2
 
 
 def test_s07_objects_that_no_ref_leads_to_go_a_day_after_they_were_seen(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from devtools.guests import remove_guests_of
+from devtools.mounts import small_file_system
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
@@ -22,6 +23,7 @@ from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
+from sandbox.workbench.controller import disk_space
 from sandbox.workbench.controller.services import build_services
 from tests.attack.layer_bench import LayerBench, open_bench
 from tests.docker.conftest import image_digest
@@ -178,25 +180,35 @@ time.sleep(float(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("disk", ["auto", "watch"])
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """On a disk that others use too, their deletions may hide what a guest adds."""
+    with small_file_system(tmp_path / "disk", 1 << 30) as place:
+        yield place
+
+
+@pytest.mark.parametrize("disk", ["auto", "watch", "blind"])
 def test_s05_files_in_flight_between_sockets_count_in_the_install_of_a_layer(
-    tmp_path: Path, engine: DockerEngine, disk: str
+    small_disk: Path, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch, disk: str
 ) -> None:
-    """Control: where the disk is watched, no process has such a file open, and the watch sees none of its bytes."""
+    """Control: a watch that does not ask sockets sees none of these bytes: no process has such a file open."""
+    if disk == "blind":
+        monkeypatch.setattr(disk_space, "has_files_in_flight", lambda *_: False)
     limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=16, disk_bytes=16 * 1024**2)
-    argv = ("python3", "-c", IN_FLIGHT, "30" if disk == "auto" else "2")
+    argv = ("python3", "-c", IN_FLIGHT, "4" if disk == "blind" else "30")
     check = Check(id="install", label="install", argv=argv, timeout_s=60, limits=limits)
-    services = build_services(tmp_path / "home", os.environ, {"workspaces": {"disk": disk}}, allow_file=True)
+    settings = {"workspaces": {"disk": "auto" if disk == "auto" else "watch"}, "disk": {"min_free_bytes": 0}}
+    services = build_services(small_disk / "home", os.environ, settings, allow_file=True)
     with closing(services), open_step_room(services, check, {}) as room:
         setup = GuestSetup(image_digest(engine, "python"), "runc")
         recorder = replace(build_room_recorder(services, setup, "attack"), logs=room.folder / "logs")
         run = run_step(services, recorder, (room.run_id, check, room.directories), Watch(), "attack")
-    if disk == "watch":
+    if disk == "blind":
         assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "held\n"), f"void: {run.stderr_tail}"
     else:
         assert run.verdict is Verdict.DISK_LIMIT, run
-    assert list((tmp_path / "home/repositories/rooms").iterdir()) == []
-    remove_guests_of(tmp_path / "home")
+    assert list((small_disk / "home/repositories/rooms").iterdir()) == []
+    remove_guests_of(small_disk / "home")
 
 
 def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Bench) -> None:

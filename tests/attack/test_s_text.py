@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import anyio
 import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
 
 from devtools.host_speed import slowness
+from sandbox.agent import mcp_tasks
+from sandbox.agent.agent import Agent
 from sandbox.agent.results import success
+from sandbox.agent.server import _build_watch, make_server
 from sandbox.agent.tools import TOOLS
+from sandbox.attack.harness.scene import hash_of
 from sandbox.attack.suites.misleading_text import LOOK_ALIKES
 from sandbox.characters import EMOJI_SELECTORS, INVISIBLE
 from sandbox.errors import ErrorCode
 from sandbox.forges.body import compose_title
 from sandbox.forges.sanitize import sanitize_markdown
-from sandbox.models import Readme, SearchQuery
+from sandbox.models import RepoMap, SearchQuery
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import secret_scan
 from sandbox.workbench.delivery.push import push
 from tests.attack.arena import Arena, refused
 from tests.attack.forgereading import visible
+from tests.unit.workbench.checks.test_task_events import RUN, record
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 TOKEN = "ghp_Zk3mQ9xW7vB1nR5tY8uE2pL6"
@@ -136,6 +150,10 @@ def test_s11_no_text_of_the_size_of_a_body_is_searched_for_long(text: str) -> No
 UNSEEN = "a\u00adb\u034fc\u115fd\u180be\u200bf\u202eg\u2800h\u3164i\ufe00j\uffa0k\U000e0041l\U000e0100m\u2764\ufe0f"
 
 
+MAP = RepoMap(map=UNSEEN, tokens_estimated=1, files_covered=1, files_total=1)
+"""As a guest of the image with ctags may answer."""
+
+
 def test_s12_what_cannot_be_seen_is_spelled_out_in_every_text_for_models(arena: Arena) -> None:
     """Control: the bytes on disk hold every one of these characters."""
     (arena.worktree / "f.txt").write_text(f"{UNSEEN}\n")
@@ -148,7 +166,7 @@ def test_s12_what_cannot_be_seen_is_spelled_out_in_every_text_for_models(arena: 
         "space_repo_diff": arena.workbench.diff(task),
         "space_repo_status": arena.workbench.status(task),
         "space_repo_search": arena.workbench.search(task, SearchQuery(pattern="found")),
-        "space_repo_map": Readme(path="README.md", content=UNSEEN, truncated=False),
+        "space_repo_map": MAP,
     }
     for name, answer in answers.items():
         shown = str(success(TOOLS[name], answer).structured_content)
@@ -166,6 +184,57 @@ def test_s12_a_file_for_an_edit_is_exact_and_says_what_cannot_be_seen(arena: Are
     assert document["content"] == f"one\n{text}\n"
     assert {line.partition(" ")[0] for line in document["invisible"]} >= {"U+200B", "U+202E", "U+3164"}
     assert all(line.endswith("line 2") for line in document["invisible"])
+
+
+def test_s12_errors_resources_the_prompt_and_progress_spell_it_out_too(arena: Arena) -> None:
+    """Control: what each of them is made of holds all of these characters."""
+    unseen, home, task = INVISIBLE & set(map(ord, UNSEEN)), Home(arena.home), arena.task.id
+    (arena.worktree / "f.txt").write_text(f"{UNSEEN}\n")
+    (arena.worktree / f"n{UNSEEN}").write_text("found\n")
+    arena.workbench.clean_task(task, [f"n{UNSEEN}"])
+    home.logs(task).mkdir(exist_ok=True)
+    save_run(home, task, record(task))
+    (home.logs(task) / f"{RUN}.stdout").write_text(UNSEEN)
+    shown: dict[str, str] = {}
+
+    async def session(client: Client) -> None:
+        known = {"expected_sha256": hash_of(f"{UNSEEN}\n".encode())}
+        edit = {"task_id": task, "path": "f.txt", "old": "no\n", "new": "", **known}
+        for name, change in {"closest lines": {"old": f"{UNSEEN}x"}, "no file": {"path": f"n{UNSEEN}"}}.items():
+            answer = await client.call_tool("space_repo_edit_file", edit | change)
+            assert answer.is_error
+            shown[name] = json.dumps(answer.structured_content, ensure_ascii=False)
+        for place in ("journal", f"runs/{RUN}/stdout"):
+            found = await client.read_resource(f"sandbox://tasks/{task}/{place}")
+            shown[place] = str(found.contents[0].model_dump()["text"])
+        for name, ask in {
+            "prompt": lambda: client.get_prompt(UNSEEN),
+            "owner": lambda: client.get_prompt("repository-workbench", {"owner": UNSEEN}),
+            "tool": lambda: client.call_tool(f"space_{UNSEEN}", {}),
+        }.items():
+            with pytest.raises(MCPError) as refusal:
+                await ask()
+            shown[name] = refusal.value.error.message
+        with pytest.raises(MCPError) as refusal:
+            mcp_tasks.cancel_task(arena.workbench, f"run-{UNSEEN}")
+        shown["protocol task"] = refusal.value.error.message
+
+    async def report_progress(_step: float, _total: None, message: str) -> None:
+        shown["progress"] = message
+
+    async def run() -> None:
+        async with Client(make_server(Agent(arena.workbench, arena.home, approvals="auto"))) as client:
+            await session(client)
+        context: Any = SimpleNamespace(session=SimpleNamespace(report_progress=report_progress))
+        follow = _build_watch(context, threading.Event()).follow
+        assert follow is not None
+        await anyio.to_thread.run_sync(follow, "stdout", UNSEEN.encode())
+
+    anyio.run(run)
+    assert len(shown) == 9
+    for name, text in shown.items():
+        assert not unseen & set(map(ord, text)), name
+        assert "200b" in text, f"void: {name}: {text}"
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)

@@ -9,12 +9,15 @@ import textwrap
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from devtools.requirement import unavailable
 from sandbox.config import ImageSettings, find_resources
 from sandbox.engine.connection import DockerEngine
+from sandbox.engine.guest_group import parent_name, read_group_host
 from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import ErrorCode, SandboxError
@@ -190,6 +193,39 @@ def test_build_past_its_deadline_is_given_up(site: ImageBuildContext, scratch: s
     with pytest.raises(SandboxError) as raised:
         site.engine.build_image(wanted, quiet)
     assert raised.value.code is ErrorCode.TIMEOUT
+
+
+def test_the_steps_of_a_build_run_in_the_group_that_is_named(site: ImageBuildContext, scratch: str) -> None:
+    """As the kernel says. Control: without a name they are in no such group."""
+    host = read_group_host(site.engine.info())
+    if host is None or os.geteuid() != 0 or host.driver != "cgroupfs":
+        unavailable("this test makes a control group by its path")
+    parent = build(site, "base", quiet).digest or ""
+    write_dockerfile(site, scratch, "RUN echo now && sleep 3")
+    folder, name = site.home.root / "images" / scratch, f"sandbox-test-{os.getpid()}"
+    groups = [host.find_directory(name, controller) for controller in ("memory", "pids", "cpu")]
+
+    def count_in_group(group: str) -> int:
+        found: list[int] = []
+
+        def look(line: str) -> None:
+            if line == "now":
+                found.append(sum(1 for _ in groups[0].glob("*/cgroup.procs")))
+
+        wanted = ImageBuild(folder, tag_of(scratch), {"BASE": parent}, {}, no_cache=True, cgroup_parent=group)
+        site.engine.build_image(wanted, look)
+        return found[0]
+
+    for group in dict.fromkeys(groups):
+        group.mkdir(exist_ok=True)
+    try:
+        assert [count_in_group(parent_name(name, host.driver)), count_in_group("")] == [1, 0]
+    finally:
+        for hierarchy in host.root.glob("*"):
+            with suppress(OSError):
+                (hierarchy / name).rmdir()
+        with suppress(OSError):
+            (host.root / name).rmdir()
 
 
 def test_image_with_a_volume_is_refused(site: ImageBuildContext, scratch: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 
 from sandbox.characters import IGNORABLE, INVISIBLE, LOOK_ALIKES, SHAPING, char_class, describe_character
 
+PAGE = Path(__file__).parents[2] / "docs/paths.md"
 VISIBLE_FORMATS = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 """Category Cf, but drawn around or above digits: signs of Arabic, Syriac and Kaithi."""
 
@@ -54,6 +56,12 @@ def test_a_look_alike_is_no_ascii_character_and_looks_like_one() -> None:
         if unicodedata.normalize("NFKC", chr(code)) in {".", "..", "...", "/", "\\"}
     }
     assert folded <= set(LOOK_ALIKES)
+
+
+def test_the_page_about_paths_lists_every_look_alike() -> None:
+    rows = re.findall(r"^\| (`\S+`|a space) \| (U\+[0-9A-F U+]+) \|$", PAGE.read_text(), re.MULTILINE)
+    listed = {int(code[2:], 16): seen.strip("`") for seen, codes in rows for code in codes.split()}
+    assert listed == {code: seen.replace(" ", "a space") for code, seen in LOOK_ALIKES.items()}
 
 
 def test_a_character_is_described_by_its_name() -> None:

@@ -73,6 +73,7 @@ def _writers(scene: Scene) -> dict[str, Callable[[], object]]:
         "create": lambda: bench.create_task(scene.repo_id),
         "clone": lambda: bench.clone(str(scene.remote)),
         "fetch": lambda: bench.fetch(str(scene.remote)),
+        "state": lambda: bench.send_task_state(str(scene.remote), task, 1),
     }
 
 

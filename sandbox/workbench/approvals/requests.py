@@ -96,7 +96,8 @@ def ask(services: Services, call: AgentCall) -> Approval:
         if (before := approvals.find_answered_request(known, call, now)) is not None:
             return _require_not_denied(before)
         _require_room(known, call)
-        store.delete_old(services.home, now)
+        if days := services.settings.keep.approvals_days:
+            store.delete_old(services.home, now - timedelta(days=days))
         asked = Approval(
             id=f"apr-{base64.b32encode(secrets.token_bytes(16)).decode().lower().rstrip('=')}",
             tool=call.tool,

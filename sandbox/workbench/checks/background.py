@@ -76,6 +76,8 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     """
     find_task(services.home, question.task_id)
     services.disk.require(Writer.RECORD, RECORD_DEMAND)
+    services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
+    prune_background_runs(services.home, services.settings.keep.background_runs)
     with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
         running = _find_same(services.home, question)
         if running is not None:
@@ -111,8 +113,6 @@ def _run(home: Home, which: tuple[str, Question], watch: Watch, work: Work, thre
 def _new_record(home: Home, run_id: str, question: Question) -> BackgroundRunRecord:
     """Raises: `not_found`, `conflict` for a closed task."""
     task = find_task(home, question.task_id)
-    home.background_runs.mkdir(mode=0o700, exist_ok=True)
-    prune_background_runs(home)
     return BackgroundRunRecord(
         run_id=run_id,
         task_id=question.task_id,

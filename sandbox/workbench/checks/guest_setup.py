@@ -20,6 +20,7 @@ from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.guest_accounts import find_first_ids
 from sandbox.workbench.controller.guest_memory import count_host_bytes
+from sandbox.workbench.controller.image_builds import open_build
 from sandbox.workbench.controller.profile_images import (
     choose_image_reference,
     choose_packages,
@@ -134,7 +135,8 @@ def _derive(
         if building is None or not missing or services.settings.images.build == "never":
             raise
     building(f"Adding Debian packages to the image '{name}', once: {', '.join(packages)}")
-    images.build_derived(site, name, packages, building)
+    with open_build(services) as site_of_build:
+        images.build_derived(site_of_build, name, packages, building)
     return images.resolve_derived(site, base_digest, packages, name)
 
 
@@ -178,5 +180,6 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
             if services.settings.images.build == "never":
                 raise
             building(f"The image '{reference}' is missing; building it takes some minutes, once")
-            images.build(site, reference, building)
+            with open_build(services) as site_of_build:
+                images.build(site_of_build, reference, building)
     return find_usable_image(site, reference)

@@ -34,9 +34,12 @@ from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
 from sandbox.models.operations import DoneOperation
+from sandbox.remotes import Remote
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.operation_answers import hold_operations, list_epochs_asked
 from sandbox.workbench.checks.stop import stop_checks
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
+from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub_states
 from sandbox.workbench.repositories import clone
@@ -100,14 +103,17 @@ def fork_named_task(
 def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:
     """Send the task's record and files to the hub; returns the commit there. `done`: the operation that made them.
 
-    Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`.
+    Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`;
+    `quota_exceeded`.
     """
     with lock_task(services, task_id) as task:
         known = _read_sent(services.home, task_id, epoch)
         with scratch_objects(services.repositories.open(task.repo_id)[1]) as git:
             with compare_task(services, task) as opened:
-                tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
-            commit = hub_states.commit_state(git, task, tree, done)
+                demand = demand_of_objects(opened.changes.tree) + RECORD_DEMAND
+                with services.disk.admit(Writer.LOOK, demand):
+                    tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+                    commit = hub_states.commit_state(git, task, tree, done)
             run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)
     return commit
@@ -153,7 +159,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
             _give_up_former(services, task_id)
         local = f"refs/sandbox/{task_id}/hub"
         try:
-            state = run_with_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+            state = fetch_from_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
         except SandboxError as error:
             if error.reason != _NO_STATE:
                 raise
@@ -186,7 +192,7 @@ def _take_end(services: Services, git: Git, hub_url: str, task_id: str, epoch: i
             raise _no_state_error(task_id)
         fetch_ref(git, access, end, local, partial=False)
 
-    run_with_hub(services, hub_url, fetch)
+    fetch_from_hub(services, hub_url, fetch)
     try:
         commit = hub_states.require_state_commit(git, local, task_id)
         done, task = hub_states.read_end(git, commit, task_id)
@@ -402,7 +408,18 @@ def _require_unknown(services: Services, task_id: str) -> None:
 
 
 def run_with_hub(services: Services, hub_url: str, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
-    """Do something at the hub, with our credentials. Raises: `invalid_input` for a path; network errors."""
+    """Do something at the hub that fetches no objects, with our credentials. Raises: `invalid_input` for a path;
+    network errors.
+    """
+    return services.remotes.run_with_access(_parse_hub(services, hub_url), action)
+
+
+def fetch_from_hub(services: Services, hub_url: str, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+    """As `run_with_hub`; it may fetch as much as the disk has room for. Raises: also `quota_exceeded`."""
+    return clone.run_transfer(services, _parse_hub(services, hub_url), action)
+
+
+def _parse_hub(services: Services, hub_url: str) -> Remote:
     remote = services.remotes.parse(hub_url)
     if remote.protocol == "file":
         raise SandboxError(
@@ -410,7 +427,7 @@ def run_with_hub(services: Services, hub_url: str, action: Callable[[RemoteAcces
             "A hub is a repository on a server",
             hint="Give cluster.hub an https or ssh URL that every worker reaches.",
         )
-    return services.remotes.run_with_access(remote, action)
+    return remote
 
 
 def _find_repo(home: Home, task_id: str) -> str:

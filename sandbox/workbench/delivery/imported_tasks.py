@@ -48,7 +48,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
     git = services.repositories.open(repository.id)[1]
     local = f"refs/sandbox/{task_id}/hub"
     try:
-        state = hub.run_with_hub(services, hub_url, lambda access: _fetch_state(git, access, task_id, local))
+        state = hub.fetch_from_hub(services, hub_url, lambda access: _fetch_state(git, access, task_id, local))
         recorded = hub_states.read_state(git, state, task_id, repository.id).task
         _require_commit(recorded, commit)
         _require_paths(services, git, recorded)

@@ -58,7 +58,7 @@ def push_signed(services: Services, repo_id: str, signed: SignedReceipt) -> Push
 
     remote = services.remotes.parse(repository.remote_url)
     with services.home.locked(f"repository-{repo_id}"):
-        notes_commit = services.remotes.run_with_access(remote, send)
+        notes_commit = clone.run_transfer(services, remote, send)
     return PushedReceipt(ref=NOTES_REF, notes_commit=notes_commit, receipt=receipt)
 
 
@@ -70,7 +70,7 @@ def fetch_receipts(services: Services, url: str, ref: str, question: ReceiptQues
     updated = clone.update_cache(services, url)
     git, commit = updated.git, clone.fetch_commit(services, updated, ref)
     with services.home.locked(f"repository-{updated.repository.id}"):
-        services.remotes.run_with_access(services.remotes.parse(url), lambda access: fetch_notes(git, access))
+        clone.run_transfer(services, services.remotes.parse(url), lambda access: fetch_notes(git, access))
         lines = read_note(git, commit)
     tree = objects.tree_of(git, commit)
     trusted = load_trusted(services, question.keys)

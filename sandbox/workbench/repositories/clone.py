@@ -132,7 +132,7 @@ def update_cache(
         return refresh(path, access, wanted_since, partial=partial, only_if_changed=only_if_changed)
 
     with services.home.locked(f"repository-{repo_id}"):
-        head = _run_transfer(services, remote, transfer)
+        head = run_transfer(services, remote, transfer)
     git = open_cache(path, services.settings.git.executable)
     stored = _find_stored_head(services, git, head) if only_stored else None
     listing, facts = stored or _read_head(services, remote, git, head)
@@ -173,7 +173,7 @@ def _read_head(services: Services, remote: Remote, git: Git, head: RemoteHead) -
     return listing, load_facts_of_listing(services.home, services.policies, git.git_dir.name, listing)
 
 
-def _run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
+def run_transfer(services: Services, remote: Remote, action: Callable[[RemoteAccess], _ResultT]) -> _ResultT:
     """Run `action` with access to a remote; it may fetch as much as the disk has room for.
 
     Servers do not say how much they will send, so the kernel's limit on the pack is what is free. Raises:
@@ -196,7 +196,7 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
             raise
     with services.home.locked(f"repository-{git.git_dir.name}"):
         if not is_intact(git, memory_bytes):  # another process may have repaired it meanwhile
-            head = _run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
+            head = run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 
@@ -257,7 +257,7 @@ def fetch_request(services: Services, repository: Repository, git: Git, wanted: 
     """Fetch a pull request of the remote; returns its commit. Raises: as `fetch_pull_request`."""
     remote = services.remotes.parse(repository.remote_url)
     with services.home.locked(f"repository-{repository.id}"):
-        return _run_transfer(services, remote, lambda access: fetch_pull_request(git, access, wanted))
+        return run_transfer(services, remote, lambda access: fetch_pull_request(git, access, wanted))
 
 
 def whole_tree_of(services: Services, found: UpdatedRepository, commit: str) -> str:
@@ -275,7 +275,7 @@ def _fetch_missing_blobs(services: Services, repository: Repository, git: Git, t
     if is_partial(git) and list_missing_blobs(git, tree):
         remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repository.id}"):
-            _run_transfer(services, remote, lambda access: fetch_missing_blobs(git, access, tree))
+            run_transfer(services, remote, lambda access: fetch_missing_blobs(git, access, tree))
     return tree
 
 
@@ -283,7 +283,7 @@ def fetch_objects(services: Services, repository: Repository, git: Git, oids: Se
     """Fetch exactly these objects, that a partial clone lacks. Raises: network errors, `quota_exceeded`."""
     remote = services.remotes.parse(repository.remote_url)
     with services.home.locked(f"repository-{repository.id}"):
-        _run_transfer(services, remote, lambda access: fetch_blobs(git, access, oids))
+        run_transfer(services, remote, lambda access: fetch_blobs(git, access, oids))
 
 
 def materialize(services: Services, repo_id: str) -> Repository:
@@ -293,7 +293,7 @@ def materialize(services: Services, repo_id: str) -> Repository:
     if is_partial(git):
         remote = services.remotes.parse(repository.remote_url)
         with services.home.locked(f"repository-{repo_id}"):
-            _run_transfer(services, remote, lambda access: fetch_remaining(git, access))
+            run_transfer(services, remote, lambda access: fetch_remaining(git, access))
     return repository
 
 

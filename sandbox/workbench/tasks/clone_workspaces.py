@@ -372,6 +372,9 @@ class CloneWorkspaces:
         _, cache = self._services.repositories.open(record.facts["repo"])
         kept = f"refs/sandbox/{record.id}/rescued-{head[:12]}"
         if objects.resolve_ref(cache, kept) is None:
-            with self._services.home.locked(f"repository-{record.facts['repo']}"):
-                most = self._services.settings.remotes.max_fetch_bytes
-                copy_refs(history.git, cache, (f"{history.branch}:{kept}",), most)
+            most = self._services.settings.remotes.max_fetch_bytes
+            with (
+                self._services.home.locked(f"repository-{record.facts['repo']}"),
+                self._services.disk.admit_transfer(most) as share,
+            ):
+                copy_refs(history.git, cache, (f"{history.branch}:{kept}",), share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.deleted_open import measure_deleted_open
+from sandbox.files.deleted_open import has_files_in_flight, measure_deleted_open
 from sandbox.files.disk_usage import MAX_DEPTH, DiskUse, FreeSpace, TooDeepError, measure_disk_use
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
@@ -142,8 +143,10 @@ class Processes:
         owner = self.worktree.stat().st_uid if uid is None else uid
         (folder / "status").write_text(f"Name:\tx\nUid:\t{owner}\t0\t0\t0\n")
         (thread / "root").symlink_to(sees.parent)
+        (thread / "fdinfo").mkdir()
         for fd in files:
             (files_in / str(fd)).symlink_to(f"/proc/self/fd/{fd}")
+            (thread / "fdinfo" / str(fd)).symlink_to(f"/proc/self/fdinfo/{fd}")
 
     def held(self, devices: frozenset[int] | None = None) -> DiskUse:
         found = measure_deleted_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
@@ -231,6 +234,60 @@ os.setgroups([]); os.setgid(66123); os.setuid(66123)
         child.wait()
         assert child.stdout is not None
         child.stdout.close()
+
+
+def in_a_socket(unlinked: int, _place: Path) -> list[socket.socket]:
+    pair = list(socket.socketpair())
+    socket.send_fds(pair[0], [b"f"], [unlinked])
+    return pair
+
+
+def in_a_socket_that_is_in_flight(unlinked: int, place: Path) -> list[socket.socket]:
+    sender, receiver = in_a_socket(unlinked, place)
+    with sender, receiver:
+        return in_a_socket(receiver.fileno(), place)
+
+
+def in_a_connection_that_was_not_accepted(unlinked: int, place: Path) -> list[socket.socket]:
+    listener, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    listener.bind(str(place / "s"))
+    listener.listen()
+    client.connect(str(place / "s"))
+    socket.send_fds(client, [b"f"], [unlinked])
+    return [client, listener]
+
+
+@pytest.mark.parametrize("send", [in_a_socket, in_a_socket_that_is_in_flight, in_a_connection_that_was_not_accepted])
+def test_s05_a_socket_says_that_files_are_in_flight(
+    processes: Processes, unlinked: int, tmp_path: Path, send: Callable[[int, Path], list[socket.socket]]
+) -> None:
+    """As the kernel says. Controls: the file is not measured; the sender's socket does not say so, nor does that of
+    another worktree.
+    """
+    mounted_at = PurePosixPath("/worktree")
+    sender, receiver = send(unlinked, tmp_path)
+    with sender, receiver:
+        stranger = tmp_path / "other" / "worktree"
+        stranger.mkdir(parents=True)
+        processes.add(1, stranger, receiver.fileno())
+        processes.add(2, processes.worktree, sender.fileno(), unlinked)
+        assert not has_files_in_flight(processes.worktree, mounted_at, processes.proc)
+        processes.add(3, processes.worktree, receiver.fileno())
+        assert has_files_in_flight(processes.worktree, mounted_at, processes.proc)
+
+
+def test_s05_a_file_system_that_grew_past_the_budget_stops_a_check_with_files_in_flight(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """Controls: less growth, or none in flight, stops nothing."""
+    in_flight: set[str] = set()
+    additions = Additions((tmp_path,), has_in_flight=lambda: bool(in_flight))
+    watch = DiskWatch(additions, Limits(disk_bytes=8 * MIB), FreeSpaceFloor(), clock=disk.clock, room_of=disk.room_of)
+    for files, taken, verdict in (({"f"}, 7, None), (set(), 9, None), ({"f"}, 9, Verdict.DISK_LIMIT)):
+        in_flight = files
+        disk.takes(used_bytes=taken * MIB)
+        disk.now_s += 60
+        assert watch.check_disk_limit() is verdict
 
 
 def is_shown(pid: int) -> bool:

@@ -628,10 +628,12 @@ def test_only_what_is_over_for_a_month_is_forgotten(desk: Desk) -> None:
     assert store.find_approval(home, done.id) is not None, "it is in force"
     assert desk.workbench.use_approval(call_of(desk, message="m"))
     assert not desk.workbench.use_approval(call_of(desk, message="m"))
-    store.delete_old(home, now + timedelta(days=29))
-    assert desk.workbench.approval(done.id).state is ApprovalState.USED
-    store.delete_old(home, now + timedelta(days=31))
-    assert store.find_approval(home, done.id) is None
+    os.utime(home.old_approval(done.id), ((now - timedelta(days=31)).timestamp(),) * 2)
+    for days, is_kept in ((0, True), (32, True), (30, False)):
+        settings = {"keep": {"approvals_days": days}}
+        with Workbench(desk.home, environ={}, allow_file=True, settings=settings) as bench:
+            bench.request_approval(call_of(desk, message=f"after {days} days"))
+        assert (store.find_approval(home, done.id) is not None) is is_kept
 
 
 def test_what_is_over_is_not_read_again_by_the_next_calls(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun
+from sandbox.store import background_runs
 from sandbox.store.background_runs import BackgroundRunRecord, find_background_run, save_background_run
 from sandbox.store.home import Home
-from sandbox.workbench import Watch
+from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks import background
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -138,3 +140,17 @@ def test_a_run_of_a_killed_process_has_no_result(desk: Desk) -> None:
 
     with refused(ErrorCode.NOT_FOUND):
         background.wait(desk.workbench._services.home, desk.workbench._services.background_threads, record.run_id, 0.0)
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, 3), (2, 2)], ids=["all", "the newest"])
+def test_a_start_removes_the_oldest_records(desk: Desk, monkeypatch: pytest.MonkeyPatch, most: int, kept: int) -> None:
+    monkeypatch.setattr(background_runs, "PRUNE_SLACK", 0)
+    home = desk.workbench._services.home
+    records = [home.background_run(_record(desk, run_id=f"run-{n:032x}", state="finished").run_id) for n in range(3)]
+    for n, path in enumerate(records):
+        os.utime(path, (n, n))
+    with Workbench(desk.home, environ={}, settings={"keep": {"background_runs": most}}) as bench:
+        services = bench._services
+        run = background.start(services, question(desk), Watch(), lambda _watch, _run_id: ())
+        background.wait(home, services.background_threads, run.run_id, DEADLINE_S)
+    assert [path for path in records if path.exists()] == records[3 - kept :]
