@@ -16,7 +16,7 @@ from sandbox.agent.results import write_line
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
-from sandbox.daemon.home_pages import read_approvals, read_home, read_host
+from sandbox.daemon.home_pages import read_approvals, read_home, read_host, read_storage
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
 from sandbox.errors import ErrorCode, SandboxError
@@ -58,6 +58,7 @@ class Dashboard:
             Route("/approvals", partial(self._show, "approvals", read_approvals)),
             Route("/approvals/{approval_id}", self.decide, methods=["POST"]),
             Route("/host", partial(self._show, "host", read_host)),
+            Route("/storage", partial(self._show, "storage", read_storage)),
         ]
 
     def make_link(self, request: Request) -> Response:

@@ -134,7 +134,7 @@ if TYPE_CHECKING:
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.spare_pool import Pool
-    from sandbox.models.storage import RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
+    from sandbox.models.storage import MeasuredStorage, RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, TaskOptions
@@ -266,6 +266,7 @@ __all__ = [
     "LogName",
     "LogQuery",
     "Manifest",
+    "MeasuredStorage",
     "MergeConflict",
     "Model",
     "NeededCheck",
@@ -434,7 +435,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
-    "storage": "RepositoryStorage Storage StorageKind StorageUse TaskStorage",
+    "storage": "MeasuredStorage RepositoryStorage Storage StorageKind StorageUse TaskStorage",
     "usage_samples": "UsageSample UsageSeries",
     "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",

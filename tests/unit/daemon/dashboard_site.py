@@ -24,12 +24,19 @@ from sandbox.models import (
     GuestKind,
     GuestTable,
     LayerSummary,
+    Leftover,
+    LeftoverAction,
     Limits,
     Probe,
     ProbeLevel,
     PullRequestStatus,
     PullState,
+    RepositoryStorage,
+    Storage,
+    StorageKind,
+    StorageUse,
     Task,
+    TaskStorage,
     UsageSample,
     Verdict,
 )
@@ -98,7 +105,7 @@ class FilledPages:
     fields = frozenset(
         {
             "prompt", "path", "content", "label", "argument", "client", "test", "message", "stdout", "stderr", "probe",
-            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt",
+            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt", "left", "why",
         }
     )  # fmt: skip
 
@@ -123,7 +130,14 @@ class FilledPages:
         """All pages, by name."""
         task = f"/tasks/{self.task.id}"
         own = {"task": task, "pull_request": f"{task}/pull-request", "run": f"/runs/{self.run_id}"}
-        return {"home": "/", "approvals": "/approvals", "host": "/host", **own, "error": "/runs/run-none"}
+        return {
+            "home": "/",
+            "approvals": "/approvals",
+            "host": "/host",
+            "storage": "/storage",
+            **own,
+            "error": "/runs/run-none",
+        }
 
     def close(self) -> None:
         """Answer the question and remove the task."""
@@ -170,5 +184,24 @@ class FilledPages:
                 verdict=CiVerdict.FAIL, checks=(check,), unseen=fill("unseen"),
             ),
         }  # fmt: skip
+        answers["storage"] = self._build_storage(now)
         for name, answer in answers.items():
             setattr(self.desk.workbench, name, lambda *_, answer=answer: answer)
+
+    def _build_storage(self, now: datetime) -> Storage:
+        fill, repo_id = self._fill, self.desk.repo_id
+        use = StorageUse(
+            kind=StorageKind.LAYERS, repo_id=repo_id, bytes=1 << 24, files=1234, limit_bytes=20 << 30,
+            limit="layers.max_bytes", removal="beyond a limit",
+        )  # fmt: skip
+        task = TaskStorage(
+            task_id=self.task.id, repo_id=repo_id, status=self.task.status, worktree_bytes=5 << 20,
+            disk_bytes=1 << 30, log_bytes=3 << 20,
+        )  # fmt: skip
+        left = Leftover(kind="ref", name=fill("left"), action=LeftoverAction.REMOVED, note=fill("why"), bytes=2 << 20)
+        return Storage(
+            measured_at=now, bytes=1 << 25, files=2345, max_bytes=1 << 30, only_here_bytes=1 << 20,
+            free_bytes=1 << 33, free_files=3456, min_free_bytes=1 << 31, min_free_files=456, uses=(use,),
+            repositories=(RepositoryStorage(repo_id=repo_id, bytes=1 << 24, files=3, max_bytes=1 << 26),),
+            tasks=(task,), reclaimable=(left,), images_note="no engine",
+        )  # fmt: skip
