@@ -234,6 +234,7 @@ class Recorder:
             signal=ending.signal or (9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None),
             started_at=ending.started_at,
             wall_time_s=round(ending.wall_time_s, 3),
+            timeout_s=check.timeout_s,
             usage=_usage(ending, check),
             stdout_tail=out.tail_text,
             stderr_tail=err.tail_text,

@@ -37,6 +37,7 @@ from sandbox.models import (
     StorageUse,
     Task,
     TaskStorage,
+    Usage,
     UsageSample,
     Verdict,
 )
@@ -156,7 +157,10 @@ class FilledPages:
         for stream in ("stdout", "stderr"):
             (folder / f"{run_id}.{stream}").write_text(self._fill(stream))
         failure = FailedTest(test=self._fill("test"), message=self._fill("message"))
-        run = run_made(Verdict.FAILED, 1, run_id=run_id, task_id=self.task.id, failures=(failure,))
+        used = Usage(pids_peak=3, limits=Limits())
+        run = run_made(
+            Verdict.FAILED, 1, run_id=run_id, task_id=self.task.id, failures=(failure,), usage=used, timeout_s=90.0
+        )
         save_run(home, self.task.id, run)
         run_check = Check(id="test", label="test", argv=("true",), limits=Limits(memory_bytes=3 << 30))
         samples = [
@@ -170,7 +174,7 @@ class FilledPages:
         fill, now = self._fill, datetime.now(UTC)
         guest = Guest(
             container="a", kind=GuestKind.SERVICE, busy=True, owner=fill("owner"), service=fill("service"),
-            memory_bytes=1 << 20,
+            memory_bytes=1 << 20, cpus_used=0.25, cpus_limit=2.0, pids=3, pids_limit=64, age_s=5.0,
         )  # fmt: skip
         check = CiCheck(
             name=fill("check"), state=CiState.FAIL, url=fill("url"), said=fill("said"), excerpt=fill("excerpt")

@@ -192,7 +192,16 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     pages = FilledPages(site.desk, "words")
     with httpx2.Client(timeout=60) as client:
         site.log_in(client)
-        run, host, task = (client.get(site.url + pages.paths[name]).text for name in ("run", "host", "task"))
+        found = {name: client.get(site.url + path).text for name, path in pages.paths.items()}
+    run, host, task = found["run"], found["host"], found["task"]
+    texts = {name: read_texts(html) for name, html in found.items()}
+    assert "took 1.5 s of 90 s" in texts["run"]
+    assert "| 1.5 s of 90 s | unknown on at most 2 CPUs | unknown of 4 GiB | 3 of 512 processes |" in texts["task"]
+    assert "Processes3 of 512 processes" in texts["run"]
+    assert "| 0.25 of 2 CPUs | 1 MiB of no limit | 3 of 64 processes | 5 s |" in texts["host"]
+    for name, html in found.items():
+        cells = re.findall(r"<(?:td|dd)[^>]*>([^<]*)</", re.sub(r'<table class="diff">.*?</table>', "", html, flags=re.S))
+        assert [cell for cell in cells if re.fullmatch(r"[\d.,]+( of .*\d)?", cell.strip())] == [], name
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
     assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
