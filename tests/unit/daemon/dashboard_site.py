@@ -164,7 +164,14 @@ class FilledPages:
         save_run(home, self.task.id, run)
         run_check = Check(id="test", label="test", argv=("true",), limits=Limits(memory_bytes=3 << 30))
         samples = [
-            UsageSample(at_s=at / 4, cpu_time_s=at / 5, memory_bytes=at << 26, pids=at, disk_written_bytes=at << 20)
+            UsageSample(
+                at_s=at / 4,
+                cpu_time_s=at / 5,
+                memory_bytes=at << 26,
+                pids=at,
+                disk_written_bytes=at << 20,
+                disk_used_bytes=at << 18,
+            )
             for at in range(40)
         ]
         save_usage(folder, run_id, run_check, samples)

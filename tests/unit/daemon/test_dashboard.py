@@ -200,11 +200,15 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     assert "Processes3 of 512 processes" in texts["run"]
     assert "| 0.25 of 2 CPUs | 1 MiB of no limit | 3 of 64 processes | 5 s |" in texts["host"]
     for name, html in found.items():
-        cells = re.findall(r"<(?:td|dd)[^>]*>([^<]*)</", re.sub(r'<table class="diff">.*?</table>', "", html, flags=re.S))
+        cells = re.findall(
+            r"<(?:td|dd)[^>]*>([^<]*)</", re.sub(r'<table class="diff">.*?</table>', "", html, flags=re.S)
+        )
         assert [cell for cell in cells if re.fullmatch(r"[\d.,]+( of .*\d)?", cell.strip())] == [], name
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
     assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
+    assert "Disk: at most 10 MiB of 10 GiB (0 %)" in run
+    assert "Written to disk: at most 39 MiB, no limit" in run
     assert "unknown of 4 GiB" in run, "what was not measured"
     assert run.count('class="limit"') == task.count('class="limit"') == 2
     assert f"1 of {2 * (os.cpu_count() or 1)} checks run, 1 wait" in host
