@@ -135,9 +135,7 @@ class Dashboard:
             task = self.person.task(request.path_params["task_id"])
         except SandboxError as error:
             return _refuse(error.brief, 404)
-        return StreamingResponse(
-            _stream_task(self.person, task.id), media_type="text/event-stream", headers={"cache-control": "no-store"}
-        )
+        return StreamingResponse(_stream_task(self.person, task.id), 200, HEADERS, "text/event-stream")
 
 
 def _act(act: Callable[[], str], page: str) -> Response:

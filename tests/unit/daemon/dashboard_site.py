@@ -14,12 +14,17 @@ from starlette.applications import Starlette
 from sandbox.daemon.browser_sessions import COOKIE, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.guards import Network
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
+    ApprovalScope,
+    ApprovalState,
     Check,
     CiCheck,
     CiState,
     CiVerdict,
+    Delivery,
     FailedTest,
+    GateState,
     Guest,
     GuestKind,
     GuestTable,
@@ -27,6 +32,7 @@ from sandbox.models import (
     Leftover,
     LeftoverAction,
     Limits,
+    Permission,
     Probe,
     ProbeLevel,
     PullRequestStatus,
@@ -36,6 +42,8 @@ from sandbox.models import (
     StorageKind,
     StorageUse,
     Task,
+    TaskEvent,
+    TaskEventKind,
     TaskStorage,
     Usage,
     UsageSample,
@@ -106,7 +114,8 @@ class FilledPages:
     fields = frozenset(
         {
             "prompt", "path", "content", "label", "argument", "client", "test", "message", "stdout", "stderr", "probe",
-            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt", "left", "why",
+            "hint", "owner", "service", "pull", "unseen", "check", "said", "url", "excerpt", "left", "why", "live",
+            "remote", "base", "sent_remote", "sent_branch", "allowed_by", "decided_by", "brief", "details", "advice",
         }
     )  # fmt: skip
 
@@ -123,8 +132,14 @@ class FilledPages:
         arguments = {"task_id": self.task.id, "label": self._fill("argument")}
         call = desk.workbench.approval_call("space_repo_snapshot", arguments)
         self.question = desk.workbench.acting(agent).request_approval(call)
+        asked = desk.workbench.approval_call("space_repo_snapshot", {"task_id": self.task.id, "label": "asked"})
+        self.approved = desk.workbench.request_approval(asked)
+        desk.workbench.answer_approval(
+            self.approved.id, approved=True, by=self._fill("decided_by"), scope=ApprovalScope.TASK
+        )
         self.run_id = self._add_run()
         self._answer_for_others()
+        self._change_answers()
 
     @property
     def paths(self) -> dict[str, str]:
@@ -141,8 +156,10 @@ class FilledPages:
         }
 
     def close(self) -> None:
-        """Answer the question and remove the task."""
+        """End the question and the approval, and remove the task."""
         self.desk.workbench.deny_approvals(by="test")
+        if self.desk.workbench.approval(self.approved.id).state is ApprovalState.APPROVED:
+            self.desk.workbench.revoke_approval(self.approved.id, by="test")
         self.desk.workbench.close_task(self.task.id, delete_worktree=True, discard=True)
 
     def _fill(self, field: str) -> str:
@@ -198,6 +215,45 @@ class FilledPages:
         answers["storage"] = self._build_storage(now)
         for name, answer in answers.items():
             setattr(self.desk.workbench, name, lambda *_, answer=answer: answer)
+
+    def _change_answers(self) -> None:
+        """Put text into what no test can make: a remote with such a URL, a push to it, output of a check that runs."""
+        bench, fill, own = self.desk.workbench, self._fill, self.task.id
+        repositories, task, log, past_run, look = (
+            bench.repositories, bench.task, bench.log, bench.past_run, bench.look_at_task
+        )  # fmt: skip
+        gate = GateState(require="none", step="push", needed=False)
+        sent = Delivery(remote=fill("sent_remote"), branch=fill("sent_branch"), commit="a" * 40, gate=gate)
+        allowed = Permission(how="person", approval_id=self.approved.id, decided_by=fill("allowed_by"))
+
+        def list_repositories() -> Any:
+            return tuple(one.model_copy(update={"remote_url": fill("remote")}) for one in repositories())
+
+        def find_task(task_id: str) -> Task:
+            changed = {"base_branch": fill("base")} if task_id == own else {}
+            return task(task_id).model_copy(update=changed)
+
+        def read_log(task_id: str, **bounds: Any) -> Any:
+            found = log(task_id, **bounds)
+            pushed = found[-1].model_copy(update={"operation": "push", "sent": sent, "allowed": allowed})
+            return (*found, pushed) if task_id == own else found
+
+        def find_run(run_id: str) -> Any:
+            if run_id == "run-none":
+                raise SandboxError(ErrorCode.NOT_FOUND, fill("brief"), details=fill("details"), hint=fill("advice"))
+            return past_run(run_id)
+
+        def look_at_task(task_id: str) -> Any:
+            kind, now = TaskEventKind.OUTPUT, datetime.now(UTC)
+            yield TaskEvent(at=now, kind=kind, task_id=task_id, run_id=self.run_id, text=f"{fill('live')}\n")
+            yield from look(task_id)
+
+        changed: dict[str, Any] = {
+            "repositories": list_repositories, "task": find_task, "log": read_log, "past_run": find_run,
+            "look_at_task": look_at_task,
+        }  # fmt: skip
+        for name, answer in changed.items():
+            setattr(bench, name, answer)
 
     def _build_storage(self, now: datetime) -> Storage:
         fill, repo_id = self._fill, self.desk.repo_id
