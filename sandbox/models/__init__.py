@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.flaky import FlakyTest
-    from sandbox.models.guest_table import Guest, GuestKind, GuestTable
+    from sandbox.models.guest_table import Guest, GuestKind, GuestTable, QueuedCheck
     from sandbox.models.home_event import HomeEvent, HomeEventKind
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
@@ -295,6 +295,7 @@ __all__ = [
     "PullState",
     "PushResult",
     "PushedReceipt",
+    "QueuedCheck",
     "Readme",
     "Receipt",
     "ReceiptCheck",
@@ -409,7 +410,7 @@ _MODULES = {
     "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
     "flaky": "FlakyTest",
-    "guest_table": "Guest GuestKind GuestTable",
+    "guest_table": "Guest GuestKind GuestTable QueuedCheck",
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",

@@ -37,6 +37,7 @@ from sandbox.models import (
     ProbeLevel,
     PullRequestStatus,
     PullState,
+    QueuedCheck,
     RepositoryStorage,
     Storage,
     StorageKind,
@@ -205,7 +206,10 @@ class FilledPages:
         )
         answers: dict[str, Any] = {
             "doctor": (Probe(name="engine", level=ProbeLevel.WARN, value=fill("probe"), hint=fill("hint")),),
-            "guests": GuestTable(at=now, guests=(guest,), waiting=1, memory_bytes=1 << 20, memory_limit_bytes=1 << 30),
+            "guests": GuestTable(
+                at=now, guests=(guest,), waiting=1, memory_bytes=1 << 20, memory_limit_bytes=1 << 30,
+                queue=(QueuedCheck(owner=self.task.id, memory_bytes=1 << 29),),
+            ),
             "layers": (LayerSummary(key="a" * 64, ecosystem="python", packages=3, bytes=1 << 24, used_at=now),),
             "pull_request_status": PullRequestStatus(
                 url=fill("pull"), number=1, state=PullState.OPEN, draft=True, head_commit="a" * 40, current=False,

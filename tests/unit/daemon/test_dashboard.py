@@ -199,6 +199,7 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     assert "| 1.5 s of 90 s | unknown on at most 2 CPUs | unknown of 4 GiB | 3 of 512 processes |" in texts["task"]
     assert "Processes3 of 512 processes" in texts["run"]
     assert "| 0.25 of 2 CPUs | 1 MiB of no limit | 3 of 64 processes | 5 s |" in texts["host"]
+    assert f"place 1 of 1 | task {pages.task.id[5:13]} | 512 MiB of 1 GiB |" in texts["host"]
     for name, html in found.items():
         cells = re.findall(
             r"<(?:td|dd)[^>]*>([^<]*)</", re.sub(r'<table class="diff">.*?</table>', "", html, flags=re.S)
