@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from sandbox.agent.results import write_line
+from sandbox.daemon.api_page import read_api
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
@@ -59,6 +60,7 @@ class Dashboard:
             Route("/approvals/{approval_id}", self.decide, methods=["POST"]),
             Route("/host", partial(self._show, "host", read_host)),
             Route("/storage", partial(self._show, "storage", read_storage)),
+            Route("/api", partial(self._show, "api", read_api)),
         ]
 
     def make_link(self, request: Request) -> Response:

@@ -152,6 +152,7 @@ class FilledPages:
             "approvals": "/approvals",
             "host": "/host",
             "storage": "/storage",
+            "api": "/api",
             **own,
             "error": "/runs/run-none",
         }
