@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sandbox.checks import declared as declared_packages
     from sandbox.checks import report as reports
     from sandbox.checks.collected import CollectedResults
+    from sandbox.files.disk_usage import DiskUse
     from sandbox.models.test_results import ResultSource
     from sandbox.store import result_files, usage_files
 else:  # loaded at first use (docs/adr/0080)
@@ -59,10 +60,32 @@ class Companions(Protocol):
         ...
 
 
+COUNTING_TIME_SHARE = 0.02
+"""Of a check's wall time: how long its files may be counted at its end."""
+
+
+class DiskCount(Protocol):
+    """Counts the files of one check while it runs (disk_watch.py)."""
+
+    @property
+    def used(self) -> DiskUse | None:
+        """The last count; None before the first."""
+        ...
+
+    def check_at_end(self) -> Verdict | None:
+        """Asked once after the guest has ended: DISK_LIMIT if its files exceed the limits."""
+        ...
+
+    def count_at_end(self, seconds: float) -> None:
+        """Count for the report of the run, for so long at most."""
+        ...
+
+
 @dataclass(frozen=True)
 class CheckDirectories:
     """The directories of a check: `workspace`, which contains `tree`, and `report` for its report files. `account`:
     their owner. `companions`: its services, None without any. `launch`: of a check that launches an application.
+    `disk`: counts its files; None: they are not counted.
     """
 
     workspace: Path
@@ -73,6 +96,12 @@ class CheckDirectories:
     task_id: str | None
     companions: Companions | None = None
     launch: launch_script.LaunchScript | None = None
+    disk: DiskCount | None = None
+
+    def read_disk_used(self) -> int | None:
+        """The bytes that its files held at the last count; None if there was none."""
+        used = self.disk.used if self.disk is not None else None
+        return None if used is None else used.bytes
 
 
 @dataclass(frozen=True)
@@ -152,11 +181,20 @@ def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopConditi
     return beat_and_ask
 
 
-def _with_late_disk_limit(ending: ContainerExit, check_at_end: StopCondition) -> ContainerExit:
-    """A check may have filled its disk and ended before the stop condition was asked again."""
-    if ending.timed_out or ending.stop_verdict is not None or check_at_end() is not Verdict.DISK_LIMIT:
+def _count_at_end(ending: ContainerExit, disk: DiskCount | None) -> ContainerExit:
+    """Count a check's files after its end: it may have filled its disk and ended before the stop condition was asked
+    again. The last sample has what they hold then.
+    """
+    if disk is None:
         return ending
-    return replace(ending, stop_verdict=Verdict.DISK_LIMIT)
+    if not ending.timed_out and ending.stop_verdict is None and disk.check_at_end() is Verdict.DISK_LIMIT:
+        ending = replace(ending, stop_verdict=Verdict.DISK_LIMIT)
+    if judge(ending) is not Verdict.DISK_LIMIT:  # there the count that stopped it stands
+        disk.count_at_end(ending.wall_time_s * COUNTING_TIME_SHARE)
+    if disk.used is None or not ending.samples:
+        return ending
+    last = ending.samples[-1].model_copy(update={"disk_used_bytes": disk.used.bytes})
+    return replace(ending, samples=(*ending.samples[:-1], last))
 
 
 def exit_before_start(reason: Verdict) -> ContainerExit:
@@ -187,13 +225,8 @@ class Recorder:
         directories: CheckDirectories,
         listener: OutputListener | None = None,
         stop_condition: StopCondition = never_stop,
-        *,
-        check_at_end: StopCondition = never_stop,
     ) -> CheckRun:
-        """Run one check, at most once. `check_at_end`: asked after the guest has ended, whether it exceeded its disk.
-
-        Raises only for failures on our side.
-        """
+        """Run one check, at most once. Raises only for failures on our side."""
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         limit = check.limits.output_bytes
         with ExitStack() as stack:
@@ -213,7 +246,7 @@ class Recorder:
             )
             if directories.launch is not None:
                 ending = directories.launch.judge(ending)
-        return self._record(run_id, check, directories, _with_late_disk_limit(ending, check_at_end), _Outputs(out, err))
+        return self._record(run_id, check, directories, _count_at_end(ending, directories.disk), _Outputs(out, err))
 
     def _record(
         self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs
@@ -234,7 +267,8 @@ class Recorder:
             signal=ending.signal or (9 if verdict in {Verdict.TIMED_OUT, Verdict.OOM_KILLED} else None),
             started_at=ending.started_at,
             wall_time_s=round(ending.wall_time_s, 3),
-            usage=_usage(ending, check),
+            timeout_s=check.timeout_s,
+            usage=_usage(ending, check, directories.disk),
             stdout_tail=out.tail_text,
             stderr_tail=err.tail_text,
             stdout_bytes=out.total_bytes,
@@ -307,8 +341,8 @@ def _tee(name: str, spool: Spool, follower: OutputForwarder | None) -> Callable[
     return write
 
 
-def _usage(ending: ContainerExit, check: Check) -> Usage:
-    counters = ending.counters
+def _usage(ending: ContainerExit, check: Check, disk: DiskCount | None) -> Usage:
+    counters, used = ending.counters, disk.used if disk is not None else None
     return Usage(
         cpu_time_s=counters.cpu_time_s,
         memory_peak_bytes=counters.memory_peak_bytes,
@@ -316,6 +350,8 @@ def _usage(ending: ContainerExit, check: Check) -> Usage:
         oom_kills=counters.oom_kills,
         forks_refused=counters.forks_refused,
         disk_written_bytes=counters.disk_written_bytes,
+        disk_used_bytes=used.bytes if used is not None else None,
+        disk_used_files=used.files if used is not None else None,
         leftover_processes=ending.leftover_processes,
         memory_left_bytes=ending.memory_left_bytes,
         host_out_of_memory=ending.host_out_of_memory or None,

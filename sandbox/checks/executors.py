@@ -230,6 +230,7 @@ def _build_check(
         stop_condition=stop_condition,
         surround=(lambda guest: companions.run_beside(guest, stop_condition)) if companions else surround_with_nothing,
         beside=launch.run_beside if launch else None,
+        disk_used=directories.read_disk_used,
     )
 
 

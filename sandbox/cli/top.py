@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _FIRST_LOOK_S = 0.25
 """Between the two looks of one answer: CPU time is a rate."""
 
+_SHOWN_OWNERS = 3
 _HEADERS = ["GUEST", "KIND", "RUNS", "CPU", "MEMORY", "PIDS", "AGE"]
 
 
@@ -73,10 +74,19 @@ def _show_once(found: GuestTable) -> None:
 
 def _summarize(found: GuestTable) -> str:
     busy = sum(guest.busy for guest in found.guests)
-    parts = [f"{busy} running, {len(found.guests) - busy} idle, {found.waiting} waiting"]
+    parts = [f"{busy} running, {len(found.guests) - busy} idle, {found.waiting} waiting{_name_owners(found)}"]
     if found.memory_bytes is not None:
         parts.append(f"memory of all guests {_of(format_bytes(found.memory_bytes), found.memory_limit_bytes)}")
     return " - ".join(parts)
+
+
+def _name_owners(found: GuestTable) -> str:
+    """Who waits, the next one first, each owner once."""
+    owners = list(dict.fromkeys(shorten_task_id(one_line(one.owner)) for one in found.queue))
+    if not owners:
+        return ""
+    more = f" and {len(owners) - _SHOWN_OWNERS} more" if len(owners) > _SHOWN_OWNERS else ""
+    return f" ({', '.join(owners[:_SHOWN_OWNERS])}{more})"
 
 
 def _row(guest: Guest) -> list[str]:

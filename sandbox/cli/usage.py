@@ -26,7 +26,10 @@ _DIGITS = " 12345678"
 @global_options
 @click.pass_obj
 def usage(invocation: Invocation, run_id: str) -> None:
-    """Draw what RUN used of CPU, memory, processes and disk while it ran, each against its limit."""
+    """Draw what RUN used of CPU, memory, processes and disk while it ran, each against its limit.
+
+    `disk` is what its files held. `written` has no limit: what was deleted or written again is in it.
+    """
     with invocation.workbench() as workbench:
         found = workbench.usage(run_id)
     invocation.emit(found, lambda: _show(found))
@@ -41,7 +44,8 @@ def _show(found: UsageSeries) -> None:
     _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{value:.1f}")
     _show_row("memory", times, [s.memory_bytes for s in samples], limits.memory_bytes, _bytes)
     _show_row("processes", times, [s.pids for s in samples], limits.pids, lambda value: f"{value:.0f}")
-    _show_row("written", times, [s.disk_written_bytes for s in samples], limits.disk_bytes, _bytes)
+    _show_row("disk", times, [s.disk_used_bytes for s in samples], limits.disk_bytes, _bytes)
+    _show_row("written", times, [s.disk_written_bytes for s in samples], None, _bytes)
 
 
 def _bytes(value: float) -> str:
@@ -49,14 +53,21 @@ def _bytes(value: float) -> str:
 
 
 def _show_row(
-    name: str, times: Sequence[float], values: Sequence[float | None], limit: float, describe: Callable[[float], str]
+    name: str,
+    times: Sequence[float],
+    values: Sequence[float | None],
+    limit: float | None,
+    describe: Callable[[float], str],
 ) -> None:
+    """`limit` None: there is none, and a full bar is the largest value."""
     known = [value for value in values if value is not None]
     if not known:
         click.echo(f"{name:9}  not counted on this host")
         return
-    bars = draw(times, [value or 0.0 for value in values], limit, _choose_bars())
-    click.echo(f"{name:9} |{bars}| at most {describe(max(known))} of {describe(limit)}")
+    highest = max(known)
+    bars = draw(times, [value or 0.0 for value in values], highest if limit is None else limit, _choose_bars())
+    bound = ", no limit" if limit is None else f" of {describe(limit)}"
+    click.echo(f"{name:9} |{bars}| at most {describe(highest)}{bound}")
 
 
 def to_rate(samples: Sequence[UsageSample]) -> list[float | None]:

@@ -13,10 +13,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from sandbox.agent.results import write_line
+from sandbox.daemon.api_page import read_api
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
-from sandbox.daemon.home_pages import read_approvals, read_home, read_host
+from sandbox.daemon.home_pages import read_approvals, read_home, read_host, read_storage
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
 from sandbox.errors import ErrorCode, SandboxError
@@ -58,6 +59,8 @@ class Dashboard:
             Route("/approvals", partial(self._show, "approvals", read_approvals)),
             Route("/approvals/{approval_id}", self.decide, methods=["POST"]),
             Route("/host", partial(self._show, "host", read_host)),
+            Route("/storage", partial(self._show, "storage", read_storage)),
+            Route("/api", partial(self._show, "api", read_api)),
         ]
 
     def make_link(self, request: Request) -> Response:
@@ -134,9 +137,7 @@ class Dashboard:
             task = self.person.task(request.path_params["task_id"])
         except SandboxError as error:
             return _refuse(error.brief, 404)
-        return StreamingResponse(
-            _stream_task(self.person, task.id), media_type="text/event-stream", headers={"cache-control": "no-store"}
-        )
+        return StreamingResponse(_stream_task(self.person, task.id), 200, HEADERS, "text/event-stream")
 
 
 def _act(act: Callable[[], str], page: str) -> Response:

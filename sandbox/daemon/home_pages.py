@@ -1,4 +1,4 @@
-"""What the pages of a home show: its tasks, the questions to a person, and the host."""
+"""What the pages of a home show: its tasks, the questions to a person, the host, and its storage."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from shutil import disk_usage
 from typing import Any
 
 from sandbox.errors import SandboxError
-from sandbox.models import Approval, ApprovalState, CheckRun, GuestTable, TaskStatus
+from sandbox.files.disk_usage import FreeSpace
+from sandbox.models import Approval, ApprovalState, CheckRun, GuestTable, LeftoverAction, TaskStatus
 from sandbox.workbench import Workbench
+from sandbox.workbench.reconciling.evictions import limit_of
 
 MAX_TASKS, MAX_EVENTS = 100, 20
 """Shown on the first page."""
@@ -29,12 +31,24 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
     tasks = [task for task in person.tasks() if task.status is not TaskStatus.CLOSED]
     shown = sorted(tasks, key=lambda task: task.created_at, reverse=True)[:MAX_TASKS]
     last = find_last_runs(person, [task.id for task in shown])
+    repositories = person.repositories()
     return {
-        "repositories": person.repositories(),
+        "repositories": repositories,
+        **_read_sizes(person, [repository.id for repository in repositories]),
         "rows": [(task, last.get(task.id)) for task in shown],
         "left_out": len(tasks) - len(shown),
         "questions": len(_list_questions(person.approvals())),
         "events": person.events(MAX_EVENTS)[::-1],
+    }
+
+
+def _read_sizes(person: Workbench, repo_ids: Sequence[str]) -> Mapping[str, Any]:
+    """What repositories held when the home was measured last, with their limits: to measure takes seconds."""
+    measured = person.last_storage()
+    held = {} if measured is None else measured.repositories
+    return {
+        "measured_at": None if measured is None else datetime.fromtimestamp(measured.at, UTC),
+        "sizes": {repo_id: (held.get(repo_id), limit_of(person.settings, repo_id) or None) for repo_id in repo_ids},
     }
 
 
@@ -91,20 +105,30 @@ def read_approvals(person: Workbench) -> Mapping[str, Any]:
 def read_host(person: Workbench) -> Mapping[str, Any]:
     """What `doctor`, `top` and `layers list` say, and the file system of the home."""
     settings = person.settings
-    layers = person.layers()
+    layers, measured = person.layers(), person.last_storage()
     return {
         "home": person.home,
+        "held": None if measured is None else measured.bytes,
+        "held_limit": settings.storage.max_bytes or None,
+        "measured_at": None if measured is None else datetime.fromtimestamp(measured.at, UTC),
         "probes": person.doctor(),
         "guests": _read_guests(person),
         "parallel": settings.container.parallel_on_this_host,
-        "space": disk_usage(person.home),
-        "floor": settings.disk.min_free_bytes,
+        "space": FreeSpace.of(person.home),
+        "floor": settings.disk,
         "spares": len(person.pool()),
         "spares_wanted": settings.pool.size,
         "layers": layers,
         "layers_bytes": sum(layer.bytes for layer in layers),
         "layers_limit": settings.layers.max_bytes,
     }
+
+
+def read_storage(person: Workbench) -> Mapping[str, Any]:
+    """What `sandbox storage` says. It measures the home when the page is opened."""
+    found = person.storage()
+    freed = sum(left.bytes for left in found.reclaimable if left.action is LeftoverAction.REMOVED)
+    return {"found": found, "freed_bytes": freed, "logs_limit": person.settings.keep.logs_bytes or None}
 
 
 def _read_guests(person: Workbench) -> GuestTable | None:

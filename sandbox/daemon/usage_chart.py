@@ -1,4 +1,8 @@
-"""Usage of a run over time as polylines, each against its limit. Numbers only: no text of a guest is drawn."""
+"""Usage of a run over time as polylines, each against its limit. Numbers only: no text of a guest is drawn.
+
+The limit on disk is one on what the files hold. What was written has none: files that were deleted or written again are
+in it, so it may be many times that limit.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,14 @@ _HEADROOM = 1.1
 class Chart:
     """`points`: of an SVG polyline over `length_s`; the top of the picture is `top`. `highest`: the largest value.
 
-    `limit_y`: where the limit is; None if it is above the picture.
+    `limit`: None where there is none. `limit_y`: where the limit is; None if it is above the picture.
     """
 
     name: str
     unit: str
     points: str
     highest: float
-    limit: float
+    limit: float | None
     limit_y: float | None
     top: float
     length_s: float
@@ -42,21 +46,23 @@ def draw_charts(found: UsageSeries) -> tuple[Chart, ...]:
     ]
     memory = [(s.at_s, float(s.memory_bytes)) for s in samples if s.memory_bytes is not None]
     pids = [(s.at_s, float(s.pids)) for s in samples if s.pids is not None]
+    used = [(s.at_s, float(s.disk_used_bytes)) for s in samples if s.disk_used_bytes is not None]
     written = [(s.at_s, float(s.disk_written_bytes)) for s in samples if s.disk_written_bytes is not None]
     rows = (
         ("CPU", "CPUs", cpus, limits.cpus),
         ("Memory", "bytes", memory, limits.memory_bytes),
         ("Processes", "processes", pids, limits.pids),
-        ("Written to disk", "bytes", written, limits.disk_bytes),
+        ("Disk", "bytes", used, limits.disk_bytes),
+        ("Written to disk", "bytes", written, None),
     )
-    return tuple(_draw(name, unit, values, float(limit)) for name, unit, values, limit in rows if values)
+    return tuple(_draw(name, unit, values, limit) for name, unit, values, limit in rows if values)
 
 
-def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float) -> Chart:
+def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float | None) -> Chart:
     highest = max(value for _, value in values)
-    is_near = highest > limit * _LIMIT_SHARE
-    top = (max(highest, limit) if is_near else highest or limit) * _HEADROOM
-    limit_y = round(HEIGHT - limit / top * HEIGHT, 1) if limit <= top else None
+    is_near = limit is not None and highest > limit * _LIMIT_SHARE
+    top = (max(highest, limit or 0.0) if is_near else highest or limit or 1.0) * _HEADROOM
+    limit_y = round(HEIGHT - limit / top * HEIGHT, 1) if limit is not None and limit <= top else None
     length = values[-1][0] or 1.0
     return Chart(name, unit, " ".join(_points(values, top, length)), highest, limit, limit_y, top, length)
 

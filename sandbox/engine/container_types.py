@@ -9,6 +9,7 @@ from datetime import datetime
 from sandbox.engine.beside import Beside
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.pid1_messages import Command
+from sandbox.engine.sample_series import ReadDiskUsed, find_no_disk
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Pressure, UsageSample, Verdict
 
@@ -79,7 +80,7 @@ class SupervisedCheck:
 
     `max_left_bytes`: a guest that holds more in memory afterwards is not kept; None: no limit.
     `surround`: what runs beside the check; its time is not the check's. `beside`: steps that are taken in its own guest
-    while it runs; it is killed after the last of them.
+    while it runs; it is killed after the last of them. `disk_used`: what its files hold, for the samples.
     """
 
     build_command: CommandBuilder
@@ -89,6 +90,7 @@ class SupervisedCheck:
     max_left_bytes: int | None = None
     surround: Surround = surround_with_nothing
     beside: Beside | None = None
+    disk_used: ReadDiskUsed = find_no_disk
 
 
 @dataclass(frozen=True)

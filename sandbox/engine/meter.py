@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 from sandbox.engine.cgroups import SAMPLE_INTERVAL_S, CgroupPaths, Counters, read_counters, read_current_pids
 from sandbox.engine.pressure import PressureReading, compare_readings, read_pressure
-from sandbox.engine.sample_series import SampleSeries
+from sandbox.engine.sample_series import ReadDiskUsed, SampleSeries, find_no_disk
 from sandbox.models import Pressure, UsageSample
 
 _Number = TypeVar("_Number", int, float)
@@ -34,10 +34,13 @@ class Meter:
         paths: CgroupPaths | None,
         *,
         is_first: bool = False,
+        disk_used: ReadDiskUsed = find_no_disk,
         reader: Callable[[CgroupPaths], Counters] = read_counters,
         pressure_reader: Callable[[CgroupPaths], PressureReading] = read_pressure,
     ) -> None:
-        """`is_first`: the container ran no check before, so its memory peak is that of this check or of its start."""
+        """`is_first`: the container ran no check before, so its memory peak is that of this check or of its start.
+        `disk_used`: for the samples.
+        """
         self._paths = paths
         self._reader = reader
         self._pressure_reader = pressure_reader
@@ -49,7 +52,7 @@ class Meter:
         self._reset: _MemoryPeak | None = None
         self._pids: int | None = None
         self._due = 0.0
-        self._series = None if paths is None else SampleSeries(paths)
+        self._series = None if paths is None else SampleSeries(paths, disk_used=disk_used)
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:

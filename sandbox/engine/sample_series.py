@@ -11,12 +11,23 @@ from collections.abc import Callable
 from sandbox.engine.cgroups import CgroupPaths, Counters, read_current_memory, read_current_pids
 from sandbox.models import UsageSample
 
+ReadDiskUsed = Callable[[], int | None]
+"""The bytes that the files of a check held when they were last counted; None if they were not."""
+
+
+def find_no_disk() -> None:
+    """A `ReadDiskUsed` where nothing counts."""
+    return
+
+
 INTERVAL_S = 0.25
 MOST_SAMPLES = 1200
 
 
 class SampleSeries:
-    """Samples of one run. `add` may be called at any rate, with the counters that were just read."""
+    """Samples of one run. `add` may be called at any rate, with the counters that were just read. `disk_used`: what
+    its files hold, as far as that is known.
+    """
 
     def __init__(
         self,
@@ -24,9 +35,11 @@ class SampleSeries:
         *,
         memory: Callable[[CgroupPaths], int | None] = read_current_memory,
         pids: Callable[[CgroupPaths], int | None] = read_current_pids,
+        disk_used: ReadDiskUsed = find_no_disk,
         most: int = MOST_SAMPLES,
     ) -> None:
         self._paths, self._memory, self._pids, self._most = paths, memory, pids, most
+        self._disk_used = disk_used
         self._interval_s, self._due_s = INTERVAL_S, 0.0
         self._first: Counters | None = None
         self._samples: list[UsageSample] = []
@@ -45,6 +58,7 @@ class SampleSeries:
                 memory_bytes=self._memory(self._paths),
                 pids=self._pids(self._paths),
                 disk_written_bytes=_bytes_since(self._first.disk_written_bytes, counters.disk_written_bytes),
+                disk_used_bytes=self._disk_used(),
             )
         )
         if len(self._samples) >= self._most:

@@ -176,7 +176,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     command = check.build_command(guest.env)
     started_at, started = datetime.now(UTC), time.monotonic()
     with KillOrigin(guest.groups) as origin:
-        with Meter(guest.groups, is_first=guest.is_first) as meter:
+        with Meter(guest.groups, is_first=guest.is_first, disk_used=check.disk_used) as meter:
             outcome = guest.session.run(
                 command, check.streams, check.deadline_s, check.stop_condition, meter.sample, check.beside
             )

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
     from sandbox.models.files import FileContent, PatchedFile, PatchResult
     from sandbox.models.flaky import FlakyTest
-    from sandbox.models.guest_table import Guest, GuestKind, GuestTable
+    from sandbox.models.guest_table import Guest, GuestKind, GuestTable, QueuedCheck
     from sandbox.models.home_event import HomeEvent, HomeEventKind
     from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
     from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
@@ -134,7 +134,7 @@ if TYPE_CHECKING:
     from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
     from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
     from sandbox.models.spare_pool import Pool
-    from sandbox.models.storage import RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
+    from sandbox.models.storage import MeasuredStorage, RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
     from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
     from sandbox.models.task_event import TaskEvent, TaskEventKind
     from sandbox.models.tasks import Task, TaskOptions
@@ -266,6 +266,7 @@ __all__ = [
     "LogName",
     "LogQuery",
     "Manifest",
+    "MeasuredStorage",
     "MergeConflict",
     "Model",
     "NeededCheck",
@@ -294,6 +295,7 @@ __all__ = [
     "PullState",
     "PushResult",
     "PushedReceipt",
+    "QueuedCheck",
     "Readme",
     "Receipt",
     "ReceiptCheck",
@@ -408,7 +410,7 @@ _MODULES = {
     "file_classes": "ClassImpact FileClass Impact NeededCheck",
     "files": "FileContent PatchResult PatchedFile",
     "flaky": "FlakyTest",
-    "guest_table": "Guest GuestKind GuestTable",
+    "guest_table": "Guest GuestKind GuestTable QueuedCheck",
     "host": "CredentialInfo ImageArchive ImageInfo Probe ProbeLevel TransferredImage",
     "ids": "CheckId ObjectId PackageName RepoId Sha256 SnapshotId TaskId",
     "journal": "Delivery GateState JournalEntry",
@@ -434,7 +436,7 @@ _MODULES = {
     "service_rules": "ServiceLimits ServiceRule ServiceRun ServiceSetup",
     "snapshots": "CleanResult RestoreResult Snapshot",
     "suggestions": "SuggestedPart Suggestion SuggestionKind SuggestionNote",
-    "storage": "RepositoryStorage Storage StorageKind StorageUse TaskStorage",
+    "storage": "MeasuredStorage RepositoryStorage Storage StorageKind StorageUse TaskStorage",
     "usage_samples": "UsageSample UsageSeries",
     "home_event": "HomeEvent HomeEventKind",
     "task_event": "TaskEvent TaskEventKind",

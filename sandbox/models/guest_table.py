@@ -45,8 +45,18 @@ class Guest(Model):
     pids_limit: int | None = None
 
 
+class QueuedCheck(Model):
+    """A check that waits for a slot. `owner`: its task or repository, or the layer that it builds. `memory_bytes`: what
+    it may use, with its services, for which it may have to wait.
+    """
+
+    owner: str
+    memory_bytes: int
+
+
 class GuestTable(Model):
-    """All guests of a home at one time, those with a running check first. `waiting`: how many checks wait for a slot.
+    """All guests of a home at one time, those with a running check first. `waiting`: how many checks wait for a slot;
+    `queue`: these, the next one first.
 
     `memory_bytes`: what the guests of all homes of this host hold; `memory_limit_bytes`: the bound for all of them.
     """
@@ -56,3 +66,4 @@ class GuestTable(Model):
     waiting: int
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
+    queue: tuple[QueuedCheck, ...] = ()

@@ -153,6 +153,7 @@ class CheckRun(Model):
     `tenant`: for whom it ran; None without the setting `container.tenant`. `services`: what ran beside it.
     `arguments`: what the caller added: then only a part of the check ran.
     `session`: that of the agent that asked for it, as in the journal; empty for a person.
+    `timeout_s`: the deadline of `wall_time_s`; None in records of older versions.
     `compiler_cache`: `read` if its compilers could take results of the default branch's rooms, `filled` if theirs are
     kept for other rooms. Only with `read` was it not compiled from scratch.
     `phases`: of a launch, how each went. `notes`: what the caller should know, such as a check that the changed files
@@ -188,6 +189,7 @@ class CheckRun(Model):
     services: tuple[ServiceRun, ...] = ()
     tenant: str | None = None
     session: str = ""
+    timeout_s: float | None = None
     report: Report | None
     failures: tuple[FailedTest, ...] = ()
     phases: tuple[PhaseRun, ...] = ()

@@ -98,7 +98,10 @@ class Storage(SparseModel):
 
 
 class MeasuredStorage(Model):
-    """What a home held when it was measured last; new large writers are admitted by it. `at`: seconds, Unix time."""
+    """What a home held when it was measured last; new large writers are admitted by it. `at`: seconds, Unix time.
+
+    `bytes`: allocated blocks of all of it; `repositories`: of each repository that holds something, by id.
+    """
 
     at: float
     bytes: int

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         LayerSummary,
         LogLines,
         LogQuery,
+        MeasuredStorage,
         PatchResult,
         Permission,
         PolicyAnswer,
@@ -1723,6 +1724,12 @@ class Workbench:
         large. Raises: no specific code.
         """
         return use.storage_report.show_storage(self._services)
+
+    def last_storage(self) -> MeasuredStorage | None:
+        """What the home and its repositories held when `storage` or a limit had them measured last; None before the
+        first time. It does not measure. Raises: no specific code.
+        """
+        return use.storage_report.read_last(self._services)
 
     def keep_to_limits(self) -> Reconciliation:
         """Measure the home if `storage.*` limits it, and remove what is too much, as `collect` does; never what exists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from devtools.host_speed import slowness
 from sandbox.daemon import page_templates, syntax_colours
 from sandbox.daemon.browser_sessions import make_form_token
 from sandbox.daemon.diff_view import DiffLine, FileDiff
-from sandbox.daemon.page_templates import render_text
+from sandbox.daemon.page_templates import HEADERS, render_text
 from sandbox.text import neutralise
 from tests.unit.conftest import initialised
 from tests.unit.daemon.dashboard_site import FilledPages, Site, Structure, open_site
@@ -62,7 +63,7 @@ def test_s117_the_control_without_escaping(site: Site, monkeypatch: pytest.Monke
 def find_structures(site: Site, client: httpx2.Client, text: str) -> list[Any]:
     """The structures of all pages with this text wherever a guest, an agent, a remote or a forge can put it."""
     pages = FilledPages(site.desk, text)
-    ids = (pages.run_id, pages.task.id, pages.task.id[5:13], pages.question.id, pages.snapshot.id)
+    ids = (pages.run_id, pages.approved.id, pages.task.id, pages.task.id[5:13], pages.question.id, pages.snapshot.id)
     found = []
     for name, path in pages.paths.items():
         answer = client.get(site.url + path)
@@ -74,6 +75,35 @@ def find_structures(site: Site, client: httpx2.Client, text: str) -> list[Any]:
     pages.close()
     events = {"li", "a", "span"}  # of the first page: those of all tasks
     return [[element for element in found[0] if element[0] not in events], *found[1:]]
+
+
+def test_s117_every_field_is_on_a_page(site: Site) -> None:
+    """Or the pages would be built the same whatever is in it."""
+    pages = FilledPages(site.desk, "words of FIELD.")
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = "".join(client.get(site.url + path).text for path in pages.paths.values())
+    missing = {field for field in FilledPages.fields if f"words of {field}." not in html}
+    assert missing == {"live"}, "that is sent as events"
+
+
+def test_s117_live_output_is_one_event_whatever_it_says(site: Site) -> None:
+    """Lines like those of the protocol of events are within the text, and a browser takes none of it for a page."""
+    text = "".join(PAYLOADS) + "\n\nevent: closed\ndata: {}\r\revent: closed"
+    pages = FilledPages(site.desk, text)
+    lines: list[str] = []
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        with client.stream("GET", f"{site.url}{pages.paths['task']}/events") as answer:
+            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            for line in answer.iter_lines():
+                lines.append(line)
+                if not line:
+                    break
+    kind, data, _ = lines
+    assert kind == "event: output"
+    assert json.loads(data.removeprefix("data: "))["text"] == neutralise(text.replace("\0", "") + "\n")
 
 
 def test_s117_a_url_of_others_is_a_link_only_if_it_opens_a_page(site: Site) -> None:

@@ -5,6 +5,7 @@ Pictures of all pages are written to `build/dashboard`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,12 +93,20 @@ def hostile(site: Site) -> Iterator[FilledPages]:
     pages.close()
 
 
+_LIVE = """new Promise((done) => {
+  const live = document.getElementById("live");
+  setInterval(() => (live && !live.childNodes.length) || setTimeout(() => done(true), 50), 50);
+})"""
+"""Until a page that shows live output has some, and what is in it had its time."""
+
+
 def visit_all(site: Site, page: Page, pages: FilledPages) -> set[str]:
     """What scripts of guests did."""
     page.look_like(1280, "light")
     ran: set[str] = set()
     for path in pages.paths.values():
         page.open(site.url + path)
+        page.evaluate(_LIVE)
         ran |= set(page.ran)
     return ran
 
@@ -110,6 +119,15 @@ def unescaped() -> Iterator[None]:
     page_templates._environment.cache_clear()
 
 
+def make_unsafe_script(folder: Path) -> Path:
+    """The pages with a script that sets live output as markup."""
+    pages = shutil.copytree(page_templates.PAGES, folder / "pages")
+    script = (pages / "live.js").read_text()
+    assert "live.textContent = (live.textContent + text)" in script
+    (pages / "live.js").write_text(script.replace("live.textContent", "live.innerHTML"))
+    return Path(pages)
+
+
 def test_s117_no_script_of_a_guest_runs(site: Site, page: Page, hostile: FilledPages) -> None:
     assert visit_all(site, page, hostile) == set()
     assert page.evaluate("document.images.length") == 0
@@ -117,9 +135,10 @@ def test_s117_no_script_of_a_guest_runs(site: Site, page: Page, hostile: FilledP
 
 @pytest.mark.usefixtures("unescaped")
 def test_s117_the_control_without_escaping_every_field_runs(
-    site: Site, page: Page, hostile: FilledPages, monkeypatch: pytest.MonkeyPatch
+    site: Site, page: Page, hostile: FilledPages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(page_templates.HEADERS, "content-security-policy", "default-src * 'unsafe-inline'")
+    monkeypatch.setattr(page_templates, "PAGES", make_unsafe_script(tmp_path))
     assert visit_all(site, page, hostile) == FilledPages.fields
 
 

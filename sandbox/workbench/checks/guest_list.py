@@ -17,10 +17,10 @@ from sandbox.engine.container_labels import (
 from sandbox.engine.guest_group import GroupHost, read_group_host
 from sandbox.engine.guest_usage import GuestUsage, find_guest_cgroups, read_guest_usage
 from sandbox.errors import SandboxError
-from sandbox.models import Guest, GuestKind, GuestTable
+from sandbox.models import Guest, GuestKind, GuestTable, QueuedCheck
 from sandbox.store import runs
 from sandbox.store.home import Home
-from sandbox.store.queue_tickets import waiting_in_order
+from sandbox.store.queue_tickets import MIB, waiting_in_order
 from sandbox.store.stop_requests import open_requests
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.services import Services
@@ -36,15 +36,17 @@ def list_guests(services: Services, before: GuestTable | None = None) -> GuestTa
     group = find_guest_group(services)
     at = datetime.now(UTC)
     name = services.policies.container.container.group
+    waiting = waiting_in_order(services.check_queue.list_tickets())
     guests = [_describe(services.home, guest, _read_usage(host, guest, name), at) for guest in listed]
     if before is not None:
         guests = [_add_rate(guest, before, at) for guest in guests]
     return GuestTable(
         at=at,
         guests=tuple(sorted(guests, key=lambda guest: (not guest.busy, guest.owner or "", guest.container))),
-        waiting=len(waiting_in_order(services.check_queue.list_tickets())),
+        waiting=len(waiting),
         memory_bytes=group.read_held_bytes(),
         memory_limit_bytes=group.memory_bytes,
+        queue=tuple(QueuedCheck(owner=one.owner, memory_bytes=one.memory_mib * MIB) for one in waiting),
     )
 
 

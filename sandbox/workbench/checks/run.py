@@ -27,7 +27,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
-from sandbox.workbench.controller.disk_space import add_disk_usage, watch_disk
+from sandbox.workbench.controller.disk_space import watch_disk
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.services import Services
@@ -64,12 +64,12 @@ def run_one(
             why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
             with (
                 services.disk.admit(Writer.CHECK, _demand_of_run(check, companions)),
-                _surround(services, recorder, which, companions) as place,
+                _surround(services, recorder, (run_id, check, replace(place, disk=disk)), companions) as place,
             ):
-                run = recorder.run(run_id, check, place, watch.follow, why_stop, check_at_end=disk.check_at_end)
+                run = recorder.run(run_id, check, place, watch.follow, why_stop)
                 if check.artifacts:
                     _collect_artifacts(services, owner, run_id, check, place.workspace)
-            run = add_disk_usage(run, disk).model_copy(update={"session": services.caller.session})
+            run = run.model_copy(update={"session": services.caller.session})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run

@@ -123,6 +123,7 @@ def _rebuild(check: ReceiptCheck, binding: Binding) -> CheckRun:
         signal=check.signal,
         started_at=check.started_at,
         wall_time_s=check.wall_time_s,
+        timeout_s=binding.check.timeout_s,
         usage=check.usage,
         stdout_tail="",
         stderr_tail="",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
@@ -82,7 +82,8 @@ def run_step(
             disk = watch_disk(services, directories, check.limits)
             why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
             with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
-                return recorder.run(run_id, check, directories, watch.follow, why_stop, check_at_end=disk.check_at_end)
+                counted = replace(directories, disk=disk)
+                return recorder.run(run_id, check, counted, watch.follow, why_stop)
 
 
 def _create_disk(services: Services, room: Path, check: Check, content: Demand) -> None:

@@ -11,7 +11,7 @@ from sandbox.files.deleted_open import has_files_in_flight, measure_deleted_open
 from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.models import Check, Limits
 from sandbox.store.home import Home
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, Demand
 from sandbox.workbench.controller.services import Services
@@ -25,7 +25,6 @@ else:  # loaded by a check: a new worktree only needs its size
     disk_watch = LazyModule("sandbox.checks.disk_watch")
     own_disk_watch = LazyModule("sandbox.checks.own_disk_watch")
 
-COUNTING_TIME_SHARE = 0.02
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
 
 
@@ -73,16 +72,6 @@ def watch_disk(
         limits,
         _minimum_free_space(services.settings),
     )
-
-
-def add_disk_usage(run: CheckRun, watch: disk_watch.DiskWatch | own_disk_watch.OwnDiskWatch) -> CheckRun:
-    """The run with the disk usage of its files, if that can be counted in 2 % of the run's wall time."""
-    if run.verdict is not Verdict.DISK_LIMIT:
-        watch.count_at_end(run.wall_time_s * COUNTING_TIME_SHARE)
-    if watch.used is None:
-        return run
-    counted = {"disk_used_bytes": watch.used.bytes, "disk_used_files": watch.used.files}
-    return run.model_copy(update={"usage": run.usage.model_copy(update=counted)})
 
 
 def _minimum_free_space(settings: Settings) -> disk_watch.FreeSpaceFloor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sandbox.config import Settings
 from sandbox.models import LeftoverAction
 from sandbox.models.storage import MeasuredStorage
 from sandbox.store.storage_record import save_measured
@@ -23,12 +24,12 @@ def has_limit(services: Services) -> bool:
     return bool(storage.max_bytes or storage.repository_max_bytes or any(of_repositories))
 
 
-def limit_of(services: Services, repo_id: str) -> int:
+def limit_of(settings: Settings, repo_id: str) -> int:
     """The limit of a repository in bytes; 0 for none."""
-    own = services.settings.repositories.get(repo_id)
+    own = settings.repositories.get(repo_id)
     if own is not None and own.max_bytes is not None:
         return own.max_bytes
-    return services.settings.storage.repository_max_bytes
+    return settings.storage.repository_max_bytes
 
 
 def find_over_budget(reconciler: Reconciler) -> Iterator[Finding]:
@@ -72,7 +73,7 @@ class _Budget:
         freed = sum(left.bytes for left in done)
         self._excess = {"": found.total.bytes - freed - limit} if limit else {}
         for repo_id in found.repositories():
-            if own := limit_of(services, repo_id):
+            if own := limit_of(services.settings, repo_id):
                 self._excess[repo_id] = found.of_repository(repo_id).bytes - own
 
     @property

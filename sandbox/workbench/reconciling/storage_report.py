@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -10,14 +11,16 @@ from sandbox.files.disk_usage import DiskUse, FreeSpace
 from sandbox.git.cache_clones import open_cache
 from sandbox.images.lookup import RECIPE_LABEL
 from sandbox.models import Task
-from sandbox.models.storage import RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
+from sandbox.models.storage import MeasuredStorage, RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
 from sandbox.store.records import list_tasks
+from sandbox.store.storage_record import read_measured
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling import forecast_storage
 from sandbox.workbench.reconciling.evictions import limit_of, remember
 from sandbox.workbench.reconciling.storage_use import HomeUse, Key, measure_home
 from sandbox.workspaces.own_disk import image_of
 
+_log = logging.getLogger(__name__)
 _MOST_TASKS = 20
 _ONLY_HERE = "never: it may exist only here"
 _REMOVAL = {
@@ -54,8 +57,10 @@ _ONLY_HERE_KINDS = frozenset(
 def show_storage(services: Services) -> Storage:
     """As `Storage` says. It walks all of the home, and asks the engine for images if this home ever used one."""
     found = measure_home(services.home)
-    if services.settings.storage.max_bytes:
+    try:
         remember(services, found)
+    except OSError as error:  # a full disk: its owners are wanted most then
+        _log.warning("what the home holds is not noted: %s", error)
     images, engine_fault = _measure_images(services)
     disk, room = services.settings.disk, FreeSpace.of(services.home.root)
     return Storage(
@@ -74,6 +79,11 @@ def show_storage(services: Services) -> Storage:
         reclaimable=forecast_storage(services, engine_fault),
         images_note=engine_fault,
     )
+
+
+def read_last(services: Services) -> MeasuredStorage | None:
+    """What the home held when it was measured last; None before the first time. It does not measure."""
+    return read_measured(services.home)
 
 
 def _measure_images(services: Services) -> tuple[DiskUse | None, str]:
@@ -142,7 +152,7 @@ def _measure_snapshots(services: Services, repo_id: str) -> int:
 def _list_repositories(services: Services, found: HomeUse) -> Iterator[RepositoryStorage]:
     for repo_id in found.repositories():
         use = found.of_repository(repo_id)
-        limit = limit_of(services, repo_id) or None
+        limit = limit_of(services.settings, repo_id) or None
         yield RepositoryStorage(repo_id=repo_id, bytes=use.bytes, files=use.files, max_bytes=limit)
 
 

@@ -31,7 +31,8 @@ from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
-from sandbox.models import Check, Limits, Report, TestFailure, Verdict
+from sandbox.files.disk_usage import DiskUse
+from sandbox.models import Check, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
 # --- spool
@@ -535,6 +536,38 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+class Counted:
+    """Files that are counted once more at the end, and then are more."""
+
+    def __init__(self, verdict: Verdict | None) -> None:
+        self.verdict, self.seconds, self.used = verdict, 0.0, DiskUse(10, 1)
+
+    def check_at_end(self) -> Verdict | None:
+        return self.verdict
+
+    def count_at_end(self, seconds: float) -> None:
+        self.seconds, self.used = seconds, DiskUse(30, 3)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "held"), [(None, DiskUse(30, 3)), (Verdict.DISK_LIMIT, DiskUse(10, 1))], ids=["counts", "was counted"]
+)
+def test_a_run_has_its_deadline_and_what_its_files_hold_at_the_end(
+    tmp_path: Path, verdict: Verdict | None, held: DiskUse
+) -> None:
+    counted = Counted(verdict)
+    place = CheckDirectories(tmp_path, tmp_path, ACCOUNT, "a" * 40, clean_room=True, task_id=None, disk=counted)
+    samples = tuple(UsageSample(at_s=float(at), disk_used_bytes=place.read_disk_used()) for at in range(2))
+    executor = Scripted(b"", replace(ending(0), samples=samples, wall_time_s=50.0))
+    run = Recorder(executor, GUEST, tmp_path).run("run-1", CHECK, place)
+    series = UsageSeries.model_validate_json((tmp_path / "run-1.usage").read_bytes())
+    assert run.timeout_s == CHECK.timeout_s
+    assert run.verdict is (verdict or Verdict.PASSED)
+    assert (run.usage.disk_used_bytes, run.usage.disk_used_files) == (held.bytes, held.files)
+    assert [sample.disk_used_bytes for sample in series.samples] == [10, held.bytes]
+    assert counted.seconds == (0.0 if verdict else 1.0), "two hundredths of its time"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from sandbox.daemon import page_templates
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
 from sandbox.errors import ErrorCode, SandboxError
@@ -26,13 +27,26 @@ def site(upstream: Upstream, tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
+def read_texts(html: str) -> str:
+    """The text of a page on one line, with a bar between cells."""
+    text = re.sub(r"<[^>]*>", "", re.sub(r"</t[dh]>", " | ", html))
+    return re.sub(r"( \|)+", " |", re.sub(r"\s+", " ", unescape(text)))
+
+
 def ask_question(desk: Desk, label: str) -> str:
     call = desk.workbench.approval_call("space_repo_snapshot", {"task_id": desk.task.id, "label": label})
     return desk.workbench.request_approval(call).id
 
 
 def test_each_page_is_shown_to_a_person_and_to_nobody_else(site: Site) -> None:
-    paths = ("/", f"/tasks/{site.desk.task.id}", "/approvals", "/host", f"/tasks/{site.desk.task.id}/events")
+    paths = (
+        "/",
+        f"/tasks/{site.desk.task.id}",
+        "/approvals",
+        "/storage",
+        "/host",
+        f"/tasks/{site.desk.task.id}/events",
+    )
     with httpx2.Client(timeout=60) as client:
         for path in paths:
             assert client.get(site.url + path).status_code == 401
@@ -43,7 +57,7 @@ def test_each_page_is_shown_to_a_person_and_to_nobody_else(site: Site) -> None:
             == 403
         )
         site.log_in(client)
-        for path in paths[:3]:  # the host page asks the engine, and the events do not end
+        for path in paths[:4]:  # the host page asks the engine, and the events do not end
             answer = client.get(site.url + path)
             assert answer.status_code == 200, answer.text
             assert {name: answer.headers[name] for name in HEADERS} == HEADERS
@@ -178,16 +192,68 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     pages = FilledPages(site.desk, "words")
     with httpx2.Client(timeout=60) as client:
         site.log_in(client)
-        run, host, task = (client.get(site.url + pages.paths[name]).text for name in ("run", "host", "task"))
+        found = {name: client.get(site.url + path).text for name, path in pages.paths.items()}
+    run, host, task = found["run"], found["host"], found["task"]
+    texts = {name: read_texts(html) for name, html in found.items()}
+    assert "took 1.5 s of 90 s" in texts["run"]
+    assert "| 1.5 s of 90 s | unknown on at most 2 CPUs | unknown of 4 GiB | 3 of 512 processes |" in texts["task"]
+    assert "Processes3 of 512 processes" in texts["run"]
+    assert "| 0.25 of 2 CPUs | 1 MiB of no limit | 3 of 64 processes | 5 s |" in texts["host"]
+    assert f"place 1 of 1 | task {pages.task.id[5:13]} | 512 MiB of 1 GiB |" in texts["host"]
+    for name, html in found.items():
+        cells = re.findall(
+            r"<(?:td|dd)[^>]*>([^<]*)</", re.sub(r'<table class="diff">.*?</table>', "", html, flags=re.S)
+        )
+        assert [cell for cell in cells if re.fullmatch(r"[\d.,]+( of .*\d)?", cell.strip())] == [], name
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
     assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
+    assert "Disk: at most 10 MiB of 10 GiB (0 %)" in run
+    assert "Written to disk: at most 39 MiB, no limit" in run
     assert "unknown of 4 GiB" in run, "what was not measured"
     assert run.count('class="limit"') == task.count('class="limit"') == 2
     assert f"1 of {2 * (os.cpu_count() or 1)} checks run, 1 wait" in host
     assert "1 MiB of 1 GiB" in host
     assert "16 MiB of 20 GiB" in host
-    assert "and below 2 GiB nothing is started" in host
+    assert "and below 2 GiB and 10,000 files nothing is started" in host
+
+
+def test_storage_is_a_page_with_its_owners_limits_and_what_gc_would_free(site: Site) -> None:
+    pages = FilledPages(site.desk, "words of FIELD")
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = client.get(f"{site.url}/storage").text
+        assert 'href="/storage"' in client.get(f"{site.url}/host").text
+    texts = read_texts(html)
+    assert "32 MiB of 1 GiB (storage.max_bytes), 2,345 files" in texts
+    assert "layers | 16 MiB | 20 GiB (layers.max_bytes) | 1,234 files | beyond a limit" in texts.replace(
+        f"{site.desk.repo_id} | ", ""
+    )
+    assert f"{site.desk.repo_id} | 16 MiB of 64 MiB | 3 files" in texts
+    assert f"{pages.task.id[5:13]} | {pages.task.status.value} | {site.desk.repo_id} | 5 MiB of 1 GiB | 3 MiB" in texts
+    assert "ref | words of left | 2 MiB | removed | words of why" in texts
+    assert "2 MiB of 32 MiB" in texts, "all that gc would free"
+    assert "8 GiB and 3,456 files on its file system; below 2 GiB and 456 files nothing is started" in texts
+
+
+def test_the_storage_page_measures_and_other_pages_show_what_was_measured(site: Site) -> None:
+    desk = site.desk
+    FilledPages(desk, "words")  # answers for the engine
+    del desk.workbench.storage  # that of the class answers again
+    pages = ("/", "/host")
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        before = [read_texts(client.get(site.url + path).text) for path in pages]
+        assert "never measured" in before[0]
+        assert "unknown of no limit (storage.max_bytes)" in before[1]
+        storage = read_texts(client.get(f"{site.url}/storage").text)
+        measured = desk.workbench.last_storage()
+        assert measured is not None
+        after = [read_texts(client.get(site.url + path).text) for path in pages]
+    held = page_templates._format_size(measured.repositories[desk.repo_id])
+    assert f"{desk.repo_id} | {held} of no limit |" in storage
+    assert f"{held} of no limit" in after[0]
+    assert f"{page_templates._format_size(measured.bytes)} of no limit (storage.max_bytes), measured at" in after[1]
 
 
 def test_the_page_of_a_closed_task_has_no_files_and_forks_its_snapshots(site: Site) -> None:

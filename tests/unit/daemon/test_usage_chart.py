@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.daemon.page_templates import render_text
 from sandbox.daemon.usage_chart import HEIGHT, WIDTH, draw_charts
 from sandbox.models import Limits, UsageSample, UsageSeries
 
@@ -36,3 +37,18 @@ def test_what_is_above_its_limit_stays_in_the_picture() -> None:
     name, _, top, limit_y, points = draw(2000)[1]
     assert (name, top, limit_y) == ("Memory", 2200.0, HEIGHT - round(1000 / 2200 * HEIGHT, 1))
     assert points.endswith(f",{HEIGHT - 2000 / 2200 * HEIGHT:.1f}")
+
+
+def test_files_that_are_written_again_and_again_exceed_no_limit() -> None:
+    """What was written is not what `limits.disk_bytes` bounds: only what the files hold is drawn against it."""
+    samples = tuple(
+        UsageSample(at_s=float(at), disk_written_bytes=at * 500, disk_used_bytes=400 if at else None) for at in range(5)
+    )
+    found = UsageSeries(run_id="run-1", check_id="test", limits=Limits(disk_bytes=1000), samples=samples)
+    disk, written = draw_charts(found)
+    assert (disk.name, disk.highest, disk.limit, disk.limit_y) == ("Disk", 400.0, 1000.0, 7.3)
+    assert (written.name, written.highest, written.limit, written.limit_y) == ("Written to disk", 2000.0, None, None)
+    html = render_text("usage", {"usage": found})
+    assert "Disk: at most 400 B of 1000 B (40 %)" in html
+    assert "Written to disk: at most 2 KiB, no limit<" in html
+    assert html.count('class="limit"') == 1

@@ -6,14 +6,15 @@ import itertools
 
 import pytest
 
-from sandbox.cli.usage import draw, to_rate
+from sandbox.cli.usage import _show, draw, to_rate
 from sandbox.engine.cgroups import CgroupPaths, Counters
 from sandbox.engine.sample_series import INTERVAL_S, SampleSeries
-from sandbox.models import UsageSample
+from sandbox.models import Limits, UsageSample, UsageSeries
 
 
 def make_series(most: int = 1200) -> SampleSeries:
-    return SampleSeries(CgroupPaths(2), memory=lambda _paths: 7, pids=lambda _paths: 3, most=most)
+    paths = CgroupPaths(2)
+    return SampleSeries(paths, memory=lambda _paths: 7, pids=lambda _paths: 3, disk_used=lambda: 5, most=most)
 
 
 def test_four_samples_a_second_and_the_last() -> None:
@@ -26,6 +27,7 @@ def test_four_samples_a_second_and_the_last() -> None:
     assert 14 <= len(times) <= 4 / INTERVAL_S + 2
     assert (series.samples[-1].cpu_time_s, series.samples[-1].memory_bytes, series.samples[-1].pids) == (2.0, 7, 3)
     assert series.samples[-1].disk_written_bytes is None, "not counted is not zero"
+    assert {sample.disk_used_bytes for sample in series.samples} == {5}
 
 
 def test_a_long_run_has_as_many_samples_as_a_short_one_and_they_cover_it() -> None:
@@ -63,3 +65,13 @@ def test_a_rate_is_unknown_where_the_kernel_says_nothing() -> None:
 )
 def test_a_series_is_drawn_against_its_limit(times: list[float], values: list[float], drawn: str) -> None:
     assert draw(times, values, 8.0, "012345678", columns=4) == drawn
+
+
+def test_a_run_is_drawn_with_what_its_files_held_against_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = tuple(UsageSample(at_s=float(at), disk_written_bytes=at << 20, disk_used_bytes=1024) for at in range(5))
+    limits = Limits(disk_bytes=2048)
+    _show(UsageSeries(run_id="run-1", check_id="test", limits=limits, samples=samples))
+    *_, disk, written = capsys.readouterr().out.splitlines()
+    assert (disk.split("|")[0].strip(), disk.split("|")[2]) == ("disk", " at most 1 KiB of 2 KiB")
+    assert (written.split("|")[0].strip(), written.split("|")[2]) == ("written", " at most 4 MiB, no limit")
+    assert written.split("|")[1].endswith("\u2588"), "its largest value is a full bar"

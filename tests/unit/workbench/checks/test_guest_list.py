@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sandbox.cli.top import _summarize
 from sandbox.engine.container_labels import (
     CHECK_LABEL,
     FETCH_LABEL,
@@ -18,6 +21,7 @@ from sandbox.engine.container_labels import (
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.models import Guest, GuestKind, GuestTable
 from sandbox.store.quarantine import QuarantineNotes
+from sandbox.store.run_queue import NoMemoryDemand, RunQueue
 from sandbox.store.stop_requests import register_request
 from sandbox.workbench.checks.guest_list import list_guests
 from sandbox.workbench.controller.services import build_services
@@ -66,3 +70,35 @@ def test_cpu_time_since_the_look_before_is_a_rate(tmp_path: Path) -> None:
         earlier = GuestTable(at=datetime.now(UTC) - timedelta(seconds=2), guests=(before,), waiting=0)
         (now,) = list_guests(services, earlier).guests
         assert now.cpus_used is None, "no counters, no rate"
+
+
+def test_the_checks_that_wait_have_their_owners_the_next_one_first(tmp_path: Path) -> None:
+    with closing(build_services(tmp_path / "home", {}, allow_file=True)) as services:
+        engine: ContainerEngine = MemoryEngine(QuarantineNotes(services.home.quarantine))
+        services.__dict__["engine"] = services.__dict__["guest_engine"] = engine
+        services.__dict__["engine_facts"] = {}
+        line = RunQueue(services.check_queue.folder, 1)
+        services.__dict__["check_queue"] = line
+        with line.wait_for_slot(ONE, lambda: False, lambda _: None):
+            assert list_guests(services).queue == (), "it runs"
+            ended = threading.Event()
+            threads = [threading.Thread(target=wait_for_end, args=(line, owner, ended)) for owner in (OTHER, "repo")]
+            for number, thread in enumerate(threads, 1):
+                thread.start()
+                until = time.monotonic() + 60
+                while (found := list_guests(services)).waiting != number:
+                    assert time.monotonic() < until
+            ended.set()
+        for thread in threads:
+            thread.join(60)
+    assert [one.owner for one in found.queue] == [OTHER, "repo"]
+    assert found.queue[0].memory_bytes == 7 * 2**20
+    assert _summarize(found) == f"0 running, 0 idle, 2 waiting ({OTHER}, repo)"
+
+
+def wait_for_end(line: RunQueue, owner: str, ended: threading.Event) -> None:
+    class Demand(NoMemoryDemand):
+        needed_bytes = 7 * 2**20
+
+    with line.wait_for_slot(owner, ended.is_set, lambda _: None, Demand()):
+        pass

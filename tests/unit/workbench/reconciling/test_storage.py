@@ -208,6 +208,16 @@ def test_a_dry_run_says_why_and_how_much_and_removes_nothing(opened: Callable[..
     assert "more than its limit" in by_kind["storage"].note
 
 
+def test_a_home_that_takes_no_note_of_its_size_is_shown(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(storage={"max_bytes": 2**40})
+    shown = bench.storage()
+    assert bench.last_storage() is not None
+    note = Home(bench.home).repositories / "storage.json"
+    note.unlink()
+    note.mkdir()  # it fails as on a full disk, when its owners are wanted most
+    assert [use.kind for use in bench.storage().uses] == [use.kind for use in shown.uses]
+
+
 def test_each_kind_is_counted_once(opened: Callable[..., Workbench], repo_id: str) -> None:
     bench = opened()
     task = bench.create_task(repo_id)
