@@ -85,10 +85,13 @@ class AskedOperations:
 
 
 def read_value(answer: OperationAnswer, kind: type[_ResultT]) -> _ResultT:
-    """The value of an answer. Raises: its error; `internal` for a value of another type."""
+    """The value of an answer, without what only a later version of a worker says: workers are upgraded before callers.
+
+    Raises: its error; `internal` for a value of another type.
+    """
     raise_for_error(answer)
     try:
-        return TypeAdapter(kind).validate_python(answer.value)
+        return TypeAdapter(kind).validate_python(answer.value, extra="ignore")
     except ValidationError as error:
         raise unreadable_answer_error(answer.worker, describe_errors(error)) from error
 

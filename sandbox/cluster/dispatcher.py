@@ -107,7 +107,7 @@ def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
     Raises: `internal` for what is no answer, or one to another operation.
     """
     try:
-        answer = OperationAnswer.model_validate(document)
+        answer = OperationAnswer.model_validate(document, extra="ignore")
     except ValidationError as error:
         raise unreadable_answer_error("a worker", describe_errors(error)) from error
     if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):

@@ -231,7 +231,7 @@ def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: in
         fresh = {json.dumps(item, sort_keys=True): item for item in page.items}
         new = [known for known in fresh if known not in given][: limit - len(given)]
         given.update(new)
-        yield from (read.validate_python(fresh[known]) for known in new)
+        yield from (read.validate_python(fresh[known], extra="ignore") for known in new)
         if not page.more or not new:
             return
 

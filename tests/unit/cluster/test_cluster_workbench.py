@@ -10,12 +10,13 @@ from unittest.mock import MagicMock
 from uuid import uuid4
 
 import pytest
+from pydantic import ValidationError
 
 from sandbox.cluster.asked_operations import AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher, read_answer, read_placement
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery, Task
+from sandbox.models import SearchQuery, Status, Task
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import save_placed_task
@@ -155,3 +156,16 @@ def test_s141_an_error_with_an_unknown_code_is_an_error_of_ours() -> None:
     answer = read_answer({**SAID, "error": {"code": "of_a_newer_version", "brief": "no"}}, ASKED)
     with refused(ErrorCode.INTERNAL):
         read_value(answer, str)
+
+
+def test_what_only_a_later_version_of_a_worker_says_is_left_out() -> None:
+    """Workers are upgraded before callers, and models forbid fields that they do not know."""
+    known = {"branch": "b", "head_commit": "a" * 40, "base_commit": "a" * 40, "ahead": 0, "dirty": False, "changes": []}
+    later = {**known, "of_a_newer_version": {"x": 1}}
+    assert Status.model_validate(known)
+    with pytest.raises(ValidationError):
+        Status.model_validate(later)  # control
+    answer = read_answer({**SAID, "value": later, "of_a_newer_version": True}, ASKED)
+    assert read_value(answer, Status).head_commit == "a" * 40
+    with refused(ErrorCode.INTERNAL):
+        read_value(answer.model_copy(update={"value": {"of_a_newer_version": True}}), Status)
