@@ -1,7 +1,8 @@
 """The daemon's process that serves HTTP: at a Unix socket for processes of our user, at TCP for who has the token.
 
 It is a controller like any other. On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a
-newer program, it accepts no more requests and ends when the last check that it runs has ended.
+newer program or its main process was killed, it accepts no more requests and ends when the last check that it runs has
+ended.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Daemon:
     def _leave_parent(self, *unused: socket.socket | None) -> None:
         """In a fork: give up what only the daemon may hold, and what this fork does not use."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lock)
         for one in (self._wakeup, self._wakes, self._commands, *unused):
@@ -164,7 +164,7 @@ class Daemon:
             return  # tried again when it is due
         if not self._server:
             self._leave_parent()
-            end_with_parent(daemon)  # by SIGTERM, which no inherited handler may take
+            end_with_parent(daemon, signal.SIGUSR1)  # as at an upgrade: it accepts no more, and its checks go on
             self._serve_http()
 
     def _serve_http(self) -> NoReturn:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import httpx2
 import pytest
 
 from devtools.command import Command
@@ -32,15 +30,6 @@ def daemon(bench: Bench) -> Iterator[RunningDaemon]:
         yield running
 
 
-def call(daemon: RunningDaemon, tool: str, **arguments: Any) -> dict[str, Any]:
-    """One tool of the JSON API, at the Unix socket."""
-    transport = httpx2.HTTPTransport(uds=str(daemon.home / "serve/api.sock"))
-    with httpx2.Client(transport=transport, timeout=DEADLINE_S) as client:
-        answer = client.post(f"http://sandbox/api/v1/{tool}", json=arguments)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
-
-
 def test_a_check_runs_through_the_daemon_as_without_it(bench: Bench, daemon: RunningDaemon) -> None:
     task, sandbox = bench.task(), Command(daemon.home)
     there = sandbox("check", "run", task, "quick", "--json")
@@ -52,13 +41,13 @@ def test_a_check_runs_through_the_daemon_as_without_it(bench: Bench, daemon: Run
 
 def test_a_check_outlives_the_program_that_started_it(bench: Bench, daemon: RunningDaemon) -> None:
     task = bench.task()
-    answer = call(daemon, "space_repo_run_check", task_id=task, check_id="long", wait_s=0)
+    answer = daemon.call("space_repo_run_check", task_id=task, check_id="long", wait_s=0)
     run_id = answer["run_id"]
-    wait_until(lambda: "started" in call(daemon, "space_repo_wait_run", run_id=run_id, wait_s=0).get("last_lines", ()))
+    wait_until(lambda: "started" in daemon.call("space_repo_wait_run", run_id=run_id, wait_s=0).get("last_lines", ()))
     daemon.replace_program()
-    still = call(daemon, "space_repo_wait_run", run_id=run_id, wait_s=1)
+    still = daemon.call("space_repo_wait_run", run_id=run_id, wait_s=1)
     assert still["state"] == "running"
-    assert call(daemon, "space_repo_stop_run", run_id=run_id)["state"] == "finished"
+    assert daemon.call("space_repo_stop_run", run_id=run_id)["state"] == "finished"
     ended = bench.workbench.wait_run(run_id, DEADLINE_S)
     assert [run.verdict for run in ended.runs] == [Verdict.KILLED], "the old program recorded it"
 
