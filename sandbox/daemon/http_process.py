@@ -32,7 +32,7 @@ from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.receivers import Deliveries, EventReceiver
 from sandbox.daemon.routes import HttpOptions, make_applications
 from sandbox.daemon.telemetry import Telemetry
-from sandbox.daemon.timers import make_timers, run_timers
+from sandbox.daemon.timers import make_timers, start_timers
 from sandbox.daemon.webhooks import Webhook
 from sandbox.memory import prepare_server
 from sandbox.models import ApprovalState
@@ -64,8 +64,7 @@ def serve_http_process(
     ending = _Ending(agent, hub, deliveries)
     server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    timers = make_timers(controllers.person, settings, agent.workbench.settings.pool.size)
-    threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
+    start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
     with handle_signals(server.handle_exit):
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
     deliveries.wait(_END_S)

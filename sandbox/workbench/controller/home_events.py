@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
+from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
 from sandbox.store.home import Home
 from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_last_entries
 
@@ -27,7 +27,7 @@ _MOST_BYTES = 1024**2
 """Read of one journal at a time."""
 
 _ANCHOR = "anchor"
-_ID = lazy_pattern(r"(home|task-[0-9a-f-]{36})/([0-9]{1,15})")
+_ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
 _OVERLAP = timedelta(seconds=LOCK_TIMEOUT_S)
 """An entry may be written so long after the end of its operation."""
 _KINDS = {

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sandbox.models import HomeEventKind
+import pytest
+
+from sandbox.models import Actor, HomeEventKind, JournalEntry
 from sandbox.workbench import Workbench
+from sandbox.workbench.controller.home_events import make_event
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -83,3 +88,15 @@ def test_an_id_of_long_ago_gives_the_newest_and_no_id_gives_nothing(upstream: Up
     assert len(desk.workbench.events_after("home/999999", 2)) == 2
     for text in ("", "home", "../registry/1", f"{desk.task.id}/x", "home/1\n", f"home/{'9' * 5000}"):
         assert desk.workbench.events_after(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("check", HomeEventKind.CHECK), ("explore", HomeEventKind.CHECK), ("commit", HomeEventKind.TASK)],
+)
+def test_what_runs_checks_is_an_event_of_checks(operation: str, kind: HomeEventKind) -> None:
+    entry = JournalEntry(
+        at=datetime.now(UTC), actor=Actor.CLI, operation=operation, arguments=f"sha256:{'0' * 64}", result="ok",
+        duration_s=0.0,
+    )  # fmt: skip
+    assert make_event(f"task-{uuid.uuid4()}", entry).kind is kind
