@@ -34,7 +34,7 @@ class HttpClient:
     """A program with the token."""
 
     def __init__(self, daemon: RunningDaemon) -> None:
-        self.url, self.home = daemon.record.url, daemon.home
+        self.daemon, self.url, self.home = daemon, daemon.record.url, daemon.home
         self.headers = {"authorization": f"Bearer {(self.home / 'mcp-token').read_text()}"}
 
     def get(self, path: str) -> httpx2.Response:
@@ -130,6 +130,7 @@ def test_an_mcp_client_works_through_the_daemon(client: HttpClient, repo_id: str
 def test_an_event_is_delivered_and_a_client_that_comes_again_gets_what_it_missed(
     client: HttpClient, repo_id: str
 ) -> None:
+    """Also from the next program of the daemon."""
     task = create_task(client.home, repo_id)
     with client.events() as events:
         client.result("space_repo_write_file", task_id=task, path="a", content="x\n", expected_sha256=None)
@@ -137,6 +138,7 @@ def test_an_event_is_delivered_and_a_client_that_comes_again_gets_what_it_missed
         assert (event["kind"], event["task_id"], event["operation"]["operation"]) == ("task", task, "write")
         assert name == event["id"]
     client.result("space_repo_write_file", task_id=task, path="b", content="x\n", expected_sha256=None)
+    client.daemon.replace_program()
     with client.events(**{"last-event-id": name}) as events:
         missed, event = next(found for found in events if found[1].get("task_id") == task)
         assert (missed, event["operation"]["names"]) == (f"{task}/{int(name.rpartition('/')[2]) + 1}", ["b"])
