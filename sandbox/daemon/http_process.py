@@ -25,6 +25,7 @@ from sandbox.agent.transports.http import LifelongServer, make_uvicorn
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.config import ServeSettings
+from sandbox.daemon.calls_in_progress import CallsInProgress
 from sandbox.daemon.desktop_notifications import find_notifier
 from sandbox.daemon.event_stream import EventHub
 from sandbox.daemon.parent_death import outlive_parent
@@ -59,10 +60,11 @@ def serve_http_process(
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve
     deliveries = Deliveries(agent.home, list(_make_receivers(settings, controllers.person)))
-    apps = make_applications(agent, controllers.person, hub, options)
-    protocol = _make_protocol(apps.for_our_user, apps.for_network)
-    ending = _Ending(agent, hub, deliveries)
-    server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
+    apps, calls = make_applications(agent, controllers.person, hub, options), CallsInProgress()
+    for_our_user = calls.counting(apps.for_our_user)
+    ending = _Ending(agent, hub, deliveries, calls)
+    protocol = _make_protocol(for_our_user, calls.counting(apps.for_network))
+    server = make_uvicorn(for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
     start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
     with handle_signals(server.handle_exit):
@@ -87,10 +89,10 @@ def _is_question_open(person: Workbench, task_id: str | None) -> bool:
 
 
 class _Ending:
-    """How this process ends: at once, or, when a newer program has taken over, without stopping a check or transfer."""
+    """How this process ends: at once, or, when a newer program has taken over, without stopping what it does."""
 
-    def __init__(self, agent: Agent, hub: EventHub, deliveries: Deliveries) -> None:
-        self._agent, self._hub, self._deliveries = agent, hub, deliveries
+    def __init__(self, agent: Agent, hub: EventHub, deliveries: Deliveries, calls: CallsInProgress) -> None:
+        self._agent, self._hub, self._deliveries, self._calls = agent, hub, deliveries, calls
         self.is_draining = False
         self.begun = threading.Event()
 
@@ -98,6 +100,7 @@ class _Ending:
         """A signal handler."""
         outlive_parent()
         self.is_draining = True
+        server.finish_calls = self._calls.wait_until_none
         server.handle_exit(number, frame)
 
     def shut_down(self) -> None:
