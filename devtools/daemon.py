@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,15 @@ class RunningDaemon:
 
 
 @contextmanager
-def serving(home: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[RunningDaemon]:
+def serving(
+    home: Path, *arguments: str, environ: Mapping[str, str] | None = None, program: Sequence[str] = SANDBOX
+) -> Iterator[RunningDaemon]:
     """A daemon on this home until the block ends."""
     home.mkdir(mode=0o700, exist_ok=True, parents=True)
     log = home.parent / f"{home.name}-daemon.log"
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            ["env", "--default-signal=INT,HUP,TERM", *SANDBOX, "--home", str(home), "serve", *arguments],
+            ["env", "--default-signal=INT,HUP,TERM", *program, "--home", str(home), "serve", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
