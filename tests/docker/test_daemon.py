@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from devtools.command import Command
-from devtools.daemon import RunningDaemon, serving
+from devtools.command import SANDBOX, Command
+from devtools.daemon import RunningDaemon, ask, serving
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Verdict
-from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench, wait_until
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: DockerEngine) -> Iterator[Bench]:
     with opened_bench(tmp_path_factory.mktemp("serve")) as found:
+        found.add_checks(GATED)
         yield found
         assert_nothing_runs(found, engine)
 
@@ -37,6 +41,35 @@ def test_a_check_runs_through_the_daemon_as_without_it(bench: Bench, daemon: Run
     assert (there.code, here.code) == (0, 0), there.stderr + here.stderr
     changing = {"run_id", "started_at", "wall_time_s", "usage"}
     assert {**there.json, **dict.fromkeys(changing)} == {**here.json, **dict.fromkeys(changing)}
+
+
+@pytest.mark.parametrize("how", [(), ("--no-daemon",)], ids=["daemon", "alone"])
+def test_output_is_shown_while_a_check_runs(bench: Bench, daemon: RunningDaemon, how: tuple[str, ...]) -> None:
+    """The check goes on until the test has seen its first line."""
+    task = bench.task()
+    assert ask(daemon.home, "task", "list") == b"R", "commands run in the daemon"
+    command = [*SANDBOX, "--home", str(daemon.home), "check", "run", task, "gated", "--follow", *how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        try:
+            assert running.stdout is not None
+            seen = read_until(running.stdout.fileno(), b"started")
+            assert b"ended" not in seen
+            assert running.poll() is None
+            open_gate(bench, task)
+            read_until(running.stdout.fileno(), b"ended")
+            assert running.wait(DEADLINE_S) == 0
+        finally:
+            running.kill()
+
+
+def read_until(fd: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        assert select.select([fd], [], [], DEADLINE_S)[0], seen
+        chunk = os.read(fd, 4096)
+        assert chunk, seen
+        seen += chunk
+    return seen
 
 
 def test_a_check_outlives_the_program_that_started_it(bench: Bench, daemon: RunningDaemon) -> None:

@@ -13,24 +13,14 @@ import pytest
 from devtools.daemon import RunningDaemon, serving
 from sandbox.engine.connection import DockerEngine
 from sandbox.models import Verdict
-from tests.docker.bench import DEADLINE_S, PROFILE, Bench, assert_nothing_runs, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench, wait_until
 
 pytestmark = pytest.mark.xdist_group("daemon")
-
-GATED = """
-[[check]]
-id = "gated"
-label = "ends when the test says so"
-argv = ["sh", "-c", "echo started; until [ -e go ]; do sleep 0.05; done; echo ended"]
-timeout_s = 1000
-limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
-"""
-
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: DockerEngine) -> Iterator[Bench]:
     with opened_bench(tmp_path_factory.mktemp("killed")) as found:
-        (found.home / "profiles/bench.toml").write_text(PROFILE + GATED)
+        found.add_checks(GATED)
         yield found
         assert_nothing_runs(found, engine)
 
@@ -40,10 +30,6 @@ def start_gated(daemon: RunningDaemon, task: str) -> str:
     run_id = str(daemon.call("space_repo_run_check", task_id=task, check_id="gated", wait_s=0)["run_id"])
     wait_until(lambda: "started" in daemon.call("space_repo_wait_run", run_id=run_id, wait_s=0).get("last_lines", ()))
     return run_id
-
-
-def open_gate(bench: Bench, task: str) -> None:
-    (bench.worktree(task) / "go").touch()
 
 
 def test_a_check_of_an_agent_outlives_a_killed_daemon_and_the_next_one_answers_for_it(bench: Bench) -> None:
