@@ -17,6 +17,7 @@ from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, op
 
 pytestmark = pytest.mark.xdist_group("daemon")
 
+
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: DockerEngine) -> Iterator[Bench]:
     with opened_bench(tmp_path_factory.mktemp("killed")) as found:
