@@ -183,6 +183,18 @@ def test_a_command_ends_when_its_client_is_killed(daemon: RunningDaemon, task: s
         wait_until_gone(new)
 
 
+def test_a_command_whose_shepherd_is_killed_ends_and_its_client_says_so(daemon: RunningDaemon, task: str) -> None:
+    before = descendants(daemon.process.pid)
+    with watch(daemon.home, task) as watching:
+        new = descendants(daemon.process.pid) - before
+        (shepherd,) = (one for one in new if descendants(one))
+        os.kill(shepherd, signal.SIGKILL)
+        assert watching.wait(DEADLINE_S) == 5
+        assert watching.stderr is not None
+        assert b"the daemon was killed" in watching.stderr.read()
+        wait_until_gone(new)
+
+
 def test_a_stopped_client_stops_its_command(daemon: RunningDaemon, task: str) -> None:
     before = descendants(daemon.process.pid)
     with watch(daemon.home, task) as watching:
