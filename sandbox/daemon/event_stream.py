@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
@@ -28,7 +29,7 @@ WAITING_EVENTS = 1000
 """A listener with so many events that it has not read is disconnected."""
 
 _MOST_MISSED = 1000
-_START_S = 30.0
+_START_S, _LOOK_S = 30.0, 0.5
 _IDLE_S = 15.0
 _MOST_LISTENERS = 100
 
@@ -68,8 +69,10 @@ class EventHub:
                 self._has_listeners.clear()
 
     def wait_until_following(self) -> None:
-        """While there is a listener: until what happens from then on is given to it."""
-        self._is_following.wait(_START_S)
+        """While there is a listener: until what happens from then on is given to it, or the hub ends."""
+        until = time.monotonic() + _START_S
+        while not self._is_following.wait(_LOOK_S) and not self._is_ending.is_set() and time.monotonic() < until:
+            pass
 
     def list_missed(self, event_id: str) -> tuple[HomeEvent, ...]:
         """What a listener may have missed since this event, and may not get now; of much the newest."""
@@ -91,10 +94,9 @@ class EventHub:
 
     def _may_pause(self) -> bool:
         with self._lock:
-            if self._listeners and not self._is_ending.is_set():
-                return False
-            self._is_following.clear()
-            return True
+            if not self._listeners:
+                self._is_following.clear()
+            return not self._listeners or self._is_ending.is_set()
 
     def _give(self, event: HomeEvent | None) -> None:
         with self._lock:
