@@ -25,6 +25,7 @@ from pathlib import Path
 from sandbox.daemon.place import folder_of
 from sandbox.models import HomeEvent
 from sandbox.store.home import Home, write_atomically
+from sandbox.store.lockfile import remove_abandoned
 from sandbox.workbench.controller.home_events import POLL_S, JournalLine, measure_journals, read_new_lines
 
 FOLDER = "receivers"
@@ -85,11 +86,13 @@ class Deliveries:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _forget_others(self) -> None:
-        """A receiver that is named again after some time begins anew."""
+        """A receiver that is named again after some time begins anew. The program before us may be writing its own."""
         if self._folder.is_dir():
             known = {f"{one.name}.{kind}" for one in self._receivers for kind in ("json", "lock")}
             for path in self._folder.iterdir():
-                if path.name not in known:
+                if path.name.startswith("."):
+                    remove_abandoned(path)
+                elif path.name not in known:
                     path.unlink(missing_ok=True)
 
     def _deliver(self, receiver: EventReceiver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from sandbox.daemon.receivers import FOLDER, Deliveries, EventReceiver
 from sandbox.models import HomeEvent
+from sandbox.store.lockfile import create_locked
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -167,6 +169,11 @@ def read_place(path: Path, journal: str) -> int | None:
 def test_places_of_a_receiver_that_is_named_no_more_are_removed(desk: Desk) -> None:
     with delivering(desk, Recorder()):
         pass
-    assert places_of(desk, "recorder").exists(), "the control"
+    path = places_of(desk, "recorder")
+    assert path.exists(), "the control"
+    fd, written = create_locked(path)  # by the program before an upgrade
+    abandoned = path.with_name(f".{path.name}.0123456789ab.tmp")
+    abandoned.touch()
     Deliveries(desk.home, [])
-    assert not list((desk.home / "serve" / FOLDER).iterdir())
+    assert list(path.parent.iterdir()) == [written]
+    os.close(fd)
