@@ -132,10 +132,11 @@ class _Sender:
     def __init__(self, home: Home, path: Path, receiver: EventReceiver) -> None:
         self._home, self._path, self._receiver = home, path, receiver
         self._places = self._load()
-        self._is_saved, self._save_due = True, 0.0
+        self._is_saved, self._save_due = False, 0.0
 
     def run(self, poll_s: float) -> None:
         """Until the daemon ends."""
+        self._save()
         while self._look() and not self._receiver.ending.wait(poll_s):
             self._save()
         self._save()
@@ -168,11 +169,14 @@ class _Sender:
             found = json.loads(self._path.read_bytes())
             return {name: int(place) for name, place in found.items() if name in sizes}
         except (OSError, ValueError, TypeError, AttributeError):
-            write_atomically(self._path, json.dumps(sizes).encode(), synced=False)
             return sizes
 
     def _save(self) -> None:
         if self._is_saved or not self._receiver.flush():
             return
-        write_atomically(self._path, json.dumps(self._places).encode(), synced=False)
-        self._is_saved, self._save_due = True, time.monotonic() + _SAVE_S
+        try:
+            write_atomically(self._path, json.dumps(self._places).encode(), synced=False)
+            self._is_saved = True
+        except OSError as error:  # a full disk: events still go on, and the next daemon may repeat them
+            _log.warning("the place of %s cannot be stored: %s", self._receiver.name, error.strerror)
+        self._save_due = time.monotonic() + _SAVE_S

@@ -103,7 +103,11 @@ def read_new_lines(home: Home, places: Mapping[str, int]) -> Iterator[JournalLin
 
     A journal that is shorter than its place is not the one that was read: what it has now is passed over.
     """
-    for name, size in measure_journals(home).items():
+    try:
+        sizes = measure_journals(home)
+    except OSError:  # too many open files: the next look sees it
+        return
+    for name, size in sizes.items():
         place = places.get(name, 0)
         if size > place:
             yield from _read_lines(home, name, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
+from typing import NoReturn
 
 import pytest
 
+from sandbox.daemon import receivers
 from sandbox.daemon.receivers import FOLDER, Deliveries, EventReceiver
 from sandbox.models import HomeEvent
 from sandbox.store.lockfile import create_locked
@@ -164,6 +167,27 @@ def read_place(path: Path, journal: str) -> int | None:
         return int(json.loads(path.read_bytes())[journal])
     except (ValueError, TypeError):
         return None
+
+
+def test_places_that_cannot_be_stored_stop_no_delivery(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with delivering(desk, found := Recorder()):
+        with monkeypatch.context() as full:
+            full.setattr(receivers, "write_atomically", refuse)
+            full.setattr(receivers, "_SAVE_S", 0.0)
+            lost = snapshot(desk)
+            assert found.next() == lost
+            wait_until(lambda: "the place of recorder cannot be stored" in caplog.text)
+        assert snapshot(desk) == found.next()
+        wait_until(lambda: (read_place(places_of(desk, "recorder"), desk.task.id) or 0) >= journal_size(desk))
+
+
+def journal_size(desk: Desk) -> int:
+    return (desk.home / f"repositories/journal/{desk.task.id}.jsonl").stat().st_size
 
 
 def test_places_of_a_receiver_that_is_named_no_more_are_removed(desk: Desk) -> None:
