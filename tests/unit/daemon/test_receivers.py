@@ -149,6 +149,21 @@ def test_a_receiver_that_fails_or_is_slow_stops_neither_itself_nor_others(
     assert "failing failed for the event" in caplog.text
 
 
+def test_a_receiver_that_does_not_answer_does_not_hold_the_end(desk: Desk) -> None:
+    """Such as a collector. Control: without its limit the wait does not end before the receiver does."""
+    silent = Recorder()
+    silent.go_on.clear()
+    deliveries = Deliveries(desk.home, [silent], POLL_S)
+    wait_until(places_of(desk, silent.name).exists)
+    snapshot(desk)
+    assert silent.waiting.wait(DEADLINE_S)
+    deliveries.end()
+    deliveries.wait(10 * POLL_S)
+    assert any(thread.is_alive() for thread in deliveries._threads), "void: it has ended already"
+    silent.go_on.set()
+    deliveries.wait(DEADLINE_S)
+
+
 def test_a_journal_that_was_replaced_and_damaged_places_repeat_nothing(desk: Desk) -> None:
     with delivering(desk, Recorder()):
         pass
