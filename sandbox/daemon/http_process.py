@@ -66,8 +66,9 @@ def serve_http_process(
     protocol = _make_protocol(for_our_user, calls.counting(apps.for_network))
     server = make_uvicorn(for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
     with handle_signals(server.handle_exit):
+        deliveries.start()
+        start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
     deliveries.wait(_END_S)
     if ending.is_draining:

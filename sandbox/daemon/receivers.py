@@ -60,7 +60,7 @@ class EventReceiver(ABC):
 
 
 class Deliveries:
-    """Gives each receiver the events of a home, in threads, until `end`."""
+    """Gives each receiver the events of a home, in threads, from `start` until `end`."""
 
     def __init__(self, home: Path, receivers: Sequence[EventReceiver], poll_s: float = POLL_S) -> None:
         self._receivers, self._poll_s = receivers, poll_s
@@ -71,6 +71,9 @@ class Deliveries:
         self._threads = [
             threading.Thread(target=self._deliver, args=(one,), name=one.name, daemon=True) for one in receivers
         ]
+
+    def start(self) -> None:
+        """Begin. The signals that end the daemon must be handled: else an event may come again that was accepted."""
         for thread in self._threads:
             thread.start()
 
@@ -137,9 +140,11 @@ class _Sender:
     def run(self, poll_s: float) -> None:
         """Until the daemon ends."""
         self._save()
-        while self._look() and not self._receiver.ending.wait(poll_s):
+        goes_on = True
+        while goes_on:
+            goes_on = self._look()
             self._save()
-        self._save()
+            goes_on = goes_on and not self._receiver.ending.wait(poll_s)
 
     def _look(self) -> bool:
         """Hand on what is new. False: the daemon ends."""

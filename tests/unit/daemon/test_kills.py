@@ -20,7 +20,10 @@ from sandbox.daemon.main_process import Daemon, Parts
 from sandbox.daemon.place import find_daemon
 
 HOME = Path(sys.argv[1])
-STEPS = {"os.exec", "os.mkdir", "os.remove", "os.unlink", "fcntl.flock", "socket.bind", "os.fork", "os.chmod", "os.kill"}
+STEPS = {
+    "os.exec", "os.mkdir", "os.remove", "os.unlink",
+    "fcntl.flock", "socket.bind", "os.fork", "os.chmod", "os.kill",
+}
 PROGRAM = Program("elsewhere", {}, frozenset(), "utf-8", {})
 
 

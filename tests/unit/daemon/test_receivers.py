@@ -63,6 +63,7 @@ class Recorder(EventReceiver):
 def delivering(desk: Desk, *receivers: EventReceiver) -> Iterator[None]:
     """As a daemon; begun when each receiver has its places."""
     deliveries = Deliveries(desk.home, receivers, POLL_S)
+    deliveries.start()
     try:
         for one in receivers:
             wait_until(places_of(desk, one.name).exists)
@@ -154,6 +155,7 @@ def test_a_receiver_that_does_not_answer_does_not_hold_the_end(desk: Desk) -> No
     silent = Recorder()
     silent.go_on.clear()
     deliveries = Deliveries(desk.home, [silent], POLL_S)
+    deliveries.start()
     wait_until(places_of(desk, silent.name).exists)
     snapshot(desk)
     assert silent.waiting.wait(DEADLINE_S)
