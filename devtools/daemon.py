@@ -5,15 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import httpx2
 
 from devtools.command import SANDBOX
 from sandbox.command_client import RUNS, _build_request, _connect, _describe_streams, _send
 from sandbox.daemon.place import DaemonRecord, find_daemon
 
 _START_S = 120.0
+_CALL_S = 240.0
 
 
 class RunningDaemon:
@@ -40,6 +44,15 @@ class RunningDaemon:
         found = find_daemon(self.home)
         return found is not None and found.pid == self.process.pid
 
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The answer of one tool of the JSON API at the Unix socket: a result, or `{"error": ...}`.
+
+        Raises: `httpx2.TransportError` if no process answers.
+        """
+        transport = httpx2.HTTPTransport(uds=str(self.home / "serve/api.sock"))
+        with httpx2.Client(transport=transport, timeout=_CALL_S) as client:
+            return dict(client.post(f"http://sandbox/api/v1/{tool}", json=arguments).json())
+
     def replace_program(self) -> None:
         """As an upgrade does; waits until the new program serves."""
         before = self.record.started_at
@@ -51,13 +64,15 @@ class RunningDaemon:
 
 
 @contextmanager
-def serving(home: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[RunningDaemon]:
+def serving(
+    home: Path, *arguments: str, environ: Mapping[str, str] | None = None, program: Sequence[str] = SANDBOX
+) -> Iterator[RunningDaemon]:
     """A daemon on this home until the block ends."""
     home.mkdir(mode=0o700, exist_ok=True, parents=True)
     log = home.parent / f"{home.name}-daemon.log"
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            ["env", "--default-signal=INT,HUP,TERM", *SANDBOX, "--home", str(home), "serve", *arguments],
+            ["env", "--default-signal=INT,HUP,TERM", *program, "--home", str(home), "serve", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,

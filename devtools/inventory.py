@@ -46,6 +46,11 @@ def left_behind(home: Path, engine: DockerEngine | None = None) -> list[str]:
     ]
     found += [f"process {line}" for line in processes(home)]
     found += _refs(home)
+    found += [
+        f"spare {name} that can be taken over by none"
+        for name, task in records(home).items()
+        if task["status"] == "spare" and not (home / f"repositories/tasks/{name}.spare").exists()
+    ]
     return found + (_containers(home, engine) if engine else [])
 
 

@@ -1,16 +1,21 @@
 """Events of the home for those who listen over HTTP (SSE), from one follower for all of them.
 
-A listener that reads too slowly is disconnected: it can ask what it missed with `sandbox events`. Guest text is in the
-JSON of an event only, which has no line breaks, so it cannot begin another field or event of the stream.
+A listener that reads too slowly is disconnected. One that connects again with `Last-Event-ID`, as browsers do, first
+gets what it missed from the journals, also after the daemon was replaced: some of it twice, with the same id.
+
+Guest text is in the JSON of an event only, which has no line breaks, so it cannot begin another field or event of the
+stream.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
+import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -23,6 +28,8 @@ Listener: TypeAlias = Callable[[HomeEvent | None], object]
 WAITING_EVENTS = 1000
 """A listener with so many events that it has not read is disconnected."""
 
+_MOST_MISSED = 1000
+_START_S, _LOOK_S = 30.0, 0.5
 _IDLE_S = 15.0
 _MOST_LISTENERS = 100
 
@@ -38,6 +45,7 @@ class EventHub:
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
         self._has_listeners = threading.Event()
+        self._is_following = threading.Event()
         self._is_ending = threading.Event()
         threading.Thread(target=self._follow, name="events", daemon=True).start()
 
@@ -48,7 +56,7 @@ class EventHub:
         self._give(None)
 
     def add(self, listener: Listener) -> None:
-        """Call it with each event from now on."""
+        """Call it with each event, at once or after `wait_until_following`."""
         with self._lock:
             self._listeners.append(listener)
             self._has_listeners.set()
@@ -60,6 +68,16 @@ class EventHub:
             if not self._listeners:
                 self._has_listeners.clear()
 
+    def wait_until_following(self) -> None:
+        """While there is a listener: until what happens from then on is given to it, or the hub ends."""
+        until = time.monotonic() + _START_S
+        while not self._is_following.wait(_LOOK_S) and not self._is_ending.is_set() and time.monotonic() < until:
+            pass
+
+    def list_missed(self, event_id: str) -> tuple[HomeEvent, ...]:
+        """What a listener may have missed since this event, and may not get now; of much the newest."""
+        return self._workbench.events_after(event_id, _MOST_MISSED)
+
     @property
     def is_full(self) -> bool:
         """Whether there is no room for another listener."""
@@ -68,10 +86,17 @@ class EventHub:
     def _follow(self) -> None:
         while self._has_listeners.wait() and not self._is_ending.is_set():
             for event in self._workbench.follow_events():
+                self._is_following.set()
                 if event is not None:
                     self._give(event)
-                elif self._is_ending.is_set() or not self._has_listeners.is_set():
+                elif self._may_pause():
                     break
+
+    def _may_pause(self) -> bool:
+        with self._lock:
+            if not self._listeners:
+                self._is_following.clear()
+            return not self._listeners or self._is_ending.is_set()
 
     def _give(self, event: HomeEvent | None) -> None:
         with self._lock:
@@ -87,14 +112,15 @@ def _put(queue: asyncio.Queue[HomeEvent | None], event: HomeEvent | None) -> Non
         queue.put_nowait(event)
 
 
-def stream_events(hub: EventHub, _request: Request) -> Response:
-    """`GET /api/v1/events`."""
+def stream_events(hub: EventHub, request: Request) -> Response:
+    """`GET /api/v1/events`; with the header `Last-Event-ID` first what came after that event."""
     if hub.is_full:
         return Response("Too many listeners.\n", 503, media_type="text/plain")
-    return StreamingResponse(_write(hub), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    last = request.headers.get("last-event-id", "")
+    return StreamingResponse(_write(hub, last), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-async def _write(hub: EventHub) -> AsyncIterator[str]:
+async def _write(hub: EventHub, last: str) -> AsyncIterator[str]:
     queue: asyncio.Queue[HomeEvent | None] = asyncio.Queue(WAITING_EVENTS + 1)
     loop = asyncio.get_running_loop()
 
@@ -103,7 +129,12 @@ async def _write(hub: EventHub) -> AsyncIterator[str]:
 
     hub.add(listener)
     try:
+        await anyio.to_thread.run_sync(hub.wait_until_following)
         yield ": listening\n\n"
+        missed = await anyio.to_thread.run_sync(hub.list_missed, last) if last else ()
+        for one in missed:
+            yield format_event(one)
+        seen = {one.id for one in missed}
         while True:
             try:
                 event = await asyncio.wait_for(queue.get(), _IDLE_S)
@@ -112,7 +143,8 @@ async def _write(hub: EventHub) -> AsyncIterator[str]:
                 continue
             if event is None:
                 return
-            yield format_event(event)
+            if event.id not in seen:
+                yield format_event(event)
     finally:
         hub.remove(listener)
 

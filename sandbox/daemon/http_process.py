@@ -1,7 +1,8 @@
 """The daemon's process that serves HTTP: at a Unix socket for processes of our user, at TCP for who has the token.
 
 It is a controller like any other. On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a
-newer program, it accepts no more requests and ends when the last check that it runs has ended.
+newer program or its main process was killed, it accepts no more requests and ends when the last check that it runs has
+ended.
 """
 
 from __future__ import annotations
@@ -24,16 +25,22 @@ from sandbox.agent.transports.http import LifelongServer, make_uvicorn
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.config import ServeSettings
+from sandbox.daemon.calls_in_progress import CallsInProgress
 from sandbox.daemon.desktop_notifications import find_notifier
-from sandbox.daemon.event_stream import EventHub, Listener
+from sandbox.daemon.event_stream import EventHub
 from sandbox.daemon.parent_death import outlive_parent
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
+from sandbox.daemon.receivers import Deliveries, EventReceiver
 from sandbox.daemon.routes import HttpOptions, make_applications
 from sandbox.daemon.telemetry import Telemetry
-from sandbox.daemon.timers import make_timers, run_timers
+from sandbox.daemon.timers import make_timers, start_timers
 from sandbox.daemon.webhooks import Webhook
 from sandbox.memory import prepare_server
+from sandbox.models import ApprovalState
 from sandbox.workbench import Workbench
+
+_END_S = 5.0
+"""How long the end waits for events that are being sent; what is cut off, the next daemon sends."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +59,41 @@ def serve_http_process(
     agent = controllers.agent
     hub = EventHub(agent.workbench)
     settings = agent.workbench.settings.serve
-    for listener in _make_listeners(settings):
-        hub.add(listener)
-    apps = make_applications(agent, controllers.person, hub, options)
-    protocol = _make_protocol(apps.for_our_user, apps.for_network)
-    ending = _Ending(agent, hub)
-    server = make_uvicorn(apps.for_our_user, ending.shut_down, protocol)
+    deliveries = Deliveries(agent.home, list(_make_receivers(settings, controllers.person)))
+    apps, calls = make_applications(agent, controllers.person, hub, options), CallsInProgress()
+    for_our_user = calls.counting(apps.for_our_user)
+    ending = _Ending(agent, hub, deliveries, calls)
+    protocol = _make_protocol(for_our_user, calls.counting(apps.for_network))
+    server = make_uvicorn(for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    timers = make_timers(controllers.person, settings, agent.workbench.settings.pool.size)
-    threading.Thread(target=run_timers, args=(timers, ending.begun), name="timers", daemon=True).start()
     with handle_signals(server.handle_exit):
+        deliveries.start()
+        start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
+    deliveries.wait(_END_S)
     if ending.is_draining:
         agent.workbench.wait_for_runs()
     return 0
 
 
-def _make_listeners(settings: ServeSettings) -> Iterator[Listener]:
+def _make_receivers(settings: ServeSettings, person: Workbench) -> Iterator[EventReceiver]:
     """Who gets each event, beside those who listen over HTTP."""
     yield from map(Webhook, settings.webhook)
-    if settings.desktop and (notifier := find_notifier(os.environ)):
+    if settings.desktop and (notifier := find_notifier(os.environ, partial(_is_question_open, person))):
         yield notifier
     if settings.otlp_url:
         yield Telemetry(settings.otlp_url)
 
 
-class _Ending:
-    """How this process ends: at once, or, when a newer program has taken over, without stopping a check or transfer."""
+def _is_question_open(person: Workbench, task_id: str | None) -> bool:
+    return any(one.task_id == task_id and one.state is ApprovalState.PENDING for one in person.approvals())
 
-    def __init__(self, agent: Agent, hub: EventHub) -> None:
-        self._agent, self._hub = agent, hub
+
+class _Ending:
+    """How this process ends: at once, or, when a newer program has taken over, without stopping what it does."""
+
+    def __init__(self, agent: Agent, hub: EventHub, deliveries: Deliveries, calls: CallsInProgress) -> None:
+        self._agent, self._hub, self._deliveries, self._calls = agent, hub, deliveries, calls
         self.is_draining = False
         self.begun = threading.Event()
 
@@ -89,12 +101,14 @@ class _Ending:
         """A signal handler."""
         outlive_parent()
         self.is_draining = True
+        server.finish_calls = self._calls.wait_until_none
         server.handle_exit(number, frame)
 
     def shut_down(self) -> None:
         """The server begins to end its connections."""
         self.begun.set()
         self._hub.end()
+        self._deliveries.end()
         if not self.is_draining:
             self._agent.workbench.end_network()
 

@@ -74,6 +74,7 @@ class Daemon:
         self._commands = inherited.sockets.get(SOCKET) or open_socket(parts.home, SOCKET)
         self._api = inherited.sockets.get(API_SOCKET) or open_socket(parts.home, API_SOCKET)
         self._http = inherited.sockets.get("") or parts.open_http()
+        self._activated = inherited.activated
         self._children: set[int] = set()
         self._server = 0
         self._server_due, self._pause_s = 0.0, _RESTART_S
@@ -143,7 +144,7 @@ class Daemon:
     def _leave_parent(self, *unused: socket.socket | None) -> None:
         """In a fork: give up what only the daemon may hold, and what this fork does not use."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lock)
         for one in (self._wakeup, self._wakes, self._commands, *unused):
@@ -163,7 +164,7 @@ class Daemon:
             return  # tried again when it is due
         if not self._server:
             self._leave_parent()
-            end_with_parent(daemon)  # by SIGTERM, which no inherited handler may take
+            end_with_parent(daemon, signal.SIGUSR1)  # as at an upgrade: it accepts no more, and its checks go on
             self._serve_http()
 
     def _serve_http(self) -> NoReturn:
@@ -209,7 +210,9 @@ class Daemon:
         self._drain_server()
         signal.set_wakeup_fd(-1)  # its number may soon be that of the lock's file
         previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program has its handlers
-        descriptors = [self._lock, *(one.fileno() for one in (self._commands, self._api, self._http) if one)]
+        sockets = {SOCKET: self._commands, API_SOCKET: self._api, "": self._http}
+        descriptors = {one.fileno(): name in self._activated for name, one in sockets.items() if one is not None}
+        descriptors[self._lock] = False
         try:
             with hand_over(descriptors, os.environ):
                 os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
@@ -227,7 +230,7 @@ class Daemon:
 
     def _end(self) -> None:
         notify("STOPPING=1")
-        remove_sockets(self._parts.home)
+        remove_sockets(self._parts.home, self._activated)
         self._commands.close()
         if self._server:
             self._end_server()

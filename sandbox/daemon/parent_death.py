@@ -1,4 +1,4 @@
-"""End a fork when the process that forked it is killed: prctl(2), PR_SET_PDEATHSIG."""
+"""Tell a fork that the process that forked it was killed: prctl(2), PR_SET_PDEATHSIG."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import signal
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent(parent: int) -> None:
-    """Receive SIGTERM when this process's parent dies. Ends at once if `parent` has died already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
+    """Receive this signal when this process's parent dies. Ends at once if `parent` has died already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ API_SOCKET, LOCK = "api.sock", "lock"
 _BACKLOG = 128
 _RECORD_BYTES = 4096
 _FIRST_INHERITED = 3  # sd_listen_fds(3)
+_OURS = "space-sandbox-own"
+"""In LISTEN_FDNAMES: a socket that the daemon made. A service manager gives its own the name of a unit, or none."""
 
 
 class DaemonRecord(Model):
@@ -139,39 +141,51 @@ def open_socket(home: Path, name: str) -> socket.socket:
     return listener
 
 
-def remove_sockets(home: Path) -> None:
-    """Remove the names of our sockets: clients run their commands themselves from now on."""
+def remove_sockets(home: Path, kept: Collection[str]) -> None:
+    """Remove the names of our sockets: clients run their commands themselves from now on.
+
+    `kept`: those of the service manager, which goes on listening and starts the daemon at the next command.
+    """
     for name in (SOCKET, API_SOCKET):
-        (folder_of(home) / name).unlink(missing_ok=True)
+        if name not in kept:
+            (folder_of(home) / name).unlink(missing_ok=True)
 
 
 class Inherited:
     """What systemd, or our previous program, handed over: sockets by the last part of their path, and the lock.
 
-    A TCP socket has the name ''. The protocol is sd_listen_fds(3); the variables are removed.
+    A TCP socket has the name ''. The protocol is sd_listen_fds(3); the variables are removed. `activated`: the names of
+    those sockets that the service manager made; our previous program passes on which they are.
     """
 
     def __init__(self, environ: os._Environ[str]) -> None:
         count = int(environ.get("LISTEN_FDS", "0")) if environ.get("LISTEN_PID") == str(os.getpid()) else 0
+        marks = [*environ.get("LISTEN_FDNAMES", "").split(":"), *[""] * count]
         for name in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
             environ.pop(name, None)
         self.sockets: dict[str, socket.socket] = {}
+        self.activated: set[str] = set()
         self.lock: int | None = None
-        for fd in range(_FIRST_INHERITED, _FIRST_INHERITED + count):
+        fds = range(_FIRST_INHERITED, _FIRST_INHERITED + count)
+        for fd, mark in zip(fds, marks, strict=False):
             os.set_inheritable(fd, False)
             if S_ISSOCK(os.fstat(fd).st_mode):
                 found = socket.socket(fileno=fd)
                 name = str(found.getsockname()) if found.family == socket.AF_UNIX else ""
-                self.sockets[name.rpartition("/")[2]] = found
+                name = name.rpartition("/")[2]
+                self.sockets[name] = found
+                if mark != _OURS:
+                    self.activated.add(name)
             else:
                 self.lock = fd
 
 
 @contextmanager
-def hand_over(descriptors: list[int], environ: os._Environ[str]) -> Iterator[None]:
+def hand_over(descriptors: Mapping[int, bool], environ: os._Environ[str]) -> Iterator[None]:
     """Within it, the next program of this process inherits these descriptors where it looks for them; `exec` there.
 
-    They replace what has these numbers now. If there is no next program, each number means again what it did.
+    `descriptors`: each with whether the service manager made it. They replace what has these numbers now. If there is
+    no next program, each number means again what it did.
     """
     places = range(_FIRST_INHERITED, _FIRST_INHERITED + len(descriptors))
     with ExitStack() as restore:
@@ -181,10 +195,11 @@ def hand_over(descriptors: list[int], environ: os._Environ[str]) -> Iterator[Non
             restore.callback(_put_back, old, place)
             os.dup2(fd, place)
         environ["LISTEN_FDS"], environ["LISTEN_PID"] = str(len(descriptors)), str(os.getpid())
+        environ["LISTEN_FDNAMES"] = ":".join("" if is_activated else _OURS for is_activated in descriptors.values())
         try:
             yield
         finally:
-            del environ["LISTEN_FDS"], environ["LISTEN_PID"]
+            del environ["LISTEN_FDS"], environ["LISTEN_PID"], environ["LISTEN_FDNAMES"]
 
 
 def _copy_above(fd: int, first: int, closing: ExitStack) -> int:

@@ -6,11 +6,12 @@ collector, come from its own variables (`OTEL_EXPORTER_OTLP_HEADERS`).
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sandbox.agent.results import neutralise_values, write_line
-from sandbox.daemon.queued_listener import QueuedListener
+from sandbox.daemon.receivers import EventReceiver
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import HomeEvent
@@ -38,11 +39,13 @@ else:  # an extra, imported if the settings name a collector
     batches = LazyModule("opentelemetry.sdk.trace.export")
 
 _SCOPE = "sandbox"
-_END_S = 5.0
+_FLUSH_MS = 30_000
+_BATCH = 500
+"""Of the 2,048 that the SDK keeps; it drops what is more."""
 
 
-class Telemetry(QueuedListener):
-    """A listener of `EventHub`. `url`: of the collector, without `/v1/...`."""
+class Telemetry(EventReceiver):
+    """A collector. `url`: without `/v1/...`."""
 
     def __init__(self, url: str) -> None:
         """Raises: `invalid_input` without the extra."""
@@ -65,18 +68,26 @@ class Telemetry(QueuedListener):
                 hint="Install `space-sandbox[otel]`, or remove serve.otlp_url.",
             ) from error
 
-        super().__init__("telemetry", _END_S)
+        self._queued = 0
+        super().__init__(f"telemetry-{hashlib.sha256(url.encode()).hexdigest()[:16]}")
 
     def wants(self, event: HomeEvent) -> bool:
-        """See `QueuedListener`."""
+        """See `EventReceiver`."""
         return True
 
-    def hand_on(self, event: HomeEvent) -> None:
-        """See `QueuedListener`. The SDK sends it with others, a few seconds later."""
+    def hand_on(self, event: HomeEvent) -> bool:
+        """See `EventReceiver`. The SDK sends it with others, at `flush` at the latest."""
         self._export_record(event, self._export_span(event))
+        self._queued += 1
+        return self._queued < _BATCH or self.flush()
+
+    def flush(self) -> bool:
+        """See `EventReceiver`. What the collector refuses, or does not take within the SDK's retries, is given up."""
+        self._queued = 0
+        return self._traces.force_flush(_FLUSH_MS) and self._logs.force_flush(_FLUSH_MS)
 
     def end(self) -> None:
-        """See `QueuedListener`. Sends what waits."""
+        """See `EventReceiver`."""
         self._traces.shutdown()
         self._logs.shutdown()
 

@@ -2,7 +2,8 @@
 storage, mark approvals as expired, and follow pull requests.
 
 Each is what a command does (`gc`, `pr status`), with the same locks, so a person may do it at the same time. A failure
-is logged and tried again at the next turn.
+is logged and tried again at the next turn. Duties that may take long, because they pack clones or wait for a forge,
+have threads of their own, so that they do not delay those that have a time to keep.
 """
 
 from __future__ import annotations
@@ -46,20 +47,31 @@ class Timer:
 
 FILL_S = 5.0
 """How soon a spare task that was taken over is replaced."""
+_LOOK_S = 1.0
 _END_S = 30.0
 """A server that does not answer keeps no process from ending; what is cut off is done at the next start."""
 EXPIRE_S = 20.0
 """How long after its time a question may still be unmarked."""
 
 
-def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 0) -> list[Timer]:
-    """The daemon's duties. `pool_size`: how many spare tasks there have to be."""
+def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 0) -> list[list[Timer]]:
+    """The daemon's duties, a list for each thread. `pool_size`: how many spare tasks there have to be."""
     return [
-        Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals),
-        *make_cleaning_timers(workbench, settings),
-        Timer("filling the pool", FILL_S if pool_size else 0, workbench.fill_pool),
-        Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench)),
+        [Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals)],
+        make_cleaning_timers(workbench, settings),
+        [Timer("filling the pool", FILL_S if pool_size else 0, workbench.fill_pool)],
+        [Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench))],
     ]
+
+
+def start_timers(timers: list[list[Timer]], ending: threading.Event, look_s: float = _LOOK_S) -> list[threading.Thread]:
+    """Do what is due until `ending` is set, in a thread for each list."""
+    threads = [
+        threading.Thread(target=run_timers, args=(one, ending, look_s), name=one[0].name, daemon=True) for one in timers
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s: float = 0.0) -> list[Timer]:
@@ -75,8 +87,7 @@ def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s:
 def timers_running(timers: list[Timer]) -> Iterator[None]:
     """Do what is due, in a thread, while the body runs; what has begun then has `_END_S` to end."""
     ending = threading.Event()
-    thread = threading.Thread(target=run_timers, args=(timers, ending), name="timers", daemon=True)
-    thread.start()
+    [thread] = start_timers([timers], ending)
     try:
         yield
     finally:
@@ -94,7 +105,7 @@ def follow_pull_requests(workbench: Workbench) -> None:
                 _log.warning("the pull request of %s cannot be followed: %s", task.id, error.brief)
 
 
-def run_timers(timers: list[Timer], ending: threading.Event, look_s: float = 1.0) -> None:
+def run_timers(timers: list[Timer], ending: threading.Event, look_s: float = _LOOK_S) -> None:
     """Do what is due until `ending` is set."""
     while not ending.is_set():
         for timer in timers:

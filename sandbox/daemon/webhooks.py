@@ -2,7 +2,7 @@
 
 The signature is HMAC-SHA256 of `<timestamp>.<body>` with the operator's key, so a receiver can tell our messages from
 others and old ones from new. Redirects are not followed: an answer must not lead us to another host. A receiver that
-does not answer delays only its own queue.
+does not answer delays only itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tenacity
 
 from sandbox.agent.results import write_line
 from sandbox.config import WebhookSettings
-from sandbox.daemon.queued_listener import QueuedListener
+from sandbox.daemon.receivers import EventReceiver
 from sandbox.models import HomeEvent
 from sandbox.store.token_file import read_token
 
@@ -28,8 +28,8 @@ _LONGEST_PAUSE_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Webhook(QueuedListener):
-    """One receiver. It is a listener of `EventHub`."""
+class Webhook(EventReceiver):
+    """One receiver."""
 
     def __init__(self, settings: WebhookSettings, *, pause_s: float = 1.0) -> None:
         """Raises: `policy_violation` for a secret that others can read or that is too short; `invalid_input`."""
@@ -37,24 +37,29 @@ class Webhook(QueuedListener):
         self._key = read_token(settings.secret_file, create=False).encode()
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy or netrc of the environment: the operator's URL is used as it is
-        super().__init__("webhook")
+        identity = "\n".join([settings.url, *sorted(settings.kinds)])
+        super().__init__(f"webhook-{hashlib.sha256(identity.encode()).hexdigest()[:16]}")
 
     def wants(self, event: HomeEvent) -> bool:
-        """See `QueuedListener`."""
+        """See `EventReceiver`."""
         return not self._settings.kinds or event.kind.value in self._settings.kinds
 
-    def hand_on(self, event: HomeEvent) -> None:
-        """See `QueuedListener`."""
+    def hand_on(self, event: HomeEvent) -> bool:
+        """See `EventReceiver`."""
         try:
             self._send(event)
         except (requests.RequestException, tenacity.RetryError):
-            _log.warning("a webhook did not accept the event %s", event.id)
+            if self.ending.is_set():
+                return False
+            _log.warning("%s did not accept the event %s in %d attempts", self.name, event.id, ATTEMPTS)
+        return True
 
     def _send(self, event: HomeEvent) -> None:
         body = write_line(event).encode()
         retry = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            stop=tenacity.stop_any(tenacity.stop_after_attempt(ATTEMPTS), tenacity.stop_when_event_set(self.ending)),
             wait=tenacity.wait_random_exponential(self._pause_s, _LONGEST_PAUSE_S),
+            sleep=tenacity.sleep_using_event(self.ending),
             retry=tenacity.retry_if_exception_type(requests.RequestException),
         )
         retry(partial(self._post, event, body))

@@ -1104,6 +1104,13 @@ class Workbench:
         """The newest events of this home, oldest first. Raises: no specific code."""
         return use.home_events.list_recent(self._services.home, limit)
 
+    def events_after(self, event_id: str, limit: int = 1000) -> tuple[HomeEvent, ...]:
+        """The events that a follower may have missed whose last one was this, oldest first; of many the newest `limit`.
+
+        Some that it has may be among them. Raises: no specific code.
+        """
+        return use.home_events.list_after(self._services.home, event_id, limit)
+
     def follow_events(self, poll_s: float = 0.5) -> Iterator[HomeEvent | None]:
         """What happens in this home from now on, in any process. None is yielded after each look, every `poll_s`.
 

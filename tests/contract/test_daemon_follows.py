@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import remotes
 from sandbox.config import ServeSettings
-from sandbox.daemon.timers import follow_pull_requests, make_timers, run_timers
+from sandbox.daemon.timers import follow_pull_requests, make_timers, start_timers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Proposal
 from sandbox.models import HomeEventKind, Host, Task, TaskStatus
@@ -107,6 +107,7 @@ def test_a_forge_that_fails_does_not_end_the_rounds(followed: Followed, monkeypa
 
     monkeypatch.setattr(followed.workbench, "pull_request_status", fail_first)
     settings = ServeSettings(reconcile_s=0, storage_s=0, follow_s=0.01)
-    run_timers(make_timers(followed.workbench, settings), ending, look_s=0.01)
+    for thread in start_timers(make_timers(followed.workbench, settings), ending, look_s=0.01):
+        thread.join()
     assert len(asked) == 2
     assert followed.read_status() is TaskStatus.MERGED

@@ -43,6 +43,16 @@ requires = ["long"]
 limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
 """
 
+GATED = """
+[[check]]
+id = "gated"
+label = "ends when the test says so"
+argv = ["sh", "-c", "echo started; until [ -e go ]; do sleep 0.05; done; echo ended"]
+timeout_s = 1000
+limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }
+"""
+"""More for `add_checks`."""
+
 
 class Bench:
     """A home with a repository whose profile has checks that end at once and ones that do not."""
@@ -60,6 +70,10 @@ class Bench:
 
     def open(self) -> Workbench:
         return Workbench(self.home, environ=dict(os.environ), allow_file=True)
+
+    def add_checks(self, text: str) -> None:
+        """To the profile."""
+        (self.home / "profiles" / "bench.toml").write_text(PROFILE + text)
 
     def task(self) -> str:
         return self.workbench.create_task(self.repo_id).id
@@ -120,3 +134,8 @@ def wait_until(claim: Callable[[], bool]) -> None:
 def began(bench: Bench, task_id: str) -> Callable[[], bool]:
     """Whether the guest of the long check is at work."""
     return (bench.worktree(task_id) / "began").exists
+
+
+def open_gate(bench: Bench, task_id: str) -> None:
+    """Let the gated check end."""
+    (bench.worktree(task_id) / "go").touch()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
 from collections.abc import Iterator
-from typing import Any
 
-import httpx2
 import pytest
 
-from devtools.command import Command
-from devtools.daemon import RunningDaemon, serving
+from devtools.command import SANDBOX, Command
+from devtools.daemon import RunningDaemon, ask, serving
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Verdict
-from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench, wait_until
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: DockerEngine) -> Iterator[Bench]:
     with opened_bench(tmp_path_factory.mktemp("serve")) as found:
+        found.add_checks(GATED)
         yield found
         assert_nothing_runs(found, engine)
 
@@ -30,15 +32,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory, base_image: str, engine: Doc
 def daemon(bench: Bench) -> Iterator[RunningDaemon]:
     with serving(bench.home) as running:
         yield running
-
-
-def call(daemon: RunningDaemon, tool: str, **arguments: Any) -> dict[str, Any]:
-    """One tool of the JSON API, at the Unix socket."""
-    transport = httpx2.HTTPTransport(uds=str(daemon.home / "serve/api.sock"))
-    with httpx2.Client(transport=transport, timeout=DEADLINE_S) as client:
-        answer = client.post(f"http://sandbox/api/v1/{tool}", json=arguments)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
 
 
 def test_a_check_runs_through_the_daemon_as_without_it(bench: Bench, daemon: RunningDaemon) -> None:
@@ -50,15 +43,44 @@ def test_a_check_runs_through_the_daemon_as_without_it(bench: Bench, daemon: Run
     assert {**there.json, **dict.fromkeys(changing)} == {**here.json, **dict.fromkeys(changing)}
 
 
+@pytest.mark.parametrize("how", [(), ("--no-daemon",)], ids=["daemon", "alone"])
+def test_output_is_shown_while_a_check_runs(bench: Bench, daemon: RunningDaemon, how: tuple[str, ...]) -> None:
+    """The check goes on until the test has seen its first line."""
+    task = bench.task()
+    assert ask(daemon.home, "task", "list") == b"R", "commands run in the daemon"
+    command = [*SANDBOX, "--home", str(daemon.home), "check", "run", task, "gated", "--follow", *how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        try:
+            assert running.stdout is not None
+            seen = read_until(running.stdout.fileno(), b"started")
+            assert b"ended" not in seen
+            assert running.poll() is None
+            open_gate(bench, task)
+            read_until(running.stdout.fileno(), b"ended")
+            assert running.wait(DEADLINE_S) == 0
+        finally:
+            running.kill()
+
+
+def read_until(fd: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        assert select.select([fd], [], [], DEADLINE_S)[0], seen
+        chunk = os.read(fd, 4096)
+        assert chunk, seen
+        seen += chunk
+    return seen
+
+
 def test_a_check_outlives_the_program_that_started_it(bench: Bench, daemon: RunningDaemon) -> None:
     task = bench.task()
-    answer = call(daemon, "space_repo_run_check", task_id=task, check_id="long", wait_s=0)
+    answer = daemon.call("space_repo_run_check", task_id=task, check_id="long", wait_s=0)
     run_id = answer["run_id"]
-    wait_until(lambda: "started" in call(daemon, "space_repo_wait_run", run_id=run_id, wait_s=0).get("last_lines", ()))
+    wait_until(lambda: "started" in daemon.call("space_repo_wait_run", run_id=run_id, wait_s=0).get("last_lines", ()))
     daemon.replace_program()
-    still = call(daemon, "space_repo_wait_run", run_id=run_id, wait_s=1)
+    still = daemon.call("space_repo_wait_run", run_id=run_id, wait_s=1)
     assert still["state"] == "running"
-    assert call(daemon, "space_repo_stop_run", run_id=run_id)["state"] == "finished"
+    assert daemon.call("space_repo_stop_run", run_id=run_id)["state"] == "finished"
     ended = bench.workbench.wait_run(run_id, DEADLINE_S)
     assert [run.verdict for run in ended.runs] == [Verdict.KILLED], "the old program recorded it"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,6 +18,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import Task, TaskStatus, Verdict
 from sandbox.workbench import Workbench
+from sandbox.workbench.tasks import spare_tasks
 from tests.docker.bench import Bench
 
 SIZE = {"pool": {"size": 2}}
@@ -39,6 +42,11 @@ class Pool(Bench):
     def container_of(self, engine: DockerEngine, task_id: str) -> str:
         (found,) = engine.list_containers({TASK_LABEL: task_id})
         return found.id
+
+    def branches(self) -> set[str]:
+        clone = self.home / "repositories/clones" / self.repo_id
+        argv = ["git", f"--git-dir={clone}", "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/space-agent/"]
+        return set(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split())
 
     def create(self, prompt: str = "mend the parser") -> Task:
         return self.workbench.create_task(self.repo_id, prompt)
@@ -94,6 +102,27 @@ def test_each_spare_is_given_to_one_of_many_callers(pool: Pool) -> None:
         tasks = list(callers.map(lambda number: pool.create(f"task {number}").id, range(8)))
     assert len(set(tasks)) == 8
     assert spares <= set(tasks)
+
+
+def test_a_take_over_that_was_killed_leaves_no_branch(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its branch was renamed, before its record was written."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_arguments: object) -> NoReturn:
+        raise KilledError
+
+    spares = pool.fill()
+    with monkeypatch.context() as patched:
+        patched.setattr(spare_tasks, "save_task", die)
+        with pytest.raises(KilledError):
+            pool.create()
+    assert any(branch.endswith("-mend-the-parser") for branch in pool.branches()), "the control"
+    replaced = pool.fill()
+    assert len(spares - replaced) == 1
+    tasks = [pool.workbench.task(task_id) for task_id in (pool.first, *replaced)]
+    assert pool.branches() == {task.branch for task in tasks}
 
 
 def test_what_is_out_of_date_is_not_taken_over_and_is_replaced(pool: Pool, engine: DockerEngine) -> None:

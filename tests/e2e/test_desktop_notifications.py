@@ -65,21 +65,29 @@ def _answer(connection: DBusConnection, shown: Queue[Shown]) -> None:
             shown.put((application, title, text))
 
 
-def make_notifier(environ: dict[str, str]) -> DesktopNotifier:
-    notifier = find_notifier(environ)
+def make_notifier(environ: dict[str, str], answered: str | None = "") -> DesktopNotifier:
+    """`answered`: the task of a question that is not open any more."""
+    notifier = find_notifier(environ, lambda task_id: task_id != answered)
     assert notifier is not None
     return notifier
 
 
 def test_a_question_is_shown_in_our_words(bus: dict[str, str]) -> None:
+    other = "task-" + "1" * 32
+    questions = [
+        make_event(HomeEventKind.APPROVAL, 4, "ask").model_copy(update={"task_id": one}) for one in (other, TASK)
+    ]
     with desktop(bus) as shown:
-        notifier = make_notifier(bus)
-        notifier(make_event(HomeEventKind.APPROVAL, 1, "ask", "quota_exceeded"))
-        notifier(make_event(HomeEventKind.APPROVAL, 2, "approve"))
-        notifier(make_event(HomeEventKind.PUSH, 3))
-        notifier(make_event(HomeEventKind.APPROVAL, 4, "ask").model_copy(update={"task_id": TASK}))
-        notifier(make_event(HomeEventKind.APPROVAL, 5, "ask"))
-        notifier(None)
+        notifier = make_notifier(bus, answered=other)
+        for event in (
+            make_event(HomeEventKind.APPROVAL, 1, "ask", "quota_exceeded"),
+            make_event(HomeEventKind.APPROVAL, 2, "approve"),
+            make_event(HomeEventKind.PUSH, 3),
+        ):
+            assert not notifier.wants(event)
+        for event in (*questions, make_event(HomeEventKind.APPROVAL, 5, "ask")):
+            assert notifier.wants(event)
+            assert notifier.hand_on(event)
         title = "An agent waits for your answer"
         for about in (f"in {TASK}", "in this home"):
             assert shown.get(timeout=60) == ("Space Sandbox", title, f"{about}: sandbox approvals list")
@@ -93,4 +101,4 @@ def test_a_desktop_without_a_service_is_named_in_the_log(bus: dict[str, str], ca
 
 @pytest.mark.parametrize("environ", [{}, {"DBUS_SESSION_BUS_ADDRESS": ""}])
 def test_without_a_session_bus_there_is_no_notifier(environ: dict[str, str]) -> None:
-    assert find_notifier({"PATH": str(Path("/usr/bin")), **environ}) is None
+    assert find_notifier({"PATH": str(Path("/usr/bin")), **environ}, lambda _task_id: True) is None

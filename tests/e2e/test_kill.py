@@ -95,6 +95,8 @@ class Life:
 
     def end_tasks(self) -> None:
         """Close all, with their guests."""
+        if any(task["status"] == "spare" for task in records(self.home).values()):
+            self.ok("pool", "drain")
         for task_id, task in records(self.home).items():
             if task["status"] != "closed":
                 self.ok("task", "close", task_id, "--delete", "--discard")
@@ -113,12 +115,16 @@ def wait_until(claim: Callable[[], bool], seconds: float = 120) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """`prepare` makes a state and gives the command to kill in it; `repeated`: exit codes when it is given again."""
+    """`prepare` makes a state and gives the command to kill in it; `repeated`: exit codes when it is given again.
+
+    `later`: a command that the daemon gives from time to time.
+    """
 
     prepare: Callable[[Life], list[str]]
     repeated: frozenset[int] = OK
     sample: int = 2
     needs_engine: bool = False
+    later: tuple[str, ...] = ()
 
 
 def clone(life: Life) -> list[str]:
@@ -209,6 +215,20 @@ def collect(life: Life) -> list[str]:
     return ["gc"]
 
 
+def fill_pool(life: Life) -> list[str]:
+    """For the repository of the newest task."""
+    (life.home / "config.toml").write_text("[pool]\nsize = 1\n")
+    life.task()
+    life.ok("pool", "drain")
+    return ["pool", "fill"]
+
+
+def take_over(life: Life) -> list[str]:
+    """A task that was made ahead."""
+    life.ok(*fill_pool(life))
+    return ["task", "create", life.repo_id]
+
+
 COMMANDS = {
     "clone": Command(clone),
     "fetch": Command(fetch),
@@ -231,6 +251,8 @@ COMMANDS = {
     "run": Command(run, needs_engine=True, sample=1),
     "sync": Command(sync, sample=1),
     "clean": Command(lambda life: ["task", "clean", life.task()]),
+    "fill-pool": Command(fill_pool, needs_engine=True),
+    "take-over": Command(take_over, needs_engine=True, later=("pool", "fill")),
 }
 
 
@@ -288,6 +310,8 @@ def test_p03_a_command_killed_at_any_step_leaves_nothing_and_loses_nothing(life:
         life.settle()
         again = life.run(*arguments)
         assert again.code in command.repeated, f"after a kill at step {at}: {again}"
+        if command.later:
+            life.ok(*command.later)
         found = life.ok("gc")["leftovers"]
         assert [x for x in found if x["action"] in {"kept", "busy", "failed"}] == [], f"step {at}"
         assert left_behind(life.home, life.engine) == [], f"step {at}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from sandbox.daemon.place import find_daemon
 
 pytestmark = pytest.mark.xdist_group("serve")  # one daemon for most of them
 
+ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60
 ENDED = {0, 130}
 """`watch` ends with 0, or before it has begun as any command."""
@@ -180,6 +183,18 @@ def test_a_command_ends_when_its_client_is_killed(daemon: RunningDaemon, task: s
         wait_until_gone(new)
 
 
+def test_a_command_whose_shepherd_is_killed_ends_and_its_client_says_so(daemon: RunningDaemon, task: str) -> None:
+    before = descendants(daemon.process.pid)
+    with watch(daemon.home, task) as watching:
+        new = descendants(daemon.process.pid) - before
+        (shepherd,) = (one for one in new if descendants(one))
+        os.kill(shepherd, signal.SIGKILL)
+        assert watching.wait(DEADLINE_S) == 5
+        assert watching.stderr is not None
+        assert b"the daemon was killed" in watching.stderr.read()
+        wait_until_gone(new)
+
+
 def test_a_stopped_client_stops_its_command(daemon: RunningDaemon, task: str) -> None:
     before = descendants(daemon.process.pid)
     with watch(daemon.home, task) as watching:
@@ -225,6 +240,34 @@ def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(tmp_path
         assert running.process.poll() is None
 
 
+def test_the_first_command_after_an_upgrade_has_the_daemon_start_the_new_program(tmp_path: Path) -> None:
+    """An installation of its own, of which one file is replaced as an installer does it."""
+    installation, home = tmp_path / "installation", tmp_path / "home"
+    installation.mkdir()
+    shutil.copytree(ROOT / "sandbox", installation / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("images", "policies"):
+        (installation / name).symlink_to(ROOT / name)
+    program = [sys.executable, "-m", "sandbox"]
+    environ = {**os.environ, "PYTHONPATH": str(installation), "PYTHONSAFEPATH": "1"}
+
+    def list_tasks() -> bool:
+        command = [*program, "--home", str(home), "task", "list"]
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        found = find_daemon(home)
+        return found is not None and found.version == "99.0"
+
+    with serving(home, environ=environ, program=program) as running:
+        assert not list_tasks(), "the control"
+        newer = installation / "newer.py"
+        newer.write_text('__version__ = "99.0"\n')
+        newer.replace(installation / "sandbox/version.py")
+        until = time.monotonic() + DEADLINE_S
+        while not list_tasks():
+            assert time.monotonic() < until, running.log.read_text()
+        assert running.process.poll() is None, "it keeps its process"
+
+
 def test_a_daemon_that_is_stopped_leaves_no_socket(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with serving(home):
@@ -248,5 +291,5 @@ def test_a_command_outlives_a_killed_daemon_and_the_next_one_serves(tmp_path: Pa
             assert watching.wait(DEADLINE_S) in ENDED
     with serving(home):
         assert ask(home, "status", task) == b"R"
-    assert os.listdir(home / "serve") == ["lock"]  # noqa: PTH208 - names only
+    assert set(os.listdir(home / "serve")) - {"receivers"} == {"lock"}  # noqa: PTH208 - names only
     Command(home).ok("task", "close", task, "--delete", "--discard")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -75,17 +75,34 @@ def make_uvicorn(
 
 
 class LifelongServer(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again after it stopped, with another exit code for each."""
+    """Leaves signals to us: uvicorn would raise them again after it stopped, with another exit code for each.
+
+    `finish_calls`: awaited when the server accepts no more requests, before it cuts off what takes longer than
+    `_GRACE_S`.
+    """
 
     def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
         super().__init__(config)
         self._end_network = end_network
+        self.finish_calls: Callable[[], Awaitable[None]] | None = None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn, without its error and traceback for each answer that the shutdown interrupts."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._end_network()
+        if self.finish_calls is not None:
+            self._refuse_requests(sockets or [])
+            await self.finish_calls()
         await super().shutdown(sockets)
+
+    def _refuse_requests(self, sockets: list[socket.socket]) -> None:
+        """The first steps of uvicorn's shutdown: a connection ends after the answer that it waits for."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
         """Install no handlers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import mcp_types as types
 
-_ENDLESS = "subscriptions/listen"
+ENDLESS = "subscriptions/listen"
 
 
 class PendingRequests:
@@ -23,7 +23,7 @@ class PendingRequests:
     def note_incoming(self, message: types.JSONRPCMessage) -> None:
         """Note a message from the client."""
         match message:
-            case types.JSONRPCRequest() if message.method != _ENDLESS:
+            case types.JSONRPCRequest() if message.method != ENDLESS:
                 self._requests.append(str(message.id))
             case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": cancelled}):
                 self._settle(str(cancelled))

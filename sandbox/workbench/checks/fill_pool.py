@@ -27,7 +27,7 @@ from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
 from sandbox.workbench.tasks.lifecycle import close_task, draft_task, find_start, read_base, start_task
-from sandbox.workbench.tasks.spare_tasks import digest_purpose
+from sandbox.workbench.tasks.spare_tasks import digest_purpose, undo_rename
 from sandbox.workbench.tasks.worktrees import ensure_site_mounted, locate_worktree
 from sandbox.workspaces.own_disk import settle_disk
 
@@ -136,8 +136,10 @@ def _close_spare(services: Services, task_id: str) -> bool:
     services.home.spare_mark(task_id).unlink(missing_ok=True)
     try:
         with services.home.locked(task_id, timeout_s=0):
-            if find_task(services.home, task_id, allow_closed=True).status is not TaskStatus.SPARE:
+            spare = find_task(services.home, task_id, allow_closed=True)
+            if spare.status is not TaskStatus.SPARE:
                 return False
+            undo_rename(services.repositories.open(spare.repo_id)[1], spare)
         close_task(services, task_id, delete=True, discard=False)  # without its mark, it is taken over no more
     except SandboxError as error:
         if error.code not in {ErrorCode.CONFLICT, ErrorCode.NOT_FOUND}:

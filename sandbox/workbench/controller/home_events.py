@@ -2,28 +2,36 @@
 
 Theory. Every controller writes each operation into a journal, a file that only grows. A follower remembers how long
 each was and reads what came since. So it needs no connection to those who work, and it misses no event of one that is
-killed: an operation that is not in a journal has not ended.
+killed: an operation that is not in a journal has not ended. Who stores these places goes on from there in another
+process.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
 from heapq import nlargest
 from pathlib import Path
 
-from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
+from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
+from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
 from sandbox.store.home import Home
-from sandbox.store.journal import HOME_JOURNAL, parse_entry, read_last_entries
+from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_last_entries
 
 POLL_S = 0.5
 _MOST_BYTES = 1024**2
 """Read of one journal at a time."""
 
 _ANCHOR = "anchor"
+_ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
+_OVERLAP = timedelta(seconds=LOCK_TIMEOUT_S)
+"""An entry may be written so long after the end of its operation."""
 _KINDS = {
-    HomeEventKind.CHECK: {"check", "verify", "stop", "run"},
+    HomeEventKind.CHECK: {"check", "verify", "explore", "stop", "run"},
     HomeEventKind.APPROVAL: {"ask", "approve", "deny", "revoke", "expire"},
     HomeEventKind.PUSH: {"push"},
     HomeEventKind.PULL_REQUEST: {"pr-open", "pr-merged"},
@@ -31,9 +39,18 @@ _KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class JournalLine:
+    """One line of a journal. `end`: the place after it, in bytes. `event`: None for a line that is none."""
+
+    journal: str
+    end: int
+    event: HomeEvent | None
+
+
 def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
     """The newest events of all journals, oldest first."""
-    others = _sizes(home).keys() - {HOME_JOURNAL}
+    others = measure_journals(home).keys() - {HOME_JOURNAL}
     # The rest has older ones. The home's own is always read: marks are written to it for events of the others.
     newest = [HOME_JOURNAL, *nlargest(limit, others, key=lambda name: _changed_at(home.journal(name)))]
     found = (
@@ -44,16 +61,58 @@ def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
     return tuple(sorted(found, key=lambda event: event.at)[-limit:])
 
 
+def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
+    """Events that a follower may not have got when it got this one, oldest first, and of many the newest `limit`.
+
+    A follower gets those of one journal in order, and those of others as it finds them. So of the others some that it
+    has may be among them: what ended up to `_OVERLAP` before. An event that is too long ago has no place to go on from:
+    all come. None for text that is no id of an event.
+    """
+    found = _ID.fullmatch(event_id)
+    if not found:
+        return ()
+    journal, seq = found[1], int(found[2])
+    last = next((one for one in read_last_entries(home, journal, limit) if one.seq == seq), None)
+    if last is None:
+        return list_recent(home, limit)
+    since = _ended_at(make_event(journal, last)) - _OVERLAP
+    events = (
+        event
+        for name in measure_journals(home)
+        if _changed_at(home.journal(name)) >= since.timestamp()
+        for event in _make_events(name, read_last_entries(home, name, limit, except_operation=_ANCHOR))
+        if (_find_seq(event) > seq if name == journal else _ended_at(event) >= since)
+    )
+    return tuple(sorted(events, key=_ended_at)[-limit:])
+
+
 def follow_home(home: Home, poll_s: float = POLL_S) -> Iterator[HomeEvent | None]:
     """Yield what happens from now on, and None after each look, so that the caller can end."""
-    places = _sizes(home)
+    places = measure_journals(home)
     while True:
-        for name, size in _sizes(home).items():
-            if size > places.get(name, 0):
-                places[name], events = _read_new(home, name, places.get(name, 0))
-                yield from events
+        for line in read_new_lines(home, places):
+            places[line.journal] = line.end
+            if line.event is not None:
+                yield line.event
         yield None
         time.sleep(poll_s)
+
+
+def read_new_lines(home: Home, places: Mapping[str, int]) -> Iterator[JournalLine]:
+    """One look: what the journals have after these places; of a journal without a place all. Of much the next part.
+
+    A journal that is shorter than its place is not the one that was read: what it has now is passed over.
+    """
+    try:
+        sizes = measure_journals(home)
+    except OSError:  # too many open files: the next look sees it
+        return
+    for name, size in sizes.items():
+        place = places.get(name, 0)
+        if size > place:
+            yield from _read_lines(home, name, place)
+        elif size < place:
+            yield JournalLine(name, size, None)
 
 
 def make_event(journal: str, entry: JournalEntry) -> HomeEvent:
@@ -69,13 +128,23 @@ def make_event(journal: str, entry: JournalEntry) -> HomeEvent:
     )
 
 
-def _sizes(home: Home) -> dict[str, int]:
-    """The size of each journal, by its name."""
-    try:
-        with os.scandir(home.journal(HOME_JOURNAL).parent) as found:
-            return {one.name[:-6]: one.stat().st_size for one in found if one.name.endswith(".jsonl")}
-    except OSError:  # the home is new, or a journal was removed with its repository meanwhile: the next look sees it
-        return {}
+def measure_journals(home: Home) -> dict[str, int]:
+    """The size of each journal, by its name: the places from which what happens from now on is read."""
+    sizes: dict[str, int] = {}
+    with suppress(FileNotFoundError), os.scandir(home.journal(HOME_JOURNAL).parent) as found:  # a home may be new
+        for one in found:
+            if one.name.endswith(".jsonl"):
+                with suppress(FileNotFoundError):  # removed with its repository meanwhile
+                    sizes[one.name[:-6]] = one.stat().st_size
+    return sizes
+
+
+def _find_seq(event: HomeEvent) -> int:
+    return event.operation.seq or 0
+
+
+def _ended_at(event: HomeEvent) -> datetime:
+    return event.at + timedelta(seconds=event.operation.duration_s)
 
 
 def _changed_at(path: Path) -> float:
@@ -85,15 +154,16 @@ def _changed_at(path: Path) -> float:
         return 0.0
 
 
-def _read_new(home: Home, name: str, place: int) -> tuple[int, list[HomeEvent]]:
-    """Whole lines after a place. Returns the place after them."""
+def _read_lines(home: Home, name: str, place: int) -> Iterator[JournalLine]:
+    """Whole lines after a place."""
     try:
         with home.journal(name).open("rb", buffering=0) as file:
             chunk = os.pread(file.fileno(), _MOST_BYTES, place)
     except OSError:
-        return place, []
-    whole = chunk[: chunk.rfind(b"\n") + 1]
-    return place + len(whole), list(_make_events(name, map(parse_entry, whole.splitlines())))
+        return
+    for line in chunk[: chunk.rfind(b"\n") + 1].splitlines(keepends=True):
+        place += len(line)
+        yield JournalLine(name, place, next(_make_events(name, [parse_entry(line.rstrip(b"\n"))]), None))
 
 
 def _make_events(name: str, entries: Iterable[JournalEntry | None]) -> Iterator[HomeEvent]:

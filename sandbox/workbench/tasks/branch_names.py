@@ -57,6 +57,11 @@ def list_branches(git: Git, task_id: str) -> list[str]:
     return git.run("for-each-ref", "--format=%(objectname)", *_patterns(task_id)).decode().split()
 
 
+def list_branch_refs(git: Git, task_id: str) -> list[str]:
+    """The full names of the branches with this task's name."""
+    return git.run("for-each-ref", "--format=%(refname)", *_patterns(task_id)).decode().split()
+
+
 def find_ids(home: Home, repo_id: str, beginning: str) -> set[str]:
     """The ids that begin so of all tasks that have a record, are being created, or left a worktree.
 

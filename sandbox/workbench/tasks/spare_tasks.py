@@ -22,7 +22,7 @@ from sandbox.models import Task, TaskStatus
 from sandbox.store.records import find_task, save_task
 from sandbox.version import __version__
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.branch_names import name_branch
+from sandbox.workbench.tasks.branch_names import list_branch_refs, name_branch
 from sandbox.workbench.tasks.worktrees import list_checks_at
 
 
@@ -89,6 +89,15 @@ def _take_mark(services: Services, task_id: str, purpose: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def undo_rename(git: Git, spare: Task) -> None:
+    """Delete the branch that a spare got from a caller who was killed before its record said so. No commit is lost: a
+    spare has none of its own. The caller holds the spare's lock, and its mark is gone.
+    """
+    for name in list_branch_refs(git, spare.id):
+        if name != f"refs/heads/{spare.branch}":
+            git.run("update-ref", "--no-deref", "-d", name, spare.head_commit)
 
 
 def _rename(services: Services, git: Git, spare: Task, wanted: WantedTask) -> Task:

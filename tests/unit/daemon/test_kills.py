@@ -1,4 +1,5 @@
-"""The daemon's main process, killed at each step of its start, its work and its end: the next one serves."""
+"""The daemon's main process, killed at each step of its start, its work, its hand-over to a new program (on both sides
+of it) and its end: the next one serves."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_STEPS = 8
-"""At least so many: the folder, the lock, both sockets, the server's process, a command's, the end of each socket."""
+_STEPS = 14
+"""At least so many: the folder, the lock, both sockets, the server's process, a command's, the new program, its lock,
+its server's and command's process, the end of each socket."""
 
 PROGRAM = """
 import os, signal, socket, sys, time
@@ -18,17 +20,22 @@ from sandbox.daemon.main_process import Daemon, Parts
 from sandbox.daemon.place import find_daemon
 
 HOME = Path(sys.argv[1])
-STEPS = {"os.mkdir", "os.remove", "os.unlink", "fcntl.flock", "socket.bind", "os.fork", "os.chmod", "os.kill"}
+STEPS = {
+    "os.exec", "os.mkdir", "os.remove", "os.unlink",
+    "fcntl.flock", "socket.bind", "os.fork", "os.chmod", "os.kill",
+}
 PROGRAM = Program("elsewhere", {}, frozenset(), "utf-8", {})
 
 
 def serve_http(_api, _http):
-    signal.pause()
-    return 0
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
+    while True:
+        signal.pause()
 
 
-def serve(kill_at):
-    main, steps = os.getpid(), 0
+def serve(kill_at, steps=0):
+    # `steps`: those of the previous program
+    main = os.getpid()
 
     def count(event, arguments):
         nonlocal steps
@@ -36,6 +43,8 @@ def serve(kill_at):
             steps += 1
             if steps == kill_at:
                 os.kill(main, signal.SIGKILL)
+            if event == "os.exec":
+                os.environ["KILL_AT"] = f"{kill_at} {steps}"
 
     sys.addaudithook(count)
     Daemon(Parts(HOME, PROGRAM, lambda: 0, lambda: None, serve_http, lambda _http: "")).run()
@@ -52,9 +61,22 @@ def wait_for_daemon(child):
                 client.sendall(b"\\0\\0\\0\\1x")
                 return client.recv(1) == b""  # malformed, and answered by a fork that hangs up
         except OSError:
-            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            if has_ended(child):
                 return False
             time.sleep(0.005)
+    return False
+
+
+def has_ended(child):
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def wait_for_new_program(child, before):
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not has_ended(child):
+        if find_daemon(HOME) not in {None, before}:
+            return True
+        time.sleep(0.005)
     return False
 
 
@@ -63,7 +85,10 @@ def start(kill_at):
     if not child:
         serve(kill_at)
     if wait_for_daemon(child):
-        os.kill(child, signal.SIGTERM)
+        before = find_daemon(HOME)
+        os.kill(child, signal.SIGHUP)
+        if wait_for_new_program(child, before) and wait_for_daemon(child):
+            os.kill(child, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -74,6 +99,9 @@ def is_free():
         time.sleep(0.005)
     return find_daemon(HOME) is None
 
+
+if "KILL_AT" in os.environ:  # the new program
+    serve(*map(int, os.environ.pop("KILL_AT").split()))
 
 killed = 0
 for step in range(1, 200):

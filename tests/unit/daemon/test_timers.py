@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
+import pytest
+
 from sandbox.config import ServeSettings
-from sandbox.daemon.timers import Timer, make_timers, run_timers
+from sandbox.daemon import timers
+from sandbox.daemon.timers import Timer, make_cleaning_timers, make_timers, run_timers, start_timers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import Workbench
+
+DEADLINE_S = 60
 
 
 def test_a_duty_is_done_at_the_start_and_then_when_it_is_due() -> None:
@@ -38,14 +44,17 @@ def test_a_failure_is_logged_and_tried_again() -> None:
 
 
 class Recorded:
-    """A workbench that only notes what is asked of it."""
+    """A workbench that only notes what is asked of it. `blocked`: duties that do not end before `go_on`."""
 
-    def __init__(self, ending: threading.Event) -> None:
+    def __init__(self, ending: threading.Event, *blocked: str) -> None:
         self.done: list[str] = []
-        self._ending = ending
+        self.go_on = threading.Event()
+        self._ending, self._blocked = ending, blocked
 
     def _note(self, name: str) -> None:
         self.done.append(name)
+        if name in self._blocked:
+            assert self.go_on.wait(DEADLINE_S)
         if self.done.count("collect") >= 3:
             self._ending.set()
 
@@ -66,21 +75,48 @@ class Recorded:
         return ()
 
 
+def run_all(recorded: Recorded, ending: threading.Event, pool_size: int = 0) -> None:
+    """Until `ending`."""
+    settings = ServeSettings(reconcile_s=0.01, storage_s=60, follow_s=60)
+    duties = make_timers(recorded, settings, pool_size)  # type: ignore[arg-type]  # what the timers use
+    for thread in start_timers(duties, ending, look_s=0.01):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
 def test_the_daemon_does_all_its_duties_at_its_start_and_those_that_are_due_again() -> None:
     ending = threading.Event()
     recorded = Recorded(ending)
-    settings = ServeSettings(reconcile_s=0.01, storage_s=60, follow_s=60)
-    run_timers(make_timers(recorded, settings), ending, look_s=0.01)  # type: ignore[arg-type]  # what the timers use
-    assert recorded.done[:4] == ["expire", "collect", "storage", "follow"]
-    assert recorded.done[4:] == ["collect"] * 2
+    run_all(recorded, ending)
+    assert sorted(recorded.done) == ["collect"] * 3 + ["expire", "follow", "storage"]
+    assert [one for one in recorded.done if one in {"collect", "storage"}][:2] == ["collect", "storage"]
 
 
 def test_spare_tasks_are_looked_after_if_there_are_to_be_any() -> None:
     ending = threading.Event()
     recorded = Recorded(ending)
-    settings = ServeSettings(reconcile_s=0.01, storage_s=60, follow_s=60)
-    run_timers(make_timers(recorded, settings, 2), ending, look_s=0.01)  # type: ignore[arg-type]  # as above
+    run_all(recorded, ending, 2)
     assert recorded.done.count("pool") == 1
+
+
+def test_a_duty_that_takes_long_does_not_delay_those_that_have_a_time_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing a large clone, or a forge that does not answer."""
+    monkeypatch.setattr(timers, "EXPIRE_S", 0.01)
+    monkeypatch.setattr(timers, "FILL_S", 0.01)
+    ending = threading.Event()
+    recorded = Recorded(ending, "collect", "follow")
+    threads = start_timers(make_timers(recorded, ServeSettings(), 1), ending, look_s=0.01)  # type: ignore[arg-type]  # as above
+    until = time.monotonic() + DEADLINE_S
+    try:
+        while min(recorded.done.count(name) for name in ("expire", "pool")) < 3:
+            assert time.monotonic() < until, recorded.done
+            time.sleep(0.01)
+        assert [recorded.done.count(name) for name in ("collect", "follow", "storage")] == [1, 1, 0]
+    finally:
+        ending.set()
+        recorded.go_on.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
 
 
 def test_reconciling_at_the_start_removes_what_a_killed_controller_left(tmp_path: Path) -> None:
@@ -89,9 +125,9 @@ def test_reconciling_at_the_start_removes_what_a_killed_controller_left(tmp_path
     with Workbench(tmp_path / "home", environ={"PATH": "", "HOME": str(tmp_path)}) as workbench:
         left = workbench.home / "repositories/.registry.json.0123456789ab.tmp"
         left.touch()
-        timers = make_timers(workbench, ServeSettings(storage_s=0, follow_s=0))
+        cleaning = make_cleaning_timers(workbench, ServeSettings(storage_s=0))
         workbench.repositories()
         assert left.exists()
         threading.Timer(0.05, ending.set).start()
-        run_timers(timers, ending, look_s=0.01)
+        run_timers(cleaning, ending, look_s=0.01)
         assert not left.exists()

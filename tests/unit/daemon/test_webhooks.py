@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,9 +32,8 @@ def make_hook(receiver: Receiver, folder: Path, *kinds: str, mode: int = 0o600) 
 def test_an_event_is_signed_and_sent_again_until_it_is_accepted(receiver: Receiver, tmp_path: Path) -> None:
     receiver.statuses = [500, 302]
     hook = make_hook(receiver, tmp_path)
-    hook(make_event(HomeEventKind.PUSH, 1))
+    assert hook.hand_on(make_event(HomeEventKind.PUSH, 1))
     found = [receiver.received.get(timeout=60) for _ in range(3)]
-    hook(None)
     for path, headers, body in found:
         assert path == "/hook", "a redirect is not followed"
         signed = f"{headers['x-sandbox-timestamp']}.".encode() + body
@@ -44,10 +45,34 @@ def test_an_event_is_signed_and_sent_again_until_it_is_accepted(receiver: Receiv
 
 def test_only_the_kinds_that_were_asked_for_are_sent(receiver: Receiver, tmp_path: Path) -> None:
     hook = make_hook(receiver, tmp_path, "push")
-    hook(make_event(HomeEventKind.TASK, 1))
-    hook(make_event(HomeEventKind.PUSH, 2))
-    assert receiver.received.get(timeout=60)[1]["x-sandbox-delivery"] == "home/2"
-    hook(None)
+    assert [hook.wants(make_event(kind, 1)) for kind in (HomeEventKind.TASK, HomeEventKind.PUSH)] == [False, True]
+
+
+def test_an_event_that_is_not_accepted_is_given_up_after_six_attempts(
+    receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.statuses = [503] * 20
+    hook = make_hook(receiver, tmp_path)
+    assert hook.hand_on(make_event(HomeEventKind.PUSH, 1)), "the next event is next"
+    assert receiver.received.qsize() == 6
+    assert "did not accept the event home/1 in 6 attempts" in caplog.text
+
+
+def test_a_receiver_that_refuses_connections_does_not_hold_the_end_and_gives_nothing_up(
+    receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = make_hook(receiver, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    hook._settings = hook._settings.model_copy(update={"url": url})
+    assert hook.hand_on(make_event(HomeEventKind.PUSH, 1)), "the control: given up"
+    hook._pause_s = 1000.0
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(hook.hand_on, make_event(HomeEventKind.PUSH, 2))
+        hook.ending.set()
+        assert sent.result(60) is False
+    assert "event home/1 in" in caplog.text
+    assert "home/2" not in caplog.text
 
 
 def test_a_secret_that_others_can_read_is_refused(receiver: Receiver, tmp_path: Path) -> None:

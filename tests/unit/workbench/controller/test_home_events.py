@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sandbox.models import HomeEventKind
+import pytest
+
+from sandbox.models import Actor, HomeEventKind, JournalEntry
 from sandbox.workbench import Workbench
+from sandbox.workbench.controller.home_events import make_event
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -47,3 +53,50 @@ def test_half_a_line_is_left_for_the_next_look(upstream: Upstream, tmp_path: Pat
             stream.write(part)
         event = next(following)
         assert (event.operation.operation if event else None) == expected
+
+
+def test_what_came_after_an_event_is_listed_from_all_journals(upstream: Upstream, tmp_path: Path) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    task = desk.workbench.create_task(desk.repo_id, "two")
+    desk.workbench.snapshot(desk.task.id, "one")
+    last = desk.workbench.events(1)[0].id
+    assert last == f"{desk.task.id}/2"
+    desk.workbench.snapshot(task.id, "one")
+    desk.workbench.snapshot(desk.task.id, "two")
+    desk.workbench.set_repository(desk.repo_id, {"profile": "make"})
+    new = [(desk.task.id, "snapshot"), (None, "repo-set"), (task.id, "snapshot")]
+    found = [(event.task_id, event.operation.operation) for event in desk.workbench.events_after(last)]
+    assert set(found) >= set(new)
+    assert found.count((desk.task.id, "snapshot")) == 1, "not those of its own journal that came before it"
+    assert [event.operation.operation for event in desk.workbench.events_after(last, 1)] == ["repo-set"]
+
+
+def test_events_of_long_ago_are_not_repeated(upstream: Upstream, tmp_path: Path) -> None:
+    """Of another journal, what ended ten seconds before may not have been seen; what ended earlier was."""
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    journals = desk.home / "repositories/journal"
+    for path in journals.glob("*.jsonl"):
+        path.write_text(re.sub(r'"at":"[^"]*"', '"at":"2026-01-01T00:00:00Z"', path.read_text()))
+    desk.workbench.snapshot(desk.task.id, "one")
+    last = desk.workbench.events(1)[0].id
+    assert desk.workbench.events_after(last) == ()
+    assert desk.workbench.events_after(f"{desk.task.id}/1"), "the control"
+
+
+def test_an_id_of_long_ago_gives_the_newest_and_no_id_gives_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    assert len(desk.workbench.events_after("home/999999", 2)) == 2
+    for text in ("", "home", "../registry/1", f"{desk.task.id}/x", "home/1\n", f"home/{'9' * 5000}"):
+        assert desk.workbench.events_after(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("check", HomeEventKind.CHECK), ("explore", HomeEventKind.CHECK), ("commit", HomeEventKind.TASK)],
+)
+def test_what_runs_checks_is_an_event_of_checks(operation: str, kind: HomeEventKind) -> None:
+    entry = JournalEntry(
+        at=datetime.now(UTC), actor=Actor.CLI, operation=operation, arguments=f"sha256:{'0' * 64}", result="ok",
+        duration_s=0.0,
+    )  # fmt: skip
+    assert make_event(f"task-{uuid.uuid4()}", entry).kind is kind

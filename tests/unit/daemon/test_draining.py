@@ -1,0 +1,81 @@
+"""The HTTP server of the program before an upgrade: it answers the calls that wait, and cuts off streams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+from starlette.types import Receive, Scope, Send
+
+from sandbox.agent.transports.http import make_uvicorn
+from sandbox.daemon.calls_in_progress import CallsInProgress
+
+DEADLINE_S = 60
+
+
+@dataclass
+class Site:
+    """A call that is answered when `go_on` is set, and a stream without an end."""
+
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
+        headers = dict(scope["headers"])
+        ends = scope["method"] == "POST" and headers.get(b"mcp-method") != b"subscriptions/listen"
+        await (self.go_on if ends else asyncio.Event()).wait()
+        await send({"type": "http.response.body", "body": b"answered"})
+
+
+async def ask(port: int, method: str, stack: AsyncExitStack, headers: str = "") -> asyncio.StreamReader:
+    """The answer from where its body begins."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    stack.callback(writer.close)
+    writer.write(f"{method} / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n{headers}\r\n".encode())
+    await reader.readuntil(b"begun ")
+    return reader
+
+
+async def drain(*, finishes_calls: bool) -> tuple[bytes, bytes]:
+    """What came of a call and of a stream after the server began to end; the call could be answered after that."""
+    site, calls = Site(), CallsInProgress()
+    async with AsyncExitStack() as stack:
+        port = (listener := stack.enter_context(socket.create_server(("127.0.0.1", 0)))).getsockname()[1]
+        server = make_uvicorn(calls.counting(site), lambda: None)
+        server.config.timeout_graceful_shutdown = 0
+        serving = asyncio.create_task(server.serve([listener]))
+        call, stream = await ask(port, "POST", stack), await ask(port, "GET", stack)
+        await ask(port, "POST", stack, "mcp-method: subscriptions/listen\r\n")
+        if finishes_calls:
+            server.finish_calls = calls.wait_until_none
+        server.should_exit = True
+        await wait_until_refused(port)
+        if not finishes_calls:
+            await serving
+        site.go_on.set()
+        await serving
+        return await call.read(), await stream.read()
+
+
+async def wait_until_refused(port: int) -> None:
+    with suppress(ConnectionError):
+        while True:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await writer.wait_closed()
+
+
+def test_a_call_that_waits_is_answered_and_a_stream_is_cut_off() -> None:
+    async def run(finishes_calls: bool) -> tuple[bytes, bytes]:
+        return await asyncio.wait_for(drain(finishes_calls=finishes_calls), DEADLINE_S)
+
+    call, stream = asyncio.run(run(True))
+    assert b"answered" in call
+    assert b"answered" not in stream
+    call, _ = asyncio.run(run(False))
+    assert b"answered" not in call, "the control"
