@@ -214,7 +214,7 @@ class DiskWatch:
     def _may_hide_growth(self, room: FreeSpace) -> bool:
         """Whether the file system grew by more than the budget since the start, while the check has files in flight.
 
-        What others wrote counts here too: the size of such files is known to nobody, and few programs leave any.
+        What others wrote counts here too: the kernel does not say the size of such files, and few programs leave any.
         """
         return self._part_taken(self._at_start, room) > 1 and self._additions.has_in_flight()
 

@@ -130,7 +130,7 @@ def _try_lock(fd: int) -> bool:
 
 
 class _Sender:
-    """One receiver, whose lock we hold. `path`: of its places, by journal."""
+    """One receiver; we hold its lock. `path`: of its places, by journal."""
 
     def __init__(self, home: Home, path: Path, receiver: EventReceiver) -> None:
         self._home, self._path, self._receiver = home, path, receiver

@@ -16,7 +16,7 @@ ReadDiskUsed = Callable[[], int | None]
 
 
 def find_no_disk() -> None:
-    """A `ReadDiskUsed` where nothing counts."""
+    """A `ReadDiskUsed` where the size is not counted."""
     return
 
 
