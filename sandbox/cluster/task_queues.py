@@ -5,6 +5,7 @@ As the workflow, this module does not import the rest of the package, because Te
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,13 @@ MOST_EVENTS = 30_000
 
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
+
+
+def measure_payload(document: Any) -> int:
+    """How many bytes the server counts for it: the client library sends JSON that escapes all but ASCII, so that a
+    character may have six times the bytes that it has in UTF-8.
+    """
+    return len(json.dumps(document, separators=(",", ":")))
 
 
 def name_worker_queue(prefix: str, worker: str) -> str:

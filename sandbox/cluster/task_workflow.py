@@ -35,11 +35,16 @@ from sandbox.cluster.task_queues import (
     READS_OF_RUNS,
     STOPS,
     TaskStart,
+    measure_payload,
     name_publish_queue,
     name_worker_queue,
 )
 
-KEPT_ANSWERS = 200
+KEPT_ANSWERS, KEPT_BYTES = 200, 1536 * 1024
+"""Of a task; the bytes are those of all answers that a new history begins with. The server refuses one that begins with
+2 MiB (`limit.blobSize.error`), and the task would stay as it is for ever.
+"""
+
 MOST_UPDATES, MOST_BYTES = 1500, 25 * 1024**2
 """Of one history, until reading operations are refused (also `TaskStart.most_events`). The server refuses more than
 2,000 updates, and ends a workflow with 50 MB or 51,200 events.
@@ -86,6 +91,7 @@ class TaskWorkflow:
         await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
         await workflow.wait_condition(workflow.all_handlers_finished)
         if not self._is_closed:
+            self._task.answers = _keep_newest(self._task.answers)
             workflow.continue_as_new(self._task)
 
     @workflow.update
@@ -249,6 +255,16 @@ class DrainWorkflow:
                 result_type=int,
             )
         )
+
+
+def _keep_newest(answers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those that have together at most `KEPT_BYTES`; one that does not fit beside newer ones is left out."""
+    left, kept = KEPT_BYTES, set[str]()
+    for key in reversed(answers):
+        if (size := len(key) + measure_payload(answers[key])) <= left:
+            left -= size
+            kept.add(key)
+    return {key: answer for key, answer in answers.items() if key in kept}
 
 
 def _overtakes(name: str) -> bool:

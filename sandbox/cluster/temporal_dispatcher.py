@@ -39,6 +39,7 @@ from sandbox.cluster.task_queues import (
     ALL_READS,
     DRAIN_S,
     TaskStart,
+    measure_payload,
     name_offer_queue,
     name_task_queue,
     name_worker_directory,
@@ -63,7 +64,7 @@ BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
 ARGUMENT_BYTES = 1536 * 1024
-"""Of an operation as JSON. The server refuses 2 MiB (`limit.blobSize.error`)."""
+"""Of an operation, as it is sent. The server refuses 2 MiB (`limit.blobSize.error`)."""
 
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _PAUSE_S = 0.5
@@ -380,14 +381,15 @@ async def ask_workers(request: Callable[[], Awaitable[_ResultT]], wait_s: float)
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:
     """An operation as the workflow gets it. Raises: `quota_exceeded` for arguments that the server would refuse."""
     complete = complete_operation(operation)
-    size = len(complete.model_dump_json())
+    document = complete.model_dump(mode="json")
+    size = measure_payload(document)
     if size > ARGUMENT_BYTES:
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"The arguments of '{operation.name}' have {size} bytes; at most {ARGUMENT_BYTES} pass through the cluster",
             hint="Ask for less at once: smaller patches, or fewer of them.",
         )
-    return complete.model_dump(mode="json")
+    return document
 
 
 def _name_workflow_queue(prefix: str, requirements: Requirements) -> str:

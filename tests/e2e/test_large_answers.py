@@ -1,0 +1,74 @@
+"""Answers as large as the server takes them, and what a task remembers of them. The server and the worker's queues are
+real; the worker answers without doing anything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.temporalserver import temporal_server
+from sandbox.cluster.temporal_dispatcher import ARGUMENT_BYTES, TemporalDispatcher
+from sandbox.cluster.temporal_worker import ANSWER_BYTES
+from sandbox.errors import ErrorCode
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from tests.e2e.clusters import connected
+from tests.e2e.test_line_of_tasks import URL, working
+from tests.unit.conftest import refused
+
+pytestmark = pytest.mark.xdist_group("temporal")
+
+
+def ask(
+    dispatcher: TemporalDispatcher, task: str, name: OperationName, key: str = "", **arguments: Any
+) -> OperationAnswer:
+    asked = TaskOperation(id=key or uuid.uuid4().hex, task_id=task, name=name, arguments=arguments)
+    dispatcher.submit(asked)
+    answer = dispatcher.result(asked)
+    assert answer is not None
+    return answer
+
+
+@pytest.mark.parametrize("letter", ["a", "\u6c49", "\U0001f600", "\x01"], ids=["ascii", "han", "emoji", "control"])
+def test_an_answer_that_the_server_would_refuse_is_refused_by_its_worker(temporal: str, letter: str) -> None:
+    """Whatever its text is: the server counts what the client library sends, which escapes all but ASCII. Control:
+    shorter ones of the same letters are answered, and arguments are held against the same measure.
+    """
+    name = f"large-{uuid.uuid4().hex[:8]}"
+    with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
+        worker.may_end.set()
+        task = dispatcher.place(URL, {}).task_id
+        worker.value = {"content": letter * (ANSWER_BYTES - 10_000)}
+        long = ask(dispatcher, task, OperationName.READ_FILE, path="a")
+        assert long.worker == worker.id
+        assert (long.error.code if long.error else "") == ("" if letter == "a" else "quota_exceeded")
+        assert dispatcher.find_placement(task)["epoch"] == 1, "its worker is not lost"
+        worker.value = {"content": letter * 10_000}
+        assert ask(dispatcher, task, OperationName.READ_FILE, path="a").value == worker.value
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            ask(dispatcher, task, OperationName.READ_FILE, path=letter * ARGUMENT_BYTES)
+
+
+def test_a_task_with_many_large_answers_goes_on_when_its_history_is_begun_anew(tmp_path: Path) -> None:
+    """It takes along the newest, as many as the server takes. Control: the history is another one."""
+    name, short = f"large-{uuid.uuid4().hex[:8]}", "limit.historyCount.suggestContinueAsNew=100"
+    with (
+        temporal_server(tmp_path / "log", short) as address,
+        connected(address, name) as dispatcher,
+        working(address, name) as worker,
+    ):
+        worker.may_end.set()
+        task = dispatcher.place(URL, {}).task_id
+        worker.value = {"output": "a" * 300_000}
+        began = dispatcher._wait(dispatcher._handle(task).describe()).run_id
+        for number in range(40):
+            assert ask(dispatcher, task, OperationName.CHECK, f"check-{number}", check_ids=["test"]).error is None
+            if dispatcher._wait(dispatcher._handle(task).describe()).run_id != began:
+                break
+        assert dispatcher._wait(dispatcher._handle(task).describe()).run_id != began
+        assert ask(dispatcher, task, OperationName.CHECK, "later", check_ids=["test"]).value == worker.value
+        last = TaskOperation(id=f"check-{number}", task_id=task, name=OperationName.CHECK)
+        assert getattr(dispatcher.result(last), "value", None) == worker.value
