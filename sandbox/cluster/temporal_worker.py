@@ -41,6 +41,7 @@ from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.requirements import list_unmet
 from sandbox.cluster.task_queues import (
     ALL_READS,
+    ANSWER_BYTES,
     DRAIN,
     FIND_CLASSES,
     OFFER,
@@ -65,9 +66,6 @@ from sandbox.version import __version__
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
-
-ANSWER_BYTES = 1024**2
-"""Of an answer, as it is sent. Larger ones are refused: Temporal keeps every answer in its history."""
 
 LISTED_S = 10.0
 """How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""

@@ -4,19 +4,22 @@ real; the worker answers without doing anything.
 
 from __future__ import annotations
 
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devtools.temporalserver import temporal_server
-from sandbox.cluster.temporal_dispatcher import ARGUMENT_BYTES, TemporalDispatcher
-from sandbox.cluster.temporal_worker import ANSWER_BYTES
+from sandbox.cluster.task_queues import ANSWER_BYTES, ARGUMENT_BYTES
+from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import ErrorCode
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from tests.e2e.clusters import connected
-from tests.e2e.test_line_of_tasks import URL, working
+from tests.e2e.test_line_of_tasks import URL, Recorder, working
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -50,6 +53,38 @@ def test_an_answer_that_the_server_would_refuse_is_refused_by_its_worker(tempora
         assert ask(dispatcher, task, OperationName.READ_FILE, path="a").value == worker.value
         with refused(ErrorCode.QUOTA_EXCEEDED):
             ask(dispatcher, task, OperationName.READ_FILE, path=letter * ARGUMENT_BYTES)
+
+
+class Together:
+    """Lets operations of a worker end when so many have begun, or a moment after the last one began."""
+
+    def __init__(self, worker: Recorder, count: int) -> None:
+        self._barrier, self._perform = threading.Barrier(count), worker.perform
+        worker.perform = self.perform  # type: ignore[method-assign]  # this object only
+
+    def perform(self, operation: TaskOperation, cancelled: object) -> OperationAnswer:
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(1.0)
+        return self._perform(operation, cancelled)
+
+
+@pytest.mark.parametrize("name", [OperationName.READ_FILE, OperationName.CHECK], ids=["answers", "arguments"])
+def test_a_task_is_not_ended_by_many_large_operations_at_once(temporal: str, name: OperationName) -> None:
+    """The server ends a workflow that sends it more than 4 MiB in one step."""
+    cluster = f"large-{uuid.uuid4().hex[:8]}"
+    with (
+        connected(temporal, cluster) as dispatcher,
+        working(temporal, cluster) as worker,
+        ThreadPoolExecutor(6) as callers,
+    ):
+        worker.may_end.set()
+        task = dispatcher.place(URL, {}).task_id
+        worker.value = {"content": "a" * (ANSWER_BYTES - 10_000)}
+        Together(worker, 6 if name is OperationName.READ_FILE else 1)
+        path = "a" * (1 if name is OperationName.READ_FILE else ARGUMENT_BYTES - 10_000)
+        asked = [callers.submit(ask, dispatcher, task, name, path=path) for _ in range(6)]
+        assert [one.result().value for one in asked] == [worker.value] * 6
+        assert ask(dispatcher, task, OperationName.STATUS).value == worker.value
 
 
 def test_a_task_with_many_large_answers_goes_on_when_its_history_is_begun_anew(tmp_path: Path) -> None:
