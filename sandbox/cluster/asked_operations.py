@@ -18,6 +18,9 @@ from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.placed_tasks import PlacedRun
 
+MOST_LOSSES = 100
+"""How many are remembered, so that each is reported once."""
+
 _ResultT = TypeVar("_ResultT")
 _CODES = frozenset(code.value for code in ErrorCode)
 
@@ -29,6 +32,7 @@ class AskedOperations:
         self._connect = connect
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
+        self._losses: dict[str, str] = {}
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -55,7 +59,20 @@ class AskedOperations:
             self.dispatcher.cancel(operation)
             raise
         assert answer is not None  # noqa: S101 - only with a limit on the wait
+        self._note_loss(answer)
         return read_value(answer, kind)
+
+    def take_losses(self) -> tuple[str, ...]:
+        """What tasks lost with their workers, as the answers since the last call say. Each loss is reported once."""
+        with self._lock:
+            found = tuple(text for text in self._losses.values() if text)
+            self._losses = dict.fromkeys([*self._losses][-MOST_LOSSES:], "")
+        return found
+
+    def _note_loss(self, answer: OperationAnswer) -> None:
+        if answer.lost:
+            with self._lock:
+                self._losses.setdefault(f"{answer.task_id} {answer.operation_id}", f"{answer.task_id}: {answer.lost}")
 
     def start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> None:
         """Ask for checks, and return."""
@@ -70,6 +87,7 @@ class AskedOperations:
         }
         if answer is None:
             return BackgroundRun(**facts, state="running")
+        self._note_loss(answer)
         if run.operation == "explore":
             return BackgroundRun(**facts, state="finished", exploration=read_value(answer, Exploration))
         if run.operation == "layers-build":

@@ -21,7 +21,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
-from sandbox.cluster.step_room import StepRoom
+from sandbox.cluster.operation_admission import OperationAdmission
 from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_error, is_loss
 from sandbox.cluster.task_queues import (
     ALL_READS,
@@ -81,7 +81,7 @@ class TaskWorkflow:
         self._task = start
         self._turn = asyncio.Lock()
         self._running: dict[str, asyncio.Task[Any]] = {}
-        self._asked = StepRoom()
+        self._asked = OperationAdmission()
         self._accepted = 0
         self._cancelled: set[str] = set()
         self._placement = TaskPlacement(start, self._running)
@@ -93,7 +93,7 @@ class TaskWorkflow:
         await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
         await workflow.wait_condition(workflow.all_handlers_finished)
         if not self._is_closed:
-            most = min(KEPT_BYTES, self._asked.left(_find_step()))
+            most = min(KEPT_BYTES, self._asked.count_room(_find_step()))
             self._task.answers = _keep_newest(self._task.answers, most)
             workflow.continue_as_new(self._task)
 
@@ -119,8 +119,8 @@ class TaskWorkflow:
 
     @operate.validator
     def refuse_for_now(self, operation: dict[str, Any]) -> None:
-        """Before the server ends the task: for more than it takes in one step (`sandbox.cluster.step_room`), and looks
-        for a long history, which is replaced when no operation runs. What is refused here leaves no trace in it.
+        """Before the server ends the task: for more than it takes in one step (`operation_admission`), and looks for a
+        long history, which is replaced when no operation runs. What is refused here leaves no trace in it.
         """
         if not self._asked.takes(operation, _find_step()):
             raise ApplicationError("The task has too many operations at once", type=NO_ROOM, non_retryable=True)

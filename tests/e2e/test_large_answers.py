@@ -55,21 +55,22 @@ def test_an_answer_that_the_server_would_refuse_is_refused_by_its_worker(tempora
             ask(dispatcher, task, OperationName.READ_FILE, path=letter * ARGUMENT_BYTES)
 
 
-class Together:
-    """Lets operations of a worker end when so many have begun, or a moment after the last one began."""
+def end_together(worker: Recorder, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations of the worker end when so many have begun, or a second after they began."""
+    barrier, perform = threading.Barrier(count), worker.perform
 
-    def __init__(self, worker: Recorder, count: int) -> None:
-        self._barrier, self._perform = threading.Barrier(count), worker.perform
-        worker.perform = self.perform  # type: ignore[method-assign]  # this object only
-
-    def perform(self, operation: TaskOperation, cancelled: object) -> OperationAnswer:
+    def wait(operation: TaskOperation, cancelled: object) -> OperationAnswer:
         with suppress(threading.BrokenBarrierError):
-            self._barrier.wait(1.0)
-        return self._perform(operation, cancelled)
+            barrier.wait(1.0)
+        return perform(operation, cancelled)
+
+    monkeypatch.setattr(worker, "perform", wait)
 
 
 @pytest.mark.parametrize("name", [OperationName.READ_FILE, OperationName.CHECK], ids=["answers", "arguments"])
-def test_a_task_is_not_ended_by_many_large_operations_at_once(temporal: str, name: OperationName) -> None:
+def test_a_task_is_not_ended_by_many_large_operations_at_once(
+    temporal: str, monkeypatch: pytest.MonkeyPatch, name: OperationName
+) -> None:
     """The server ends a workflow that sends it more than 4 MiB in one step."""
     cluster = f"large-{uuid.uuid4().hex[:8]}"
     with (
@@ -80,7 +81,7 @@ def test_a_task_is_not_ended_by_many_large_operations_at_once(temporal: str, nam
         worker.may_end.set()
         task = dispatcher.place(URL, {}).task_id
         worker.value = {"content": "a" * (ANSWER_BYTES - 10_000)}
-        Together(worker, 6 if name is OperationName.READ_FILE else 1)
+        end_together(worker, 6 if name is OperationName.READ_FILE else 1, monkeypatch)
         path = "a" * (1 if name is OperationName.READ_FILE else ARGUMENT_BYTES - 10_000)
         asked = [callers.submit(ask, dispatcher, task, name, path=path) for _ in range(6)]
         assert [one.result().value for one in asked] == [worker.value] * 6

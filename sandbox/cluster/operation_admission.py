@@ -22,18 +22,18 @@ STEP_BYTES = 3840 * 1024
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _OperationSize:
     is_reading: bool
     size: int
 
 
-class StepRoom:
+class OperationAdmission:
     """The operations of a task that were accepted and are not answered. `step`: which one it is, any number that is
     another one in the next step.
     """
 
     def __init__(self) -> None:
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _OperationSize] = {}
         self._step, self._sent = -1, 0
 
     def __contains__(self, operation_id: str) -> bool:
@@ -45,7 +45,7 @@ class StepRoom:
             return True
         others, new = [*self._asked.values()], _describe(operation)
         begins = max((one.size for one in (*others, new) if not one.is_reading), default=0)
-        now = _count_answers(others) * ANSWER_BYTES + STEP_BYTES - self.left(step) + new.size + begins
+        now = _count_answers(others) * ANSWER_BYTES + STEP_BYTES - self.count_room(step) + new.size + begins
         later = _count_answers([*others, new]) * ANSWER_BYTES + ARGUMENT_BYTES + begins
         return max(now, later) <= STEP_BYTES
 
@@ -60,7 +60,7 @@ class StepRoom:
             del self._asked[operation_id]
             self._send(measure_payload(answer), step)
 
-    def left(self, step: int) -> int:
+    def count_room(self, step: int) -> int:
         """How many bytes this step may still send."""
         return STEP_BYTES - (self._sent if step == self._step else 0)
 
@@ -69,10 +69,10 @@ class StepRoom:
         self._step = step
 
 
-def _describe(operation: dict[str, Any]) -> _Asked:
-    return _Asked(operation["name"] in ALL_READS, measure_payload(operation))
+def _describe(operation: dict[str, Any]) -> _OperationSize:
+    return _OperationSize(operation["name"] in ALL_READS, measure_payload(operation))
 
 
-def _count_answers(asked: list[_Asked]) -> int:
+def _count_answers(asked: list[_OperationSize]) -> int:
     """How many of these may be answered in one step: of those that change the task, one has its turn."""
     return sum(one.is_reading for one in asked) + any(not one.is_reading for one in asked)
