@@ -41,6 +41,8 @@ class TasksElsewhere(Workbench):
     def __init__(self, workbench: Workbench, asked: AskedOperations) -> None:
         self.__dict__ = copy.copy(workbench.__dict__)
         self._asked = asked
+        self._cancellations: dict[str, Callable[[], bool]] = {}
+        """By run that was started here: whether its caller cancelled it."""
 
     def take_losses(self) -> tuple[str, ...]:
         """As in `Workbench`."""
