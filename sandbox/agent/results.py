@@ -20,6 +20,7 @@ from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
 from sandbox.models import FileContent
 from sandbox.text import neutralise
+from sandbox.workbench import Workbench
 
 BUDGET_BYTES = 50 * 1024
 _NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
@@ -45,6 +46,12 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True
     )
+
+
+def add_losses(answer: types.CallToolResult, workbench: Workbench) -> types.CallToolResult:
+    """With what tasks of a cluster lost with their workers, if this was not reported before."""
+    losses = [types.TextContent(type="text", text=f"Note: {neutralise(loss)}") for loss in workbench.take_losses()]
+    return answer.model_copy(update={"content": [*answer.content, *losses]}) if losses else answer
 
 
 def _show(result: BaseModel) -> dict[str, Any]:

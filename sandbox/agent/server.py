@@ -32,7 +32,7 @@ from pydantic import BaseModel, ValidationError
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.outputs import ApprovalResult, WaitRunResult
-from sandbox.agent.results import failure, success
+from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
@@ -163,6 +163,13 @@ def _explain_absence(agent: Agent, tool: Tool | None) -> str:
 
 
 async def _call_tool(
+    agent: Agent, context: _Context, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    answer = await _answer_call(agent, context, params)
+    return add_losses(answer, agent.workbench) if isinstance(answer, types.CallToolResult) else answer
+
+
+async def _answer_call(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     tool = TOOLS.get(params.name)

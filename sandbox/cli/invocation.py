@@ -101,9 +101,14 @@ def _distribute(workbench: Workbench, *, on_cluster: bool) -> Iterator[Workbench
         yield workbench
         return
     from sandbox.cluster.cluster_workbench import distribute  # noqa: PLC0415 - lazy: homes without a cluster start fast
+    from sandbox.text import one_line  # noqa: PLC0415 - as above
 
     with distribute(workbench) as found:
-        yield found
+        try:
+            yield found
+        finally:
+            for loss in found.take_losses():
+                note(f"note: {one_line(loss)}")
 
 
 def to_json(document: BaseModel | dict[str, Any]) -> str:

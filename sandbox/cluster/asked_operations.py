@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,6 +19,12 @@ from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.placed_tasks import PlacedRun
 
+CANCELLED_EVERY_S = 0.25
+"""How often a request is asked whether it was cancelled."""
+
+MOST_LOSSES = 100
+"""How many are remembered, so that each is reported once."""
+
 _ResultT = TypeVar("_ResultT")
 _CODES = frozenset(code.value for code in ErrorCode)
 
@@ -29,6 +36,7 @@ class AskedOperations:
         self._connect = connect
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
+        self._losses: dict[str, str] = {}
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -45,17 +53,59 @@ class AskedOperations:
                 self._dispatcher.close()
             self._dispatcher = None
 
-    def ask(self, task_id: str, name: OperationName, arguments: Mapping[str, Any], kind: type[_ResultT]) -> _ResultT:
-        """The result of an operation. An interrupt ends its checks. Raises: its error; as `Dispatcher`."""
+    def ask(
+        self,
+        task_id: str,
+        name: OperationName,
+        arguments: Mapping[str, Any],
+        kind: type[_ResultT],
+        cancelled: Callable[[], bool] | None = None,
+    ) -> _ResultT:
+        """The result of an operation. An interrupt ends its checks, as `cancelled` does, which a thread of its own asks
+        several times a second. Raises: its error; as `Dispatcher`.
+        """
         operation = TaskOperation(id=uuid.uuid4().hex, task_id=task_id, name=name, arguments=dict(arguments))
         self.dispatcher.submit(operation)
         try:
-            answer = self.dispatcher.result(operation)
+            with self._cancelling(operation, cancelled):
+                answer = self.dispatcher.result(operation)
         except KeyboardInterrupt:
             self.dispatcher.cancel(operation)
             raise
         assert answer is not None  # noqa: S101 - only with a limit on the wait
+        self._note_loss(answer)
         return read_value(answer, kind)
+
+    @contextmanager
+    def _cancelling(self, operation: TaskOperation, cancelled: Callable[[], bool] | None) -> Iterator[None]:
+        """Cancel an operation when this becomes true in the body."""
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while cancelled is not None and not is_over.wait(CANCELLED_EVERY_S):
+                if cancelled():
+                    with suppress(SandboxError):  # the body has it, too
+                        self.dispatcher.cancel(operation)
+                    return
+
+        if cancelled is not None:
+            threading.Thread(target=watch, name="cancellation", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def take_losses(self) -> tuple[str, ...]:
+        """What tasks lost with their workers, as the answers since the last call say. Each loss is reported once."""
+        with self._lock:
+            found = tuple(text for text in self._losses.values() if text)
+            self._losses = dict.fromkeys([*self._losses][-MOST_LOSSES:], "")
+        return found
+
+    def _note_loss(self, answer: OperationAnswer) -> None:
+        if answer.lost:
+            with self._lock:
+                self._losses.setdefault(f"{answer.task_id} {answer.operation_id}", f"{answer.task_id}: {answer.lost}")
 
     def start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> None:
         """Ask for checks, and return."""
@@ -70,6 +120,7 @@ class AskedOperations:
         }
         if answer is None:
             return BackgroundRun(**facts, state="running")
+        self._note_loss(answer)
         if run.operation == "explore":
             return BackgroundRun(**facts, state="finished", exploration=read_value(answer, Exploration))
         if run.operation == "layers-build":

@@ -63,6 +63,7 @@ def _refuse_others(cls: type[ClusterWorkbench]) -> type[ClusterWorkbench]:
 def _make_refusal(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
+        owner = self.complete_owner(owner)
         if self.is_elsewhere(owner):
             raise not_on_cluster_error(name, owner)
         return method(self, owner, *args, **kwargs)

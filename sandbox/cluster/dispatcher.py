@@ -6,13 +6,14 @@ import hashlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from sandbox.cluster.operation_table import OPERATIONS
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.document_errors import describe_errors
@@ -160,6 +161,7 @@ class LocalDispatcher:
         self._worker = worker
         self._pool = ThreadPoolExecutor(threads, "dispatch")
         self._running: dict[tuple[str, str], _Running] = {}
+        self._last_change: dict[str, Future[OperationAnswer]] = {}
         self._lock = threading.Lock()
 
     def place(
@@ -186,10 +188,27 @@ class LocalDispatcher:
         key = (operation.task_id, operation.id)
         with self._lock:
             if key not in self._running:
-                stop = threading.Event()
-                asked = complete_operation(operation).model_copy(update={"epoch": 1})
-                done = self._pool.submit(self._worker.perform, asked, stop.is_set)
-                self._running[key] = _Running(done, stop.set)
+                self._worker.workbench.task(operation.task_id)  # raises for an unknown one
+                self._running[key] = self._begin(complete_operation(operation).model_copy(update={"epoch": 1}))
+
+    def _begin(self, operation: TaskOperation) -> _Running:
+        """Changes of a task take turns in the order in which they were asked for. The pool begins them in this order,
+        too, so the one that another one waits for has always begun.
+        """
+        stop, is_change = threading.Event(), OPERATIONS[operation.name].changes
+        before = self._last_change.get(operation.task_id) if is_change else None
+
+        def perform() -> OperationAnswer:
+            if before is not None:
+                wait([before])
+                if stop.is_set():
+                    raise _cancelled_error(operation)
+            return self._worker.perform(operation, stop.is_set)
+
+        done = self._pool.submit(perform)
+        if is_change:
+            self._last_change[operation.task_id] = done
+        return _Running(done, stop.set)
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`."""
@@ -202,7 +221,7 @@ class LocalDispatcher:
         """See `Dispatcher`."""
         running = self._find(operation)
         running.stop()
-        running.done.result()
+        wait([running.done])
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
@@ -232,6 +251,14 @@ class LocalDispatcher:
                 ErrorCode.NOT_FOUND, f"Operation {operation.id} of {operation.task_id} was not submitted here"
             )
         return running
+
+
+def _cancelled_error(operation: TaskOperation) -> SandboxError:
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"Operation {operation.id} of {operation.task_id} was cancelled before its turn",
+        reason="cancelled",
+    )
 
 
 class _Running:

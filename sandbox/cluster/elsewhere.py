@@ -17,6 +17,7 @@ from sandbox.cluster.asked_operations import AskedOperations
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN
 from sandbox.store import placed_tasks
+from sandbox.store.short_ids import complete_owner_id
 from sandbox.workbench import Workbench
 
 _MethodT = TypeVar("_MethodT", bound=Callable[..., Any])
@@ -28,6 +29,7 @@ def elsewhere(method: _MethodT) -> _MethodT:
 
     @wraps(method)
     def call(self: TasksElsewhere, owner: str, *args: Any, **kwargs: Any) -> Any:
+        owner = self.complete_owner(owner)
         return (method if self.is_elsewhere(owner) else local)(self, owner, *args, **kwargs)
 
     return cast("_MethodT", call)
@@ -39,6 +41,19 @@ class TasksElsewhere(Workbench):
     def __init__(self, workbench: Workbench, asked: AskedOperations) -> None:
         self.__dict__ = copy.copy(workbench.__dict__)
         self._asked = asked
+        self._cancellations: dict[str, Callable[[], bool]] = {}
+        """By run that was started here: whether its caller cancelled it."""
+
+    def take_losses(self) -> tuple[str, ...]:
+        """As in `Workbench`."""
+        return self._asked.take_losses()
+
+    def complete_owner(self, name: str) -> str:
+        """The whole id of a task or run that this home knows, from its beginning or `-`; any other name unchanged.
+
+        Raises: `invalid_input`; `not_found` for `-`.
+        """
+        return complete_owner_id(self._services.home, name)
 
     def is_elsewhere(self, owner: str) -> bool:
         """Whether this is the whole id of a task that this home does not have, or of a run that it asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,6 +32,9 @@ from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
 FIRST_ANSWER_S = 1.0
 """How long a command that starts checks in the background waits for an error, such as a check that does not exist."""
 
+WAIT_S = 2.0
+"""How long an answer is waited for until the caller is asked whether it still waits. A busy server takes a second."""
+
 
 class RemoteChecks(RemoteRuns):
     """Methods of `ClusterWorkbench`."""
@@ -53,7 +57,7 @@ class RemoteChecks(RemoteRuns):
         """As in `Workbench`; their output comes late, and of much output the end."""
         wanted = _describe_checks(check_ids, runtime, arguments)
         with self._progress(task_id, watch) as finish:
-            found = self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...])
+            found = self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...], _find_cancelled(watch))
             finish(found)
         return self._note_runs(task_id, found)
 
@@ -69,7 +73,7 @@ class RemoteChecks(RemoteRuns):
     ) -> BackgroundRun:
         """As in `Workbench`. The run continues when this process ends."""
         wanted = _describe_checks(check_ids, runtime, arguments)
-        return self._start(task_id, "check", wanted, tuple(check_ids))
+        return self._start(task_id, "check", wanted, watch, tuple(check_ids))
 
     @elsewhere
     def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
@@ -81,7 +85,7 @@ class RemoteChecks(RemoteRuns):
         self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> BackgroundRun:
         """As `verify`, without waiting."""
-        return self._start(task_id, "verify", _choose_options(task_id, options))
+        return self._start(task_id, "verify", _choose_options(task_id, options), watch)
 
     @elsewhere
     def candidate(
@@ -95,7 +99,7 @@ class RemoteChecks(RemoteRuns):
         self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
     ) -> BackgroundRun:
         """As `candidate`, without waiting."""
-        return self._start(task_id, "candidate", _choose_options(task_id, options))
+        return self._start(task_id, "candidate", _choose_options(task_id, options), watch)
 
     @elsewhere
     def explore(
@@ -108,7 +112,7 @@ class RemoteChecks(RemoteRuns):
     ) -> Exploration:
         """As in `Workbench`, without output while the checks run. Tasks are those on the same worker, as forks are."""
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
-        found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration)
+        found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration, _find_cancelled(watch))
         placed_tasks.note_runs(self._services.home, task_id, list_explored(found))
         return found
 
@@ -123,7 +127,7 @@ class RemoteChecks(RemoteRuns):
     ) -> BackgroundRun:
         """As `explore`, without waiting."""
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
-        return self._start(task_id, "explore", wanted)
+        return self._start(task_id, "explore", wanted, watch)
 
     @elsewhere
     def stop_checks(self, task_id: str) -> StopResult:
@@ -154,18 +158,38 @@ class RemoteChecks(RemoteRuns):
         self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> BackgroundRun:
         """As `build_layers`, without waiting."""
-        return self._start(task_id, "layers-build", {"expected_commit": expected_commit, "refresh": refresh})
+        wanted = {"expected_commit": expected_commit, "refresh": refresh}
+        return self._start(task_id, "layers-build", wanted, watch)
 
     @elsewhere
     def wait_run(
         self, run_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> BackgroundRun:
-        """As in `Workbench`; `cancelled` does not end the wait."""
+        """As in `Workbench`. What was cancelled by the watch with which it was started is stopped by who waits."""
         placed = self._find_run(run_id)
-        found = self._note_ended(self._asked.wait(placed, wait_s))
+        found = self._note_ended(self._wait_for_end(placed, wait_s, cancelled))
         if found.state == "running" and wait_s != 0 and (running := self._find_running(placed)):
             return found.model_copy(update={"check_id": running.check_id, "check_run_id": running.run_id})
         return found
+
+    def _wait_for_end(
+        self, placed: PlacedRun, wait_s: float | None, cancelled: Callable[[], bool] | None
+    ) -> BackgroundRun:
+        is_stopped = self._cancellations.get(placed.run_id)
+        if wait_s is None or (cancelled is None and is_stopped is None):
+            return self._asked.wait(placed, wait_s)
+        ends_at = time.monotonic() + wait_s
+        while True:
+            if is_stopped is not None and is_stopped():
+                found = self._asked.stop(placed)
+            else:
+                left = ends_at - time.monotonic()
+                found = self._asked.wait(placed, max(0.0, min(left, WAIT_S)))
+            if found.state != "running":
+                self._cancellations.pop(placed.run_id, None)
+                return found
+            if time.monotonic() >= ends_at or (cancelled is not None and cancelled() and is_stopped is None):
+                return found
 
     @elsewhere
     def wait_for_start(self, run_id: str) -> BackgroundRun:
@@ -202,7 +226,8 @@ class RemoteChecks(RemoteRuns):
         self, task_id: str, name: OperationName, options: VerifyOptions | None, watch: Watch | None
     ) -> Verification:
         with self._progress(task_id, watch) as finish:
-            found = self._asked.ask(task_id, name, _choose_options(task_id, options), Verification)
+            chosen = _choose_options(task_id, options)
+            found = self._asked.ask(task_id, name, chosen, Verification, _find_cancelled(watch))
             finish(found.runs)
         self._note_runs(task_id, found.runs)
         return found
@@ -212,6 +237,7 @@ class RemoteChecks(RemoteRuns):
         task_id: str,
         operation: BackgroundOperation,
         arguments: Mapping[str, Any],
+        watch: Watch | None,
         check_ids: tuple[str, ...] = (),
     ) -> BackgroundRun:
         run = PlacedRun(
@@ -222,8 +248,15 @@ class RemoteChecks(RemoteRuns):
             started_at=datetime.now(UTC),
         )
         placed_tasks.save_placed_run(self._services.home, run)
+        if cancelled := _find_cancelled(watch):
+            self._cancellations[run.run_id] = cancelled
         self._asked.start(run, arguments)
         return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
+
+
+def _find_cancelled(watch: Watch | None) -> Callable[[], bool] | None:
+    """None if the caller does not cancel."""
+    return None if watch is None or watch.cancelled is Watch.cancelled else watch.cancelled
 
 
 def _describe_checks(check_ids: Sequence[str], runtime: str | None, arguments: Sequence[str]) -> dict[str, Any]:

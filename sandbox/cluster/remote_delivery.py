@@ -80,8 +80,9 @@ class RemoteDelivery(RemoteFiles):
         """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a
         part of what they approve.
         """
-        task_id = arguments.get("task_id")
-        if not isinstance(task_id, str) or not self.is_elsewhere(task_id):
+        given = arguments.get("task_id")
+        task_id = self.complete_owner(given) if isinstance(given, str) else None
+        if task_id is None or not self.is_elsewhere(task_id):
             return super().approval_call(tool, arguments)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         commit, uncommitted = self._describe_state(tool, task_id)

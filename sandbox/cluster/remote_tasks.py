@@ -25,7 +25,7 @@ from sandbox.models import (
     TaskStatus,
 )
 from sandbox.models.operations import OperationName, TaskOperation
-from sandbox.store import placed_tasks
+from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
 
 
@@ -81,8 +81,10 @@ class RemoteTasks(TasksElsewhere):
 
     @elsewhere
     def use_task(self, task_id: str) -> Task:
-        """Its id has to be given in full, so the home does not remember it."""
-        return self.task(task_id)
+        """As in `Workbench`. Raises: `invalid_input` if another home placed it."""
+        found = self.task(task_id)
+        terminal_task.remember_task(self._services.home, found.id)
+        return found
 
     @elsewhere
     def find_local_branch(self, task_id: str) -> str | None:

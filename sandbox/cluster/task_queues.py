@@ -5,6 +5,7 @@ As the workflow, this module does not import the rest of the package, because Te
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,9 @@ READS_OF_CHANGES = frozenset({"export-changes"})
 """Those of the next version (`_LOOKS_AT_CHANGES`)."""
 
 ALL_READS = READS | READS_OF_RUNS | LATER_READS | READS_OF_CHANGES
+NO_ROOM = "no_room"
+"""Of what a task refuses because other operations of it are in progress; it takes it when these are answered."""
+
 STOPS = frozenset({"stop-checks"})
 """Never refused for a long history: they end the operation for which it is long."""
 
@@ -34,8 +38,21 @@ PUBLISHER_S = 30.0
 MOST_EVENTS = 30_000
 """Of a history, until reading operations are refused. The server ends a workflow that has 51,200."""
 
+ANSWER_BYTES = 1024**2
+"""Of an answer, as it is sent. Larger ones are refused: Temporal keeps every answer in its history."""
+
+ARGUMENT_BYTES, LARGE_BYTES = 768 * 1024, 16 * 1024
+"""Of an operation, as it is sent: at most, and from when on a caller sends one after another."""
+
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
+
+
+def measure_payload(document: Any) -> int:
+    """How many bytes the server counts for it: the client library sends JSON that escapes all but ASCII, so that a
+    character may have six times the bytes that it has in UTF-8.
+    """
+    return len(json.dumps(document, separators=(",", ":")))
 
 
 def name_worker_queue(prefix: str, worker: str) -> str:

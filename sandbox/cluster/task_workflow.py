@@ -21,12 +21,14 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
+from sandbox.cluster.operation_admission import OperationAdmission
 from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_error, is_loss
 from sandbox.cluster.task_queues import (
     ALL_READS,
     DRAIN,
     DRAIN_S,
     LATER_READS,
+    NO_ROOM,
     PERFORM,
     PUBLISH,
     PUBLISHES,
@@ -35,11 +37,16 @@ from sandbox.cluster.task_queues import (
     READS_OF_RUNS,
     STOPS,
     TaskStart,
+    measure_payload,
     name_publish_queue,
     name_worker_queue,
 )
 
-KEPT_ANSWERS = 200
+KEPT_ANSWERS, KEPT_BYTES = 200, 1536 * 1024
+"""Of a task; the bytes are those of all answers that a new history begins with. The server refuses one that begins with
+2 MiB (`limit.blobSize.error`), and the task would stay as it is for ever.
+"""
+
 MOST_UPDATES, MOST_BYTES = 1500, 25 * 1024**2
 """Of one history, until reading operations are refused (also `TaskStart.most_events`). The server refuses more than
 2,000 updates, and ends a workflow with 50 MB or 51,200 events.
@@ -74,7 +81,7 @@ class TaskWorkflow:
         self._task = start
         self._turn = asyncio.Lock()
         self._running: dict[str, asyncio.Task[Any]] = {}
-        self._asked: set[str] = set()
+        self._asked = OperationAdmission()
         self._accepted = 0
         self._cancelled: set[str] = set()
         self._placement = TaskPlacement(start, self._running)
@@ -86,28 +93,37 @@ class TaskWorkflow:
         await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
         await workflow.wait_condition(workflow.all_handlers_finished)
         if not self._is_closed:
+            most = min(KEPT_BYTES, self._asked.count_room(_find_step()))
+            self._task.answers = _keep_newest(self._task.answers, most)
             workflow.continue_as_new(self._task)
 
     @workflow.update
     async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
         """Carry out an operation; the answer of an earlier one with the same id."""
-        self._asked.add(operation["id"])
+        self._asked.accept(operation, _find_step())
         self._accepted += 1
+        answer: dict[str, Any] = {}
         try:
-            if _overtakes(operation["name"]):
-                return await self._carry_out(operation)
-            async with self._turn:
-                known = self._task.answers.get(operation["id"])
-                return known or self._remember(operation, await self._carry_out(operation))
+            answer = await self._answer(operation)
         finally:
-            self._asked.discard(operation["id"])
+            self._asked.answer(operation["id"], answer, _find_step())
             self._cancelled.discard(operation["id"])
+        return answer
+
+    async def _answer(self, operation: dict[str, Any]) -> dict[str, Any]:
+        if _overtakes(operation["name"]):
+            return await self._carry_out(operation)
+        async with self._turn:
+            known = self._task.answers.get(operation["id"])
+            return known or self._remember(operation, await self._carry_out(operation))
 
     @operate.validator
-    def refuse_looks(self, operation: dict[str, Any]) -> None:
-        """Looks end before the server ends a task for its long history, which is replaced when no operation runs. What
-        is refused here leaves no trace in it.
+    def refuse_for_now(self, operation: dict[str, Any]) -> None:
+        """Before the server ends the task: for more than it takes in one step (`operation_admission`), and looks for a
+        long history, which is replaced when no operation runs. What is refused here leaves no trace in it.
         """
+        if not self._asked.takes(operation, _find_step()):
+            raise ApplicationError("The task has too many operations at once", type=NO_ROOM, non_retryable=True)
         if operation.get("name") not in ALL_READS or operation.get("name") in STOPS:
             return
         info = workflow.info()
@@ -249,6 +265,21 @@ class DrainWorkflow:
                 result_type=int,
             )
         )
+
+
+def _find_step() -> int:
+    """It grows with each step that left a trace in the history."""
+    return workflow.info().get_current_history_length()
+
+
+def _keep_newest(answers: dict[str, dict[str, Any]], most: int) -> dict[str, dict[str, Any]]:
+    """Those that have together at most so many bytes; one that does not fit beside newer ones is left out."""
+    left, kept = most, set[str]()
+    for key in reversed(answers):
+        if (size := len(key) + measure_payload(answers[key])) <= left:
+            left -= size
+            kept.add(key)
+    return {key: answer for key, answer in answers.items() if key in kept}
 
 
 def _overtakes(name: str) -> bool:

@@ -7,9 +7,10 @@ import hashlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from temporalio.api.taskqueue.v1 import TaskQueueStats
 from temporalio.client import (
@@ -17,6 +18,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateHandle,
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
@@ -37,8 +39,12 @@ from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_queues import (
     ALL_READS,
+    ARGUMENT_BYTES,
     DRAIN_S,
+    LARGE_BYTES,
+    NO_ROOM,
     TaskStart,
+    measure_payload,
     name_offer_queue,
     name_task_queue,
     name_worker_directory,
@@ -62,11 +68,9 @@ from sandbox.models.operations import (
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
-ARGUMENT_BYTES = 1536 * 1024
-"""Of an operation as JSON. The server refuses 2 MiB (`limit.blobSize.error`)."""
-
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _PAUSE_S = 0.5
+_NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
 _UNANSWERED = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
@@ -86,6 +90,8 @@ class TemporalDispatcher:
     def __init__(self, place: ClusterAddress) -> None:
         self._place = place
         self._loop = asyncio.new_event_loop()
+        self._large: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By task: one operation with large arguments at a time, until it is accepted."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="temporal", daemon=True)
         self._thread.start()
         try:
@@ -134,18 +140,29 @@ class TemporalDispatcher:
         self._wait(self._submit(operation))
 
     async def _submit(self, operation: TaskOperation) -> None:
+        """Asks again as long as the task refuses it for others that are in progress. Raises: `conflict` (`reason`:
+        `task_busy`) if these are not answered soon.
+        """
+        document, is_refused = dump_operation(operation), False
+        is_large = measure_payload(document) > LARGE_BYTES
+        alone = self._large.setdefault(operation.task_id, asyncio.Lock()) if is_large else nullcontext()
+
+        async def start() -> WorkflowUpdateHandle[Any]:
+            nonlocal is_refused
+            while True:
+                handle = await self._handle(operation.task_id).start_update(
+                    TaskWorkflow.operate, document, id=operation.id, wait_for_stage=WorkflowUpdateStage.ACCEPTED
+                )
+                is_refused = _is_refused_for_now(handle)
+                if not is_refused:
+                    return handle
+                await asyncio.sleep(_NO_ROOM_PAUSE_S)
+
         try:
-            handle = await ask_workers(
-                lambda: self._handle(operation.task_id).start_update(
-                    TaskWorkflow.operate,
-                    dump_operation(operation),
-                    id=operation.id,
-                    wait_for_stage=WorkflowUpdateStage.ACCEPTED,
-                ),
-                NO_WORKER_S,
-            )
+            async with alone:
+                handle = await ask_workers(start, NO_WORKER_S)
         except TimeoutError as error:
-            raise _no_worker_error(operation.task_id) from error
+            raise _busy_task_error(operation) if is_refused else _no_worker_error(operation.task_id) from error
         # The server forgets a refused one, so `result` would not find it. Others keep their answer for `result`.
         if operation.name in ALL_READS and handle._known_outcome is not None:
             await self._read_result(handle, operation)
@@ -380,14 +397,15 @@ async def ask_workers(request: Callable[[], Awaitable[_ResultT]], wait_s: float)
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:
     """An operation as the workflow gets it. Raises: `quota_exceeded` for arguments that the server would refuse."""
     complete = complete_operation(operation)
-    size = len(complete.model_dump_json())
+    document = complete.model_dump(mode="json")
+    size = measure_payload(document)
     if size > ARGUMENT_BYTES:
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             f"The arguments of '{operation.name}' have {size} bytes; at most {ARGUMENT_BYTES} pass through the cluster",
             hint="Ask for less at once: smaller patches, or fewer of them.",
         )
-    return complete.model_dump(mode="json")
+    return document
 
 
 def _name_workflow_queue(prefix: str, requirements: Requirements) -> str:
@@ -410,6 +428,21 @@ def _no_worker_error(task_id: str) -> SandboxError:
         details="None answers that did not have it before.",
         hint=f"Start one: `sandbox cluster workers` lists those that there are. {_WAIT_ON}",
         reason="no_worker",
+    )
+
+
+def _is_refused_for_now(handle: WorkflowUpdateHandle[Any]) -> bool:
+    found = handle._known_outcome
+    return found is not None and found.failure.application_failure_info.type == NO_ROOM
+
+
+def _busy_task_error(operation: TaskOperation) -> SandboxError:
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"{operation.task_id} has too many operations at once for '{operation.name}'",
+        details=f"For {NO_WORKER_S:.0f} s the others left no room for its arguments or its answer.",
+        hint="Ask again when one of them has ended.",
+        reason="task_busy",
     )
 
 

@@ -41,12 +41,14 @@ from sandbox.cluster.repository_queues import RepositoryQueues
 from sandbox.cluster.requirements import list_unmet
 from sandbox.cluster.task_queues import (
     ALL_READS,
+    ANSWER_BYTES,
     DRAIN,
     FIND_CLASSES,
     OFFER,
     PERFORM,
     PUBLISH,
     TAKE_OVER,
+    measure_payload,
     name_offer_queue,
     name_publish_queue,
     name_task_queue,
@@ -64,9 +66,6 @@ from sandbox.version import __version__
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
-
-ANSWER_BYTES = 1024**2
-"""Of an answer. Larger ones are refused: Temporal keeps every answer in its history."""
 
 LISTED_S = 10.0
 """How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""
@@ -341,7 +340,7 @@ def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationE
 
 
 def _bound_answer(answer: OperationAnswer) -> OperationAnswer:
-    size = len(answer.model_dump_json())
+    size = measure_payload(answer.model_dump(mode="json"))
     if size <= ANSWER_BYTES:
         return answer
     error: Mapping[str, Any] = SandboxError(

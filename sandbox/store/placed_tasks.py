@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.models import TASK_ID_PATTERN, BackgroundOperation, Task
 from sandbox.models.model import Model
 from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.short_ids import PLACED, SEEN
 
 _RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
 
@@ -80,11 +81,11 @@ def find_placed_run(home: Home, run_id: str) -> PlacedRun | None:
 
 
 def _folder(home: Home) -> Path:
-    return home.repositories / "placed"
+    return home.repositories / PLACED
 
 
 def _seen_folder(home: Home) -> Path:
-    return _folder(home) / "seen"
+    return _folder(home) / SEEN
 
 
 def _write(path: Path, document: dict[str, object]) -> None:

@@ -13,6 +13,9 @@ from sandbox.store.terminal_task import NAME, recall_task
 SHOWN_CHARACTERS = len("task-") + 8
 """Of a task's id, where people read it. Two tasks have the same ones about once in 60,000 tasks."""
 
+PLACED, SEEN = "placed", "seen"
+"""Folders of `sandbox.store.placed_tasks`: of tasks on a cluster, and in that one of their runs."""
+
 _BEGINNING = r"[0-9a-f]{4}[0-9a-f-]{0,32}"
 _MOST_SHOWN = 5
 
@@ -26,8 +29,9 @@ def complete_task_id(home: Home, name: str) -> str:
         return recall_task(home)
     if re.fullmatch(TASK_ID_PATTERN, name) or not re.fullmatch(f"(task-)?{_BEGINNING}", name):
         return name
-    beginning = name.removeprefix("task-")
-    return _choose("task", name, (path.stem for path in (home.repositories / "tasks").glob(f"task-{beginning}*.json")))
+    files = f"task-{name.removeprefix('task-')}*.json"
+    folders = (home.repositories / "tasks", home.repositories / PLACED)
+    return _choose("task", name, (path.stem for folder in folders for path in folder.glob(files)))
 
 
 def complete_run_id(home: Home, name: str) -> str:
@@ -37,7 +41,9 @@ def complete_run_id(home: Home, name: str) -> str:
     """
     if not re.fullmatch(r"run-[0-9a-f]{4,31}", name):
         return name
-    files = (path for folder in home.all_logs() for path in folder.glob(f"{name}*"))
+    placed = home.repositories / PLACED
+    folders = (*home.all_logs(), placed, placed / SEEN)
+    files = (path for folder in folders for path in folder.glob(f"{name}*"))
     return _choose("run", name, (path.name.partition(".")[0] for path in files))
 
 

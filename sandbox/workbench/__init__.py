@@ -230,6 +230,12 @@ class Workbench:
         """Whether the settings name a cluster. Raises: no specific code."""
         return self._services.has_settings and bool(self._services.settings.cluster.address)
 
+    def take_losses(self) -> tuple[str, ...]:
+        """What tasks of a cluster lost with their workers, for people: of the answers since the last call. Empty in a
+        home without a cluster. Raises: no specific code.
+        """
+        return ()
+
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch new commits of it, and describe it.
 

@@ -17,7 +17,7 @@ import pytest
 
 from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
-from sandbox.cluster.dispatcher import LocalDispatcher, draw_task_id, name_fork
+from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.cluster.done_operations import describe_done, digest_operation
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
@@ -609,35 +609,3 @@ def test_a_state_that_is_claimed_before_it_is_fetched_is_a_claim(hosts: Hosts, m
     with pytest.raises(SandboxError) as caught:
         hosts.second.take_over(hosts.url, task, 2)
     assert (caught.value.code, caught.value.reason, len(fetched)) == ("conflict", "epoch_ended", 1)
-
-
-def test_the_local_dispatcher_answers_once_and_cancels_a_check(hosts: Hosts) -> None:
-    dispatcher = LocalDispatcher(ClusterWorker(hosts.first.workbench))
-    try:
-        placed = dispatcher.place(hosts.url, {"prompt": "Wait"})
-        assert placed.error is None, placed.error
-        task = placed.task_id
-        assert len(dispatcher.workers()) == 1
-        check = TaskOperation(id="check-1", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
-        dispatcher.submit(check)
-        dispatcher.submit(check)
-        answer = dispatcher.result(check)
-        assert answer is not None
-        assert answer.error is None, answer.error
-        assert [run["verdict"] for run in answer.value] == ["passed", "failed"]
-        assert ask(hosts.first, task, OperationName.WRITE_FILE, {**write("x"), "path": "wait"}).error is None
-        slow = TaskOperation(id="check-2", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["build"]})
-        dispatcher.submit(slow)
-        assert dispatcher.result(slow, wait_s=1.0) is None, "it waits"
-        dispatcher.cancel(slow)
-        stopped = dispatcher.result(slow, wait_s=0)
-        assert stopped is not None
-        assert [run["verdict"] for run in stopped.value] == ["killed"]
-        fork = TaskOperation(id="fork-1", task_id=task, name=OperationName.FORK)
-        dispatcher.submit(fork)
-        made = dispatcher.result(fork)
-        assert made is not None
-        assert made.error is None, made.error
-        assert (made.value["id"], made.value["forked_from"]) == (name_fork(fork), task)
-    finally:
-        dispatcher.close()

@@ -30,7 +30,7 @@ URL = "https://git.example.org/team/project"
 
 
 class Recorder:
-    """Creates tasks by writing them down. Its checks run until they may end."""
+    """Creates tasks by writing them down. Its checks run until they may end, and answer `value`."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.id = f"worker-{uuid.uuid4().hex[:16]}"
@@ -38,6 +38,7 @@ class Recorder:
         self.created: list[str] = []
         self.checked: list[TaskOperation] = []
         self.may_end = threading.Event()
+        self.value: Any = None
 
     def describe(self, slots: int) -> WorkerInfo:
         found = HostCapabilities(arch="amd64", cgroup="2", cpus=4, memory_bytes=8 * 1024**3, labels=self.labels)
@@ -55,9 +56,11 @@ class Recorder:
         else:
             self.checked.append(operation)
             self.may_end.wait(120)
+        is_create = operation.name is OperationName.CREATE
         return OperationAnswer(
-            operation_id=operation.id, task_id=operation.task_id, epoch=operation.epoch, worker=self.id
-        )
+            operation_id=operation.id, task_id=operation.task_id, epoch=operation.epoch, worker=self.id,
+            value=None if is_create else self.value,
+        )  # fmt: skip
 
 
 @contextmanager

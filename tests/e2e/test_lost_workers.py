@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from mcp.client.client import Client
 
-from devtools.gitserver import GitServer
+from devtools.agent import AgentServer, talk
+from devtools.command import Command
+from devtools.gitserver import GitServer, introduce
 from sandbox.git.push.hub_refs import name_ref
 from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.store.home import Home
 from tests.e2e.clusters import Cluster, cluster_of, until
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -76,3 +81,33 @@ def test_a_task_goes_back_to_the_worker_that_lost_it_when_there_is_no_other(clus
     answer = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
     assert (answer.value["content"], answer.worker, answer.epoch) == ("of two\n", one, 3)
     assert cluster.dispatcher.find_placement(task)["lost"] == [two]
+
+
+def test_a_loss_is_said_once_by_the_command_line_and_to_agents_and_ids_may_be_short(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The next answer about the task says it. `-` is the task that was created last, as on one host."""
+    agent = introduce(tmp_path / "agent", cluster.server)
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = str(sandbox.ok("task", "create", repository["id"], "--prompt", "Lose it")["task"]["id"])
+    had = str(cluster.dispatcher.find_placement(task)["worker"])
+    cluster.kill(had)
+    seen = sandbox("status", "-")
+    assert seen.code == 0, seen.stderr
+    assert f"{task}: {had} was lost" in seen.stderr
+    seen = sandbox("status", task[: len("task-") + 8])
+    assert (seen.code, "was lost" in seen.stderr) == (0, False)
+    (other,) = cluster.workers
+    (name,) = (name for name in ("one", "two") if had.endswith(Home(cluster.base / name).instance_id))
+    assert cluster.start_worker(name) == had
+    cluster.kill(other)
+
+    async def session(client: Client) -> None:
+        told = await client.call_tool("space_repo_read_file", {"task_id": task, "path": "answer"})
+        assert not told.is_error, told.structured_content
+        assert f"{other} was lost" in str(told.content[-1])
+        again = await client.call_tool("space_repo_read_file", {"task_id": task, "path": "answer"})
+        assert "was lost" not in str(again.content)
+
+    talk(AgentServer(agent, "stdio", ("--approvals", "policy"), cluster.settings), session)

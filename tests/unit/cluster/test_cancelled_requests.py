@@ -1,0 +1,84 @@
+"""Who cancels a request on one host, cancels it on a cluster."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sandbox.checks.cancellation import Cancellation
+from sandbox.cluster.asked_operations import AskedOperations
+from sandbox.cluster.cluster_workbench import ClusterWorkbench
+from sandbox.models.operations import OperationAnswer, TaskOperation
+from sandbox.workbench import Watch, Workbench
+
+TASK = f"task-{uuid4()}"
+
+
+class Endless:
+    """A dispatcher on which checks run until they are cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+        self.waited_s = 0.0
+        self._is_over = threading.Event()
+
+    def submit(self, operation: TaskOperation) -> None: ...
+
+    def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
+        if operation.name == "look":
+            return self._answer(operation, {"runs": [], "journal_bytes": 0})
+        limit_s = 60 if wait_s is None else wait_s
+        self.waited_s += limit_s
+        return self._answer(operation, []) if self._is_over.wait(limit_s) else None
+
+    def cancel(self, operation: TaskOperation) -> None:
+        self.cancelled.append(operation.name)
+        self._is_over.set()
+
+    def close(self) -> None: ...
+
+    def _answer(self, operation: TaskOperation, value: object) -> OperationAnswer:
+        worker = f"worker-{'1' * 16}"
+        return OperationAnswer(operation_id=operation.id, task_id=TASK, epoch=1, worker=worker, value=value)
+
+
+@pytest.fixture
+def endless() -> Endless:
+    return Endless()
+
+
+@pytest.fixture
+def workbench(endless: Endless, tmp_path: Path) -> ClusterWorkbench:
+    dispatcher: Any = endless
+    return ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(lambda: dispatcher))
+
+
+def test_a_check_whose_request_is_cancelled_is_cancelled(workbench: ClusterWorkbench, endless: Endless) -> None:
+    token = Cancellation()
+    token.set()
+    assert workbench.run_checks(TASK, ["test"], Watch(cancelled=token.is_set)) == ()
+    assert endless.cancelled == ["check"]
+
+
+def test_a_cancelled_wait_ends_and_its_check_goes_on(workbench: ClusterWorkbench, endless: Endless) -> None:
+    run = workbench.start_checks(TASK, ["test"]).run_id
+    assert workbench.wait_run(run, 60, cancelled=lambda: True).state == "running"
+    assert endless.waited_s < 60
+    assert workbench.wait_run(run, 0.1).state == "running"
+    assert endless.cancelled == []
+
+
+def test_a_check_whose_client_has_gone_is_stopped_if_it_was_started_so(
+    workbench: ClusterWorkbench, endless: Endless
+) -> None:
+    """As `agent.on_disconnect = "stop"` does it."""
+    token = Cancellation()
+    run = workbench.start_checks(TASK, ["test"], Watch(cancelled=token.is_set)).run_id
+    assert workbench.wait_run(run, 0.1, cancelled=token.is_set).state == "running"
+    token.set()
+    assert workbench.wait_run(run, 60, cancelled=token.is_set).state == "finished"
+    assert endless.cancelled == ["check"]
