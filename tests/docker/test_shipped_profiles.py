@@ -69,6 +69,27 @@ PROJECTS = {
         {"calc.js": "exports.add = (a, b) => a - b\n"},
         report=True,
     ),
+    "python-application": Project(  # as `uv init` begins one; setuptools takes no two packages side by side
+        "python",
+        {
+            "pyproject.toml": '[project]\nname = "shop"\nversion = "0.1.0"\nrequires-python = ">=3.9"\n',
+            "shop/__init__.py": "def add(a, b):\n    return a + b\n",
+            "migrations/__init__.py": "",
+            "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        },
+        {"shop/__init__.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
+    "python-requirements": Project(
+        "python",
+        {
+            "requirements.txt": "# nothing yet\n",
+            "shop.py": "def add(a, b):\n    return a + b\n",
+            "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        },
+        {"shop.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
     "rust": Project(
         "rust",
         {
