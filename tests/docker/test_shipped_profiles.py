@@ -46,6 +46,17 @@ PROJECTS = {
         {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
         report=True,
     ),
+    "go-newer": Project(  # Go 1.19 stops at both lines of its go.mod
+        "go",
+        {
+            "go.mod": "module example.org/calc\n\ngo 1.22.0\n\ntoolchain go1.22.3\n",
+            "calc.go": "package calc\n\nfunc least(a, b int) int { return min(a, b) }\n",
+            "calc_test.go": 'package calc\n\nimport "testing"\n\nfunc TestLeast(t *testing.T) {\n'
+            "\tfor i := range 3 {\n\t\tif least(i, 7) != i {\n\t\t\tt.Fatal(i)\n\t\t}\n\t}\n}\n",
+        },
+        {"calc.go": "package calc\n\nfunc least(a, b int) int { return max(a, b) }\n"},
+        report=True,
+    ),
     "gopath": Project(
         "gopath",
         {
