@@ -82,11 +82,56 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
         ('">=1,<2"', "<2,>=1"),
         ('"*"', ""),
         ('{version = "^2", extras = ["a"]}', "<3,>=2"),
+        ('"^1.20 || ^2.0"', "<3,>=1.20"),
+        ('">=22,<24 || >=25"', ">=22"),
+        ('"1.2.* || 1.4.5 | ~=1.3.1"', "<=1.4.5,>=1.2"),
+        ('"<=2 || !=3.1,^3"', "<4"),
+        ('"* || ^2"', ""),
     ],
 )
 def test_constraints_of_poetry_become_pep_440(constraint: str, specifier: str) -> None:
     manifest = read(pyproject__toml=f'[tool.poetry.dependencies]\npython = "^3.9"\nrich = {constraint}\n')
     assert [(found.name, found.specifier) for found in manifest.requirements] == [("rich", specifier)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "markers"),
+    [
+        ('{version = "1", python = "<3.9"}', ['python_version < "3.9"']),
+        (
+            '[{version = "1", python = "~3.9.1"}, {version = "2", python = "3.10.* || >=3.12"}]',
+            [
+                'python_full_version >= "3.9.1" and python_version < "3.10"',
+                'python_version == "3.10" or python_version >= "3.12"',
+            ],
+        ),
+        ('{version = "1", platform = "win32", python = "*"}', ['sys_platform == "win32"']),
+        (
+            '{version = "1", platform = "!=win32", markers = "os_name == \'a\' or os_name == \'b\'"}',
+            ['(os_name == "a" or os_name == "b") and sys_platform != "win32"'],
+        ),
+    ],
+)
+def test_pythons_and_platforms_of_poetry_become_markers(entry: str, markers: list[str]) -> None:
+    """Else the alternatives of one package contradict each other, and nothing is installed."""
+    manifest = read(pyproject__toml=f"[tool.poetry.dependencies]\nrich = {entry}\n")
+    assert ([found.marker for found in manifest.requirements], manifest.refused) == (markers, ())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"^1 || ../x"',
+        '{version = "1", python = "x"}',
+        '{version = "1", platform = "a b"}',
+        "{python = 3}",
+        pytest.param(f'"^{"9" * 5000}"', id="digits"),
+        pytest.param(f'"1 {" " * 100_000} 2"', id="spaces"),
+    ],
+)
+def test_what_poetry_would_not_understand_is_refused(entry: str) -> None:
+    manifest = read(pyproject__toml=f"[tool.poetry.dependencies]\nrich = {entry}\n")
+    assert (manifest.requirements, len(manifest.refused)) == ((), 1)
 
 
 def test_setup_py_is_read_by_its_literals_and_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +206,15 @@ files = [{{file = "a", hash = "sha256:{"a" * 64}"}}, {{file = "b", hash = "sha25
 [package.source]
 type = "legacy"
 url = "https://elsewhere.example/simple"
+""",
+    "pdm.lock": f"""
+[metadata]
+groups = ["default", "test"]
+[[package]]
+name = "rich"
+version = "13.0"
+requires_python = ">=3.8"
+files = [{{url = "https://elsewhere.example", hash = "sha256:{"a" * 64}"}}, {{hash = "sha256:{"b" * 64}"}}]
 """,
     "pylock.toml": f"""
 [[packages]]
