@@ -80,6 +80,23 @@ PROJECTS = {
         {"calc.js": "exports.add = (a, b) => a - b\n"},
         report=True,
     ),
+    "node-yarn-pnpm": Project(  # scripts that call another package manager than npm
+        "node",
+        {
+            "package.json": '{"name": "all", "main": "calc.js", "workspaces": ["packages/*"], "scripts": {'
+            '"lint": "node lint.js", "unit": "node --test test/",'
+            '"test": "yarn install --frozen-lockfile && yarn lint --fix && pnpm run -s lint -- --fix && pnpm -r unit'
+            " && yarn workspace one unit && pnpm --filter one exec node calc.js && yarn workspaces foreach -A run unit"
+            ' && pnpm --silent run unit && test -s packages/one/ran && ! yarn absent"}}',
+            "calc.js": "exports.add = (a, b) => a + b\n",
+            "lint.js": "process.exit(process.argv[2] === '--fix' ? 0 : 9)\n",
+            "test/calc.test.js": "require('node:assert').equal(require('../calc.js').add(1, 2), 3)\n",
+            "packages/one/package.json": '{"name": "one", "scripts": {"unit": "node calc.js && echo 1 >ran"}}',
+            "packages/one/calc.js": "require('node:assert').equal(require('../../calc.js').add(1, 2), 3)\n",
+            "packages/two/package.json": '{"name": "two"}',
+        },
+        {"calc.js": "exports.add = (a, b) => a - b\n"},
+    ),
     "python-application": Project(  # as `uv init` begins one; setuptools takes no two packages side by side
         "python",
         {
