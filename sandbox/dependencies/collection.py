@@ -31,7 +31,9 @@ For a path that ends with a slash, `/` alone for the top: the names of the folde
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
     by normalized name. `wanted_extras`: those that some file selects. `unnamed`: lists, with their origins, that hold a
-    test tool and have names that do not say what they are for.
+    test tool and have names that do not say what they are for. `groups`: the entries of dependency groups, by
+    normalized name. `of_tree`: names of packages that come from the tree or beside it. `computed`: the project's build
+    computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
     """
 
     read: ReadFile
@@ -42,7 +44,10 @@ class Collection:
     patterns: int = 0  # of folders, that were looked at
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
+    groups: dict[str, object] = field(default_factory=dict)
+    of_tree: frozenset[str] = frozenset()
     computed: bool = False
+    declared: bool = False
     unnamed: list[tuple[object, str]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
@@ -94,6 +99,8 @@ class Collection:
         found = parse_requirement(text, role, origin, tuple(hashes))
         if isinstance(found, RefusedEntry):
             self.refused.append(found)
+        elif found.name in self.of_tree and found.name != self.project:
+            self.refuse(f"{found.name}{found.specifier}", RefusalReason.PATH, origin)
         else:
             self.requirements.append(found)
         return None

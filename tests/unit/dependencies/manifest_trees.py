@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandbox.dependencies.collection import ReadFile
 from sandbox.dependencies.python_manifest import read_python_manifest
 from sandbox.models.dependencies import Manifest, RequirementRole
 
 
-def reader(tree: dict[str, str | bytes]) -> ReadFile:
+def reader(tree: Mapping[str, str | bytes]) -> ReadFile:
     """Reads files of a dictionary by path, and lists its folders."""
 
     def read(path: str) -> bytes | None:

@@ -72,6 +72,74 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
+_TOX_TABLE = 'deps = ["pytest>=8", "-r needs.txt", ".[fast]", {replace = "ref"}]\ndependency_groups = ["ci"]\n'
+_TOX_LINES = "[testenv]\ndeps =\n  pytest>=8\n  -r needs.txt\n  .[fast]\n  {x}\ndependency_groups = ci\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({"tox.ini": _TOX_LINES}, id="tox.ini"),
+        pytest.param({"setup.cfg": f"[metadata]\nname = p\n{_TOX_LINES}"}, id="setup.cfg"),
+        pytest.param({"tox.toml": f"[env_run_base]\n{_TOX_TABLE}[env.lint]\ndeps = ['ruff']\n"}, id="tox.toml"),
+        pytest.param({"tox.toml": f"[env.test]\n{_TOX_TABLE}"}, id="env of tox.toml"),
+        pytest.param({"tool": f"[tool.tox.env_run_base]\n{_TOX_TABLE}"}, id="pyproject.toml"),
+        pytest.param({"tool": f'[tool.tox]\nlegacy_tox_ini = """\n{_TOX_LINES}"""\n'}, id="legacy"),
+    ],
+)
+def test_what_tox_installs_for_tests_is_read_wherever_it_keeps_it(files: dict[str, str]) -> None:
+    lists = '[project]\nname = "p"\n[project.optional-dependencies]\nfast = ["f"]\n[dependency-groups]\nci = ["g"]\n'
+    files = {"needs.txt": "i\n", "pyproject.toml": lists + files.pop("tool", ""), **files}
+    manifest = read_python_manifest(reader(files))
+    assert sorted(names(manifest, TEST)) == ["f", "g", "i", "pytest"]
+    assert len(manifest.refused) == 1
+
+
+def test_lists_that_setuptools_reads_from_files_are_read_from_there() -> None:
+    manifest = read_python_manifest(
+        reader(
+            {
+                "pyproject.toml": '[project]\nname = "p"\ndynamic = ["dependencies", "optional-dependencies"]\n'
+                '[tool.setuptools.dynamic]\ndependencies = {file = ["needs/main.in"]}\n'
+                'optional-dependencies.test = {file = "needs/test.in"}\noptional-dependencies.docs = {file = "d.in"}\n'
+                "optional-dependencies.dev = {file = ['../out.in', 3]}\n",
+                "needs/main.in": "a\n",
+                "needs/test.in": "b\n",
+                "d.in": "c\n",
+            }
+        )
+    )
+    assert (names(manifest, RUNTIME), names(manifest, TEST), manifest.computed) == (["a"], ["b"], False)
+
+
+@pytest.mark.parametrize("call", ["setup(**needs)", "setup(name='p', **needs)"])
+def test_words_that_setup_gets_from_elsewhere_are_computed(call: str) -> None:
+    """Then the project is asked, as when it computes a list."""
+    assert read(setup__py=f"needs = dict(install_requires=['a'])\n{call}\n").computed
+
+
+def test_packages_of_an_extra_of_poetry_are_read_if_it_is_for_tests() -> None:
+    manifest = read(
+        pyproject__toml='[tool.poetry.dependencies]\na = {version = "^1", optional = true}\nb = {version = "2", '
+        'optional = true}\nc = "3"\n[tool.poetry.extras]\ntest = ["A", "c", "unknown"]\ndocs = ["b"]\n'
+    )
+    assert [(found.name, found.specifier) for found in manifest.requirements] == [("c", "==3"), ("a", "<2,>=1")]
+
+
+def test_what_uv_takes_from_the_tree_is_not_asked_for_by_its_name() -> None:
+    """A registry may have another package of that name."""
+    manifest = read(
+        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "of-index"]\n'
+        '[tool.uv.sources]\nOwn = {workspace = true}\nnear = [{path = "../near", marker = "x"}]\n'
+        'far = {git = "https://elsewhere.example"}\nof-index = {index = "i"}\n'
+    )
+    assert names(manifest, RUNTIME) == ["far", "of-index"]
+    assert [(found.text, found.reason) for found in manifest.refused] == [
+        ("own", RefusalReason.PATH),
+        ("near>=1", RefusalReason.PATH),
+    ]
+
+
 @pytest.mark.parametrize(
     ("constraint", "specifier"),
     [
