@@ -58,7 +58,7 @@ _NOT_IN_FILES: Mapping[str, object] = {
     "problem": "",
     "source": "",
     "repository_image": "",
-    "requires_python": "",
+    "requires_version": "",
     "folder": "",
     "project_name": "",
     "project_parts": (),
@@ -124,8 +124,8 @@ class _ImageTable(_ProfileModel):
     packages: Packages = ()
 
 
-class PythonImage(_ProfileModel):
-    """An image and the version of its Python. The version is what Debian's release has: it stays the same there."""
+class VersionImage(_ProfileModel):
+    """An image and the version of its Python or Go. The version is that of Debian's release: it stays the same."""
 
     version: str = Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$")
     image: str
@@ -143,8 +143,9 @@ class Profile(_ProfileModel):
 
     `image_help`: how a person makes its image, if none is shipped; said where the image is missing.
 
-    `pythons`: images to choose from by the project's `requires-python`, that of `image` first. `requires_python`: that
-    text, if it excludes the first of them; `image` is then the first one that it allows, if any.
+    `pythons`, `gos`: images to choose from by the project's `requires-python`, or by the line `go` of its go.mod, that
+    of `image` first. `requires_version`: that text, if it excludes the first of them; `image` is then the first one
+    that it allows, if any.
 
     `definitions`: patterns for the repository map, of languages that ctags does not know. `classes`: of its files, by
     when an edit of them takes effect. `launch`: how an application is started and probed; `release`: what a release
@@ -171,7 +172,8 @@ class Profile(_ProfileModel):
     git_facts: bool = False
     compiler_cache: bool = False
     image_help: str = Field(default="", max_length=1000)
-    pythons: tuple[PythonImage, ...] = Field(default=(), alias="python", max_length=10)
+    pythons: tuple[VersionImage, ...] = Field(default=(), alias="python", max_length=10)
+    gos: tuple[VersionImage, ...] = Field(default=(), alias="go", max_length=10)
     definitions: tuple[DefinitionRule, ...] = Field(default=(), alias="definition", max_length=50)
     classes: tuple[FileClass, ...] = Field(default=(), alias="class", max_length=MAX_CLASSES)
     launch: LaunchRule | None = None
@@ -179,7 +181,7 @@ class Profile(_ProfileModel):
     problem: str = ""
     source: str = Field(default="", exclude=True)
     repository_image: str = Field(default="", exclude=True)
-    requires_python: str = Field(default="", exclude=True)
+    requires_version: str = Field(default="", exclude=True)
     folder: str = Field(default="", exclude=True)
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
@@ -200,6 +202,8 @@ class Profile(_ProfileModel):
     def _validate_order(self) -> Profile:
         _require_plain_ids(self.checks)
         self.order_checks([c.id for c in self.checks])
+        if self.pythons and self.gos:
+            raise ValueError("images are chosen by [[python]] or by [[go]], not by both")
         return self
 
     @model_validator(mode="after")
@@ -279,9 +283,19 @@ class Profile(_ProfileModel):
         return ", ".join(f"{p.name} ({p.project_name})" if p.project_name else p.name for p in self.parts)
 
     @property
-    def lacks_python(self) -> bool:
-        """Whether none of its images has a Python that the project allows."""
-        return bool(self.requires_python) and self.image == self.pythons[0].image
+    def version_images(self) -> tuple[VersionImage, ...]:
+        """Its images to choose from, by the version of `language`."""
+        return self.pythons or self.gos
+
+    @property
+    def language(self) -> str:
+        """What `version_images` are versions of, for people."""
+        return "Python" if self.pythons else "Go"
+
+    @property
+    def lacks_version(self) -> bool:
+        """Whether none of its images has a Python or Go that the project allows."""
+        return bool(self.requires_version) and self.image == self.version_images[0].image
 
     def parts_of(self, checks: Iterable[Check]) -> tuple[Profile, ...]:
         """The parts that these checks belong to."""
@@ -380,6 +394,7 @@ _INHERITED = {
     "launch": "launch",
     "promote": "release",
     "python": "pythons",
+    "go": "gos",
 }
 _RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
 
@@ -398,7 +413,7 @@ def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, P
         if "image" not in written:
             inherited["image_help"] = origin.image_help
         elif isinstance(written["image"], str) or "name" in written["image"]:
-            del inherited["python"]  # its image is another
+            del inherited["python"], inherited["go"]  # its image is another
         if isinstance(written.get("image"), dict):  # the table says both; without a name it adds to the same image
             del inherited["packages"]
             written["image"] = {"name": origin.image} | written["image"]

@@ -1,7 +1,8 @@
-"""What a project under test still lacks, one requirement a line.
+"""What a project under test still lacks, one requirement a line; and whether it is a package.
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
+`declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
 Extras come from the wheel's metadata (every back-end writes it), groups from `[dependency-groups]` (PEP 735).
@@ -86,6 +87,19 @@ def builds(pyproject: Path) -> list[str]:
     return [str(r) for r in of_build(pyproject) if not installed(r)]
 
 
+def application(pyproject: Path) -> list[str]:
+    """Why the project need not be a package: what its tool is told, or that nothing says how it is built."""
+    tables = tomllib.loads(pyproject.read_text(encoding="utf-8")) if pyproject.is_file() else {}
+    tool = tables.get("tool", {})
+    for name, key in (("poetry", "package-mode"), ("uv", "package"), ("pdm", "distribution")):
+        if tool.get(name, {}).get(key) is False:
+            return [f"[tool.{name}] says {key} = false"]
+    is_built = "build-system" in tables or any(
+        (pyproject.parent / name).is_file() for name in ("setup.py", "setup.cfg")
+    )
+    return [] if is_built else ["pyproject.toml has no [build-system]"]
+
+
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
     """What its developers test it with."""
     declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
@@ -96,5 +110,7 @@ def wants(pyproject: Path, *wheel: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    answer = {"builds": builds, "needs": needs, "wants": wants}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    answer = {"application": application, "builds": builds, "needs": needs, "wants": wants}[sys.argv[1]](
+        *map(Path, sys.argv[2:])
+    )
     sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))

@@ -39,7 +39,7 @@ class SeenFacts:
     no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
-    `requires_python`: of the project, if it excludes the Python of the profile's image. `pythons`: versions by image;
+    `requires_version`: of the project, if it excludes the version of the profile's image. `versions`: by image;
     `image`: the one of them in use, '' if none satisfies it.
     """
 
@@ -57,9 +57,10 @@ class SeenFacts:
     uses_lfs: bool = False
     lacks_version: bool = False
     local_changes: int = 0
-    requires_python: str = ""
+    requires_version: str = ""
     image: str = ""
-    pythons: Mapping[str, str] | None = None
+    language: str = "Python"
+    versions: Mapping[str, str] | None = None
 
 
 def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
@@ -74,7 +75,7 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
             _packages,
             _submodules,
             _lfs,
-            _python,
+            _version,
             _git_data,
             _local_changes,
         )
@@ -207,14 +208,14 @@ def _lfs(facts: SeenFacts) -> Iterator[Remark]:
         )
 
 
-def _python(facts: SeenFacts) -> Iterator[Remark]:
-    if not facts.requires_python:
+def _version(facts: SeenFacts) -> Iterator[Remark]:
+    if not facts.requires_version:
         return
-    known, asked = facts.pythons or {}, f"The project is for Python {facts.requires_python}"
+    known, asked = facts.versions or {}, f"The project is for {facts.language} {facts.requires_version}"
     if facts.image:
-        seen = f"{asked}: checks run in the image {facts.image}, with Python {known[facts.image]}"
+        seen = f"{asked}: checks run in the image {facts.image}, with {facts.language} {known[facts.image]}"
     else:
-        seen = f"{asked}, which no image has: {describe_pythons(known)}"
+        seen = f"{asked}, which no image has: {describe_versions(known)}"
     yield Remark(
         kind=RemarkKind.IMAGE,
         seen=seen,
@@ -222,8 +223,8 @@ def _python(facts: SeenFacts) -> Iterator[Remark]:
     )
 
 
-def describe_pythons(known: Mapping[str, str]) -> str:
-    """Versions of Python by image, for people."""
+def describe_versions(known: Mapping[str, str]) -> str:
+    """Versions by image, for people."""
     return ", ".join(f"{version} ({image})" for image, version in known.items())
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.dependencies.cargo_lock import CRATE_NAME
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
+from sandbox.dependencies.collection import LOCK_BYTES, Collection
+from sandbox.dependencies.folder_patterns import find_folders, is_pattern
 from sandbox.models.dependencies import RefusalReason
 
 FILE = "Cargo.toml"
@@ -70,16 +72,22 @@ def read_cargo_manifests(collection: Collection) -> tuple[CrateWish, ...]:
 
 
 def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
-    """The folders of `members`. A pattern is refused: the tree is not listed for it, but Cargo.lock covers it."""
-    folders = []
-    members = workspace.get("members")
-    for member in members if isinstance(members, list) else ():
-        found = _resolve_path("", member)
-        if found is None or any(mark in found for mark in "*?["):
+    """The folders of `members` without those of `exclude`. Those of a pattern are looked for if there is no Cargo.lock,
+    which covers them.
+    """
+    folders: list[str] = []
+    for member in _list(workspace.get("members")):
+        path = _resolve_path("", member)
+        found = None if path is None else _find_folders(collection, path) if is_pattern(path) else [path]
+        if found is None:
             collection.refuse(f"members = {member}", RefusalReason.PATH, FILE)
-        elif found and found not in folders:
-            folders.append(found)
-    return folders
+        folders += found or []
+    excluded = {_resolve_path("", path) for path in _list(workspace.get("exclude"))}
+    return [folder for folder in dict.fromkeys(folders) if folder and folder not in excluded]
+
+
+def _find_folders(collection: Collection, pattern: str) -> list[str] | None:
+    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern)
 
 
 def _list_dependencies(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -15,27 +15,39 @@ from sandbox.policy import untrusted_toml
 FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
 MAX_FILES = 64
+MAX_LISTINGS = 64  # of folders
+MAX_NAMES = 2_000  # of one listing
 ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
 
 ReadFile = Callable[[str], bytes | None]
-"""Reads a regular file of the tree by its repository-relative path; None if there is none, also for links."""
+"""Reads a regular file of the tree by its repository-relative path; None if there is none, also for links.
+
+For a path that ends with a slash, `/` alone for the top: the names of the folders in that folder, one a line.
+"""
 
 
 @dataclass
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
     by normalized name. `wanted_extras`: those that some file selects. `unnamed`: lists, with their origins, that hold a
-    test tool and have names that do not say what they are for.
+    test tool and have names that do not say what they are for. `groups`: the entries of dependency groups, by
+    normalized name. `of_tree`: names of packages that come from the tree or beside it. `computed`: the project's build
+    computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
     """
 
     read: ReadFile
     project: str = ""
     requires_python: str = ""
     files: dict[str, str | None] = field(default_factory=dict)
+    listings: dict[str, list[str]] = field(default_factory=dict)
+    patterns: int = 0  # of folders, that were looked at
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
+    groups: dict[str, object] = field(default_factory=dict)
+    of_tree: frozenset[str] = frozenset()
     computed: bool = False
+    declared: bool = False
     unnamed: list[tuple[object, str]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
@@ -51,6 +63,15 @@ class Collection:
         if path not in self.files:
             self.files[path] = self._read_once(path, limit)
         return self.files[path] or ""
+
+    def list_folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, '' for the top; none if there is no such folder."""
+        if folder not in self.listings:
+            if len(self.listings) >= MAX_LISTINGS:
+                self.refuse(f"{folder}/", RefusalReason.LIMIT, folder)
+                return []
+            self.listings[folder] = (self.read(f"{folder}/") or b"").decode(errors="replace").split("\n")[:MAX_NAMES]
+        return [name for name in self.listings[folder] if name]
 
     def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""
@@ -78,6 +99,8 @@ class Collection:
         found = parse_requirement(text, role, origin, tuple(hashes))
         if isinstance(found, RefusedEntry):
             self.refused.append(found)
+        elif found.name in self.of_tree and found.name != self.project:
+            self.refuse(f"{found.name}{found.specifier}", RefusalReason.PATH, origin)
         else:
             self.requirements.append(found)
         return None

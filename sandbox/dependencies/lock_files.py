@@ -1,4 +1,4 @@
-"""Read uv.lock, poetry.lock and pylock.toml: names, versions and hashes. Addresses in them are never used."""
+"""Read uv.lock, poetry.lock, pdm.lock and pylock.toml: names, versions and hashes. Addresses in them are never used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.dependencies.collection import LOCK_BYTES, Collection
 from sandbox.dependencies.requirement_text import RefusedTextError, parse_requirement, require_strong_hash
 from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry, RequirementRole
 
-LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock")
+LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
 _NAME_CHARS = 100
 _SOURCES = {
     "git": RefusalReason.VERSION_CONTROL,
@@ -63,7 +63,7 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
 
 
 def _read_marker(package: dict[str, Any], name: str, path: str) -> str:
-    """Where this version is meant, in the three formats; '' if it is not said in plain words."""
+    """Where this version is meant, in all formats; '' if it is not said in plain words."""
     said = package.get("resolution-markers") or package.get("marker") or package.get("markers")
     alternatives = said if isinstance(said, list) else [said]
     if not alternatives or not all(isinstance(one, str) and one for one in alternatives):
@@ -74,9 +74,9 @@ def _read_marker(package: dict[str, Any], name: str, path: str) -> str:
 
 
 def _list_kinds(package: dict[str, Any], source: dict[str, Any]) -> set[str]:
-    """Words that say where a package is from: poetry.lock has a `type`, the others have tables of these names."""
+    """Words that say where a package is from: poetry.lock has a `type`, others have keys of these names."""
     tables = set(source) if "type" not in source else {str(source["type"])}
-    return tables | ({"vcs", "directory", "archive"} & set(package))
+    return tables | ({"vcs", "directory", "archive", "git", "url", "path"} & set(package))
 
 
 def _require_name(name: str) -> str:
@@ -87,7 +87,7 @@ def _require_name(name: str) -> str:
 
 
 def _list_hashes(package: dict[str, Any]) -> list[str]:
-    """The hashes of all archives, as `ALGORITHM:HEX`, in the three formats."""
+    """The hashes of all archives, as `ALGORITHM:HEX`, in all formats."""
     archives: list[Any] = [package.get("sdist")]
     for key in ("wheels", "files"):
         listed = package.get(key)

@@ -21,7 +21,8 @@ GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDepend
 class NodeProject:
     """One package.json. `groups`: for each of `GROUPS` the ranges by name, `npm:REAL@RANGE` for an alias. `declared`:
     the same as written, to see whether a lock file is of this package.json. `linked`: names that are no packages of a
-    registry, such as members of the workspace. `engines`: the range of Node.js that it names; `*` for none.
+    registry, such as members of the workspace. `engines`: the range of Node.js that it names; `*` for none. `patterns`:
+    for the folders of more members. `name`: its own, '' for none.
     """
 
     groups: Mapping[str, Mapping[str, str]]
@@ -29,6 +30,8 @@ class NodeProject:
     members: tuple[str, ...] = ()
     linked: frozenset[str] = field(default_factory=frozenset)
     engines: str = "*"
+    patterns: tuple[str, ...] = ()
+    name: str = ""
 
 
 def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
@@ -46,7 +49,11 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
         groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
-    return NodeProject(groups, declared, _read_members(collection, document), linked, _read_engines(document))
+    members, patterns = _read_members(collection, document)
+    name = document.get("name")
+    return NodeProject(
+        groups, declared, members, linked, _read_engines(document), patterns, name if isinstance(name, str) else ""
+    )
 
 
 def load_json(collection: Collection, path: str, limit: int) -> dict[str, Any]:
@@ -96,15 +103,17 @@ def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:
     return {name for name, entry in entries if isinstance(entry, dict) and entry.get("optional") is True}
 
 
-def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Folders of workspace members. A pattern is not expanded here: lock files name the members."""
+def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders of workspace members, and patterns: they are not expanded here, because lock files name the members."""
     found = document.get("workspaces", [])
     listed = found.get("packages", []) if isinstance(found, dict) else found
-    members = []
+    members, patterns = [], []
     for text in listed[:100] if isinstance(listed, list) else ():
         try:
             members.append(require_folder(text))
         except RefusedTextError as refused:
-            if not (isinstance(text, str) and "*" in text and ".." not in text and not text.startswith("/")):
+            if isinstance(text, str) and "*" in text and ".." not in text and not text.startswith("/"):
+                patterns.append(text)
+            else:
                 collection.refuse(f"workspace {text}", refused.reason, FILE)
-    return tuple(members)
+    return tuple(members), tuple(patterns)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
+from sandbox.dependencies.folder_patterns import find_folders
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, NodeProject, read_project
@@ -39,13 +40,12 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     project = read_project(collection)
     if project is None:
         return None
-    projects: dict[str, Mapping[str, Mapping[str, str]]] = {"": _add_needs(project.groups, needs)}
+    projects: _Projects = {"": _add_needs(project.groups, needs)}
     placed = read_npm_lock(collection, project) or read_other_locks(collection, project)
     if not _is_complete(placed, project, needs):
         placed = []
-    for folder in () if placed else project.members:
-        if member := read_project(collection, folder):
-            projects[folder] = member.groups
+    if not placed:
+        projects = _add_members(collection, project, projects)
     if not placed and not any(group for groups in projects.values() for group in groups.values()):
         return None
     manifest = collection.to_manifest()
@@ -61,6 +61,22 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         wanted=tuple(_list_wanted(placed, projects)),
         refused=manifest.refused,
     )
+
+
+_Projects = dict[str, Mapping[str, Mapping[str, str]]]
+
+
+def _add_members(collection: Collection, project: NodeProject, projects: _Projects) -> _Projects:
+    """With the members of the workspace, without what they need of each other: that is no package of a registry."""
+    folders = [*project.members]
+    for pattern in project.patterns:
+        folders += find_folders(collection, pattern.removeprefix("./").rstrip("/")) or []
+    members = {folder: member for folder in folders if (member := read_project(collection, folder))}
+    own = {member.name for member in members.values()}
+    return {
+        folder: {group: {n: text for n, text in found.items() if n not in own} for group, found in groups.items()}
+        for folder, groups in (projects | {folder: member.groups for folder, member in members.items()}).items()
+    }
 
 
 def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) -> dict[str, Mapping[str, str]]:

@@ -5,13 +5,14 @@ sources (`tool.uv.index`, `tool.poetry.source`) are never read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.poetry_constraints import convert_constraint
+from sandbox.dependencies.requirement_files import read_named_file
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -42,8 +43,13 @@ def read_pyproject(collection: Collection) -> None:
     collection.project = canonicalize_name(name) if isinstance(name, str) else ""
     wanted = project.get("requires-python")
     collection.requires_python = wanted if isinstance(wanted, str) and len(wanted) <= 100 else ""
+    collection.of_tree = frozenset(_list_names_of_tree(_table(document, "tool", "uv", "sources")))
     dynamic = project.get("dynamic")
-    collection.computed = isinstance(dynamic, list) and "dependencies" in dynamic
+    is_dynamic = isinstance(dynamic, list) and "dependencies" in dynamic
+    collection.declared = bool(project) and not is_dynamic
+    collection.computed = is_dynamic and not _read_dynamic(
+        collection, _table(document, "tool", "setuptools", "dynamic")
+    )
     if "dependencies" in project:
         collection.add(project["dependencies"], Role.RUNTIME, f"{FILE}: project.dependencies")
     _read_extras(collection, _table(project, "optional-dependencies"))
@@ -51,6 +57,27 @@ def read_pyproject(collection: Collection) -> None:
     if "requires" in (build := _table(document, "build-system")):
         collection.add(build["requires"], Role.BUILD, f"{FILE}: build-system.requires")
     _read_tools(collection, _table(document, "tool"))
+
+
+def _list_names_of_tree(sources: Mapping[str, Any]) -> Iterator[str]:
+    """What uv takes from a folder. A registry may have another package of that name."""
+    for name, source in sources.items():
+        tables = source if isinstance(source, list) else [source]
+        if any(isinstance(table, dict) and (table.get("workspace") is True or "path" in table) for table in tables):
+            yield canonicalize_name(name)
+
+
+def _read_dynamic(collection: Collection, tables: Mapping[str, Any]) -> bool:
+    """Add what setuptools reads from files. Returns whether one is for what the project needs to run."""
+    lists = {"": tables.get("dependencies"), **_table(tables, "optional-dependencies")}
+    for name, table in lists.items():
+        files = table.get("file") if isinstance(table, dict) else None
+        role = classify_list(name) if name else Role.RUNTIME
+        if role is None or files is None:
+            continue
+        for path in files if isinstance(files, list) else [files]:
+            read_named_file(collection, str(path), role, f"{FILE}: tool.setuptools.dynamic")
+    return isinstance(lists[""], dict)
 
 
 def _read_extras(collection: Collection, extras: Mapping[str, Any]) -> None:
@@ -72,13 +99,19 @@ def _names_test_tool(texts: object) -> bool:
 
 
 def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
-    by_name: dict[str, Any] = {canonicalize_name(name): entries for name, entries in groups.items()}
-    for name in by_name:
-        texts, origin = _expand_group(by_name, name), f"{FILE}: dependency group {name}"
+    collection.groups = {canonicalize_name(name): entries for name, entries in groups.items()}
+    for name in collection.groups:
         if role := classify_list(name):
-            collection.add(texts, role, origin)
-        elif _names_test_tool(texts):
-            collection.unnamed.append((texts, origin))
+            add_group(collection, name, role)
+        elif _names_test_tool(texts := _expand_group(collection.groups, name)):
+            collection.unnamed.append((texts, f"{FILE}: dependency group {name}"))
+
+
+def add_group(collection: Collection, name: str, role: Role) -> None:
+    """Add a dependency group of pyproject.toml, if there is one of this name."""
+    plain = canonicalize_name(name)
+    if plain in collection.groups:
+        collection.add(_expand_group(collection.groups, plain), role, f"{FILE}: dependency group {plain}")
 
 
 def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
@@ -98,6 +131,7 @@ def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
 
 def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
     poetry = _table(tool, "poetry")
+    _read_poetry_extras(collection, _table(poetry, "dependencies"), _table(poetry, "extras"))
     _read_poetry(collection, _table(poetry, "dependencies"), Role.RUNTIME, "tool.poetry.dependencies")
     _read_poetry(collection, _table(poetry, "dev-dependencies"), Role.DEVELOPMENT, "tool.poetry.dev-dependencies")
     for name, group in _table(poetry, "group").items():
@@ -116,6 +150,20 @@ def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
         features = _table(environment).get("features")
         if role and isinstance(features, list):
             collection.want_extras(filter(lambda feature: isinstance(feature, str), features), role)
+
+
+def _read_poetry_extras(collection: Collection, entries: Mapping[str, Any], extras: Mapping[str, Any]) -> None:
+    """Extras name packages of the list that are optional there; the others are needed anyway."""
+    texts = {}
+    for name, entry in entries.items():
+        if isinstance(entry, dict) and entry.get("optional") is True:
+            converted = convert_constraint(name, {**entry, "optional": False})
+            texts[canonicalize_name(name)] = converted if isinstance(converted, str) else ""
+    for extra, wanted in extras.items():
+        named = (
+            [canonicalize_name(name) for name in wanted if isinstance(name, str)] if isinstance(wanted, list) else []
+        )
+        add_extra(collection, extra, [texts[name] for name in named if texts.get(name)], f"{FILE}: extra {extra}")
 
 
 def _read_poetry(collection: Collection, entries: Mapping[str, Any], role: Role, place: str) -> None:

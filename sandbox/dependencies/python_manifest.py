@@ -38,7 +38,9 @@ _NOT_FOR_TESTS = frozenset(
     | {"mkdocs", "mkdocs-material", "mypy", "nox", "pre-commit", "pylint", "pyright", "ruff", "sphinx-autobuild"}
     | {"sphinx-rtd-theme", "towncrier", "tox", "tox-uv", "twine", "ty", "zest-releaser"}
 )
-MANIFESTS = (FILE, "setup.cfg", "setup.py", "tox.ini", "noxfile.py", "PKG-INFO", *LOCK_FILES, *_REQUIREMENT_FILES)
+MANIFESTS = (
+    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", *LOCK_FILES, *_REQUIREMENT_FILES
+)  # fmt: skip
 """The files that are looked at; those that they include are read too."""
 
 

@@ -52,6 +52,14 @@ def add_itself(collection: Collection, line: str, role: Role) -> bool:
     return found is not None
 
 
+def read_named_file(collection: Collection, path: str, role: Role, origin: str) -> None:
+    """Read a requirements file that another file names, by its path from the root. Unusual paths are refused."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", path) or ".." in path or len(path) > PATH_CHARS:
+        collection.refuse(path, RefusalReason.PATH, origin)
+    elif path not in collection.files:
+        read_requirement_file(collection, path, role)
+
+
 def _follow(collection: Collection, path: str, target: str, role: Role, depth: int, *, is_constraint: bool) -> None:
     if "://" in target:
         return collection.refuse(target, RefusalReason.URL, path)

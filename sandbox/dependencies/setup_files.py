@@ -61,7 +61,9 @@ def read_setup_py(collection: Collection) -> None:
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of_call(node) == "setup"):
         for keyword in call.keywords:
             origin = f"setup.py: {keyword.arg}"
-            if keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and not collection.project:
+            if keyword.arg is None:  # `**needs`
+                collection.computed |= not collection.declared
+            elif keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and not collection.project:
                 collection.project = canonicalize_name(str(keyword.value.value))
             elif keyword.arg in _KEYWORDS:
                 _add_literal(collection, keyword.value, names, _KEYWORDS[keyword.arg], origin)
@@ -83,8 +85,12 @@ def _add_extras(collection: Collection, value: ast.expr, names: Mapping[str, ast
 
 
 def parse_ini(collection: Collection, path: str) -> ConfigParser:
+    return parse_ini_text(collection, collection.load_text(path), path)
+
+
+def parse_ini_text(collection: Collection, text: str, path: str) -> ConfigParser:
+    """The sections of an .ini file, or of such a text in the file `path`; empty if it is refused, which is recorded."""
     parser = ConfigParser(interpolation=None, strict=False)
-    text = collection.load_text(path)
     try:
         if max(map(len, text.split("\n"))) > LINE_CHARS:
             raise ConfigError("a long line")

@@ -1,15 +1,18 @@
-"""Read what tox.ini and noxfile.py install for tests: the former as an .ini file, the latter by its syntax tree."""
+"""Read what tox and nox install for tests: tox's settings wherever it keeps them, noxfile.py by its syntax tree."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from configparser import ConfigParser
+from typing import Any
 
 from sandbox.dependencies.collection import Collection
-from sandbox.dependencies.pyproject import classify_list
-from sandbox.dependencies.requirement_files import add_itself, read_requirement_file
-from sandbox.dependencies.setup_files import list_lines, name_of_call, parse_ini, parse_python
+from sandbox.dependencies.pyproject import FILE as PYPROJECT
+from sandbox.dependencies.pyproject import add_group, classify_list
+from sandbox.dependencies.requirement_files import add_itself, read_named_file
+from sandbox.dependencies.setup_files import list_lines, name_of_call, parse_ini, parse_ini_text, parse_python
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -19,14 +22,57 @@ _OF_EVERY_TEST = frozenset({"py", "py3", "unit", "full", "all"})
 
 
 def read_tox(collection: Collection) -> None:
-    """Add the `deps` and `extras` of tox.ini's `testenv` and of its test environments."""
-    parser = parse_ini(collection, "tox.ini")
+    """Add the `deps`, `extras` and `dependency_groups` of tox's `testenv` and of its test environments."""
+    table = _table(_table(collection.load_toml(PYPROJECT), "tool"), "tox")
+    legacy = table.get("legacy_tox_ini")
+    _read_sections(collection, parse_ini(collection, "tox.ini"), "tox.ini")
+    _read_sections(
+        collection, parse_ini_text(collection, legacy if isinstance(legacy, str) else "", PYPROJECT), PYPROJECT
+    )
+    _read_sections(collection, parse_ini(collection, "setup.cfg"), "setup.cfg")
+    _read_tables(collection, collection.load_toml("tox.toml"), "tox.toml")
+    _read_tables(collection, table, PYPROJECT)
+
+
+def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> None:
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
-            _read_deps(collection, list_lines(parser[section].get("deps", "")), f"tox.ini: {section}")
-            extras = _select_lines(list_lines(parser[section].get("extras", "")))
-            collection.want_extras((name for line in extras for name in line.split(",")), Role.TEST)
+            lines = {key: list_lines(parser[section].get(key, "")) for key in _KEYS}
+            _read_environment(collection, lines, f"{path}: {section}")
+
+
+def _read_tables(collection: Collection, tables: Mapping[str, Any], path: str) -> None:
+    """The same in TOML, where each line is an element of a list."""
+    tests = {name: found for name, found in _table(tables, "env").items() if classify_list(name) is Role.TEST}
+    for name, table in {"env_run_base": tables.get("env_run_base"), **tests}.items():
+        listed = {key: _list(_table({"": table}, "").get(key)) for key in _KEYS}
+        for other in (one for lines in listed.values() for one in lines if not isinstance(one, str)):
+            collection.refuse(str(type(other).__name__), RefusalReason.SYNTAX, f"{path}: {name}")
+        texts = {key: [one for one in lines if isinstance(one, str)] for key, lines in listed.items()}
+        _read_environment(collection, texts, f"{path}: {name}")
+
+
+_KEYS = ("deps", "extras", "dependency_groups")
+
+
+def _read_environment(collection: Collection, lines: Mapping[str, list[str]], origin: str) -> None:
+    _read_deps(collection, lines["deps"], origin)
+    extras, groups = (
+        [name.strip() for line in _select_lines(lines[key]) for name in line.split(",")] for key in _KEYS[1:]
+    )
+    collection.want_extras(extras, Role.TEST)
+    for name in groups:
+        add_group(collection, name, Role.TEST)
+
+
+def _table(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = tables.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _read_deps(collection: Collection, lines: Iterable[str], origin: str) -> None:
@@ -36,7 +82,7 @@ def _read_deps(collection: Collection, lines: Iterable[str], origin: str) -> Non
         if include is None and not add_itself(collection, line, Role.TEST):
             collection.add_text(line, Role.TEST, origin)
         elif include and line.startswith("-r"):
-            _read_include(collection, include[1], origin)
+            read_named_file(collection, include[1], Role.TEST, origin)
 
 
 def _select_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -57,13 +103,6 @@ def _means_tests(factors: str) -> bool:
     )
 
 
-def _read_include(collection: Collection, path: str, origin: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", path) or ".." in path:
-        collection.refuse(path, RefusalReason.PATH, origin)
-    elif path not in collection.files:
-        read_requirement_file(collection, path, Role.TEST)
-
-
 def read_noxfile(collection: Collection) -> None:
     """Add the literal arguments of `session.install()` in test sessions of noxfile.py."""
     for function in parse_python(collection, "noxfile.py").body:
@@ -81,7 +120,7 @@ def _read_arguments(collection: Collection, arguments: list[ast.expr], origin: s
         if not isinstance(text, str):
             option = ""
         elif option in {"-r", "--requirement"}:
-            _read_include(collection, text, origin)
+            read_named_file(collection, text, Role.TEST, origin)
             option = ""
         elif text.startswith("-"):
             option = text

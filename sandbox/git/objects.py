@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import IO, NamedTuple
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
@@ -228,6 +229,21 @@ def find_tree(git: Git, tree: str, path: bytes) -> str | None:
         if name == path and kind == "tree":
             return oid
     return None
+
+
+def list_subtrees(git: Git, tree: str, path: bytes, most: int) -> list[bytes]:
+    """The names of the first directories in the one at `path`, b"" for the tree itself; none if it is no directory.
+
+    Raises: `not_found` for a damaged clone.
+    """
+    below = ["--", f"{os.fsdecode(path)}/"] if path else []
+    with git.stream("ls-tree", "-d", "-z", "--full-tree", tree, *below) as process:
+        records = (record.split(b"\t", 1) for record in read_records(process.stdout))
+        names = (name.rpartition(b"/")[2] for head, name in records if head.split()[1] == b"tree")
+        found = list(islice(names, most))
+    if process.code != 0 and len(found) < most:
+        raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
+    return found
 
 
 def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[TreeEntry]:

@@ -170,6 +170,7 @@ BOMBS: dict[str, tuple[str, bytes]] = {
     "too many packages": ("Cargo.lock", entry().encode() * 15_000),
     "too many dependencies": ("Cargo.toml", PLAIN.encode() + _many('a# = "1"\n', 24_000)),
     "features": ("Cargo.toml", PLAIN.encode() + b"[features]\n" + _many('f# = ["plain/x#"]\n', 9_000)),
+    "patterns": ("Cargo.toml", b"[workspace]\nmembers = [" + _many('"a*/*/b#*",', 12_000) + b"]\n" + PLAIN.encode()),
     "folders without end": ("Cargo.toml", PLAIN.encode() + b'b = {path = "b"}\n'),
     "a file that is too large": ("go.sum", b"a\n" * 2_000_000),
     "quotes": ("go.mod", b'"' * 200_000),
@@ -188,8 +189,15 @@ def test_s19_a_manifest_of_rust_or_go_cannot_exhaust_its_reader(name: str) -> No
     path, content = BOMBS[name]
     tree = {"Cargo.toml": PLAIN.encode(), "go.mod": b"module p\nrequire a.b/c v1.0.0\n", path: content}
     steps = go_steps if path.startswith("go") else rust_steps
+    folders = b"\n".join(b"a" * 100 + b"%d" % number for number in range(50_000))
+
+    def read(at: str) -> bytes | None:
+        if at.endswith("/"):
+            return folders
+        return tree.get(at) or (content if at.endswith(path) else None)
+
     begun = time.process_time()
-    plan = steps.plan_layer(lambda at: tree.get(at) or (content if at.endswith(path) else None), [])
+    plan = steps.plan_layer(read, [])
     assert time.process_time() - begun < SECONDS * slowness()
     assert plan is None or sum(map(len, plan.fetch_files.values())) < 2_000_000
 

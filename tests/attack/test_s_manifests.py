@@ -106,6 +106,9 @@ def test_s19_an_option_within_a_marker_reaches_an_ordinary_pip(tmp_path: Path) -
         ("uv.lock", '[[package]]\nname = "--evil"\nversion = "1"\n'),
         ("poetry.lock", '[[package]]\nname = "a"\nversion = "1"\nsource = {type = "url", url = "https://evil"}\n'),
         ("pylock.toml", '[[packages]]\nname = "a"\nversion = "1"\narchive = {url = "https://evil"}\n'),
+        ("pdm.lock", '[[package]]\nname = "a"\nversion = "1"\ngit = "https://evil.example/a"\n'),
+        ("pdm.lock", '[[package]]\nname = "a"\nversion = "1"\nurl = "https://evil.example/a.whl"\n'),
+        ("pdm.lock", '[[package]]\nname = "a"\nversion = "1"\npath = "../a"\n'),
         ("setup.py", "setup(install_requires=__import__('os').listdir('/'))"),
     ],
 )

@@ -46,6 +46,17 @@ PROJECTS = {
         {"main.go": "package main\n\nfunc add(a, b int) int { return a - b }\n\nfunc main() {}\n"},
         report=True,
     ),
+    "go-newer": Project(  # Go 1.19 stops at both lines of its go.mod
+        "go",
+        {
+            "go.mod": "module example.org/calc\n\ngo 1.22.0\n\ntoolchain go1.22.3\n",
+            "calc.go": "package calc\n\nfunc least(a, b int) int { return min(a, b) }\n",
+            "calc_test.go": 'package calc\n\nimport "testing"\n\nfunc TestLeast(t *testing.T) {\n'
+            "\tfor i := range 3 {\n\t\tif least(i, 7) != i {\n\t\t\tt.Fatal(i)\n\t\t}\n\t}\n}\n",
+        },
+        {"calc.go": "package calc\n\nfunc least(a, b int) int { return max(a, b) }\n"},
+        report=True,
+    ),
     "gopath": Project(
         "gopath",
         {
@@ -67,6 +78,44 @@ PROJECTS = {
             "Makefile": "test:\n\tnpm test\n",
         },
         {"calc.js": "exports.add = (a, b) => a - b\n"},
+        report=True,
+    ),
+    "node-yarn-pnpm": Project(  # scripts that call another package manager than npm
+        "node",
+        {
+            "package.json": '{"name": "all", "main": "calc.js", "workspaces": ["packages/*"], "scripts": {'
+            '"lint": "node lint.js", "unit": "node --test test/",'
+            '"test": "yarn install --frozen-lockfile && yarn lint --fix && pnpm run -s lint -- --fix && pnpm -r unit'
+            " && yarn workspace one unit && pnpm --filter one exec node calc.js && yarn workspaces foreach -A run unit"
+            ' && pnpm --silent run unit && test -s packages/one/ran && ! yarn absent"}}',
+            "calc.js": "exports.add = (a, b) => a + b\n",
+            "lint.js": "process.exit(process.argv[2] === '--fix' ? 0 : 9)\n",
+            "test/calc.test.js": "require('node:assert').equal(require('../calc.js').add(1, 2), 3)\n",
+            "packages/one/package.json": '{"name": "one", "scripts": {"unit": "node calc.js && echo 1 >ran"}}',
+            "packages/one/calc.js": "require('node:assert').equal(require('../../calc.js').add(1, 2), 3)\n",
+            "packages/two/package.json": '{"name": "two"}',
+        },
+        {"calc.js": "exports.add = (a, b) => a - b\n"},
+    ),
+    "python-application": Project(  # as `uv init` begins one; setuptools takes no two packages side by side
+        "python",
+        {
+            "pyproject.toml": '[project]\nname = "shop"\nversion = "0.1.0"\nrequires-python = ">=3.9"\n',
+            "shop/__init__.py": "def add(a, b):\n    return a + b\n",
+            "migrations/__init__.py": "",
+            "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        },
+        {"shop/__init__.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
+    "python-requirements": Project(
+        "python",
+        {
+            "requirements.txt": "# nothing yet\n",
+            "shop.py": "def add(a, b):\n    return a + b\n",
+            "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        },
+        {"shop.py": "def add(a, b):\n    return a - b\n"},
         report=True,
     ),
     "rust": Project(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox import images
 from sandbox.checks.compiler_cache import NO_COMPILER_CACHE, CompilerCacheUse
 from sandbox.checks.execute import GuestLayer
-from sandbox.context.advice import describe_pythons
+from sandbox.context.advice import describe_versions
 from sandbox.engine.image_types import Image
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
@@ -69,7 +69,7 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     is `never`. Raises: `image_missing`, also if no image has a Python that the project allows; `engine_unavailable`,
     `policy_violation`; as `sandbox.images.resolve_image`, and with `building` also as `sandbox.images.build`.
     """
-    _require_python(services, profile)
+    _require_version(services, profile)
     supervisor = ""
     if building is not None and not services.supervisor_paths:  # the first check of this controller
         supervisor = _resolve_or_build(services, SUPERVISOR, building).digest
@@ -95,17 +95,19 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     )
 
 
-def _require_python(services: Services, profile: Profile) -> None:
-    if not profile.lacks_python or is_image_overridden(services.settings, profile):
+def _require_version(services: Services, profile: Profile) -> None:
+    if not profile.lacks_version or is_image_overridden(services.settings, profile):
         return
-    known = {python.image: python.version for python in profile.pythons}
+    known = {row.image: row.version for row in profile.version_images}
+    said = "requires-python" if profile.pythons else "go.mod says go"
     raise SandboxError(
         ErrorCode.IMAGE_MISSING,
-        f"No image has a Python that the project allows: requires-python is {profile.requires_python}",
-        details=f"Versions of the images: {describe_pythons(known)}.",
-        hint="Choose an image that you have: sandbox repo set REPOSITORY --image NAME (docs/images.md, Newer Python).",
-        reason="no_python",
-        data={"requires_python": profile.requires_python, "versions": known},
+        f"No image has a {profile.language} that the project allows: {said} {profile.requires_version}",
+        details=f"Versions of the images: {describe_versions(known)}.",
+        hint="Choose an image that you have: sandbox repo set REPOSITORY --image NAME "
+        f"(docs/images.md, Newer {profile.language}).",
+        reason=f"no_{profile.language.lower()}",
+        data={f"requires_{profile.language.lower()}": profile.requires_version, "versions": known},
     )
 
 

@@ -44,7 +44,7 @@ def list_image_references(settings: Settings, policies: Policies, home: Home) ->
     for chosen in (repository.settings for repository in list_repositories(home)):
         written |= {chosen.image, *(project.image for project in chosen.projects.values())} - {""}
     written |= {project.image for projects in policies.projects.values() for project in projects if project.image}
-    written |= {python.image for profile in policies.profiles.values() for python in profile.pythons}
+    written |= {row.image for profile in policies.profiles.values() for row in profile.version_images}
     written |= {service.image for profile in policies.profiles.values() for service in profile.services}
     return frozenset(
         written

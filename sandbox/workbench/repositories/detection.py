@@ -17,7 +17,7 @@ from sandbox.workbench.repositories.commit_facts import load_facts, profile_from
 from sandbox.workbench.repositories.commit_settings import complete_settings, match_folders
 from sandbox.workbench.repositories.repository_settings import (
     apply_settings,
-    choose_python,
+    choose_version,
     find_profile,
     read_settings,
 )
@@ -45,7 +45,7 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
     used = matches[0].profile
     complete = used if used.problem else profile_from_facts(services, repo_id, facts)
     read = facts.markers_in(chosen.subpath)
-    changed = (choose_python(apply_settings(match.profile, chosen), read) for match in matches[1:])
+    changed = (choose_version(apply_settings(match.profile, chosen), read) for match in matches[1:])
     rest = (apply_overrides(services.settings, repo_id, profile, strict=False) for profile in changed)
     candidates = (
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *rest), strict=True)

@@ -24,11 +24,12 @@ from sandbox.workspaces.ignore import exact_rule
 
 if TYPE_CHECKING:
     from sandbox.context import advice
-    from sandbox.dependencies import allowed_pythons
+    from sandbox.dependencies import allowed_pythons, go_versions
     from sandbox.workbench.controller.policies_in_force import Policies
 else:  # loaded at first use (docs/adr/0080)
     advice = LazyModule("sandbox.context.advice")
     allowed_pythons = LazyModule("sandbox.dependencies.allowed_pythons")
+    go_versions = LazyModule("sandbox.dependencies.go_versions")
 
 
 def read_settings(home: Home, policies: Policies, repo_id: str, profile: str | None = None) -> ChosenSettings:
@@ -77,16 +78,21 @@ def choose_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings)
     profile, read = _match_profile(policies, facts, chosen), facts.markers_in(chosen.subpath)
     asks = profile.git_facts or advice.asks_git_for_version(read) or advice.asks_for_commit(facts.markers.values())
     wants = asks if chosen.git_facts == "auto" else chosen.git_facts == "always"
-    return choose_python(profile.model_copy(update={"git_facts": wants}), read)
+    return choose_version(profile.model_copy(update={"git_facts": wants}), read)
 
 
-def choose_python(profile: Profile, read: ReadBaseFile) -> Profile:
-    """The profile with its first image that has a Python the project allows; unchanged if none has. Pure."""
-    allowed = allowed_pythons.read_allowed_pythons(read) if profile.pythons else ""
-    if not allowed or allowed_pythons.allows_python(allowed, profile.pythons[0].version):
+def choose_version(profile: Profile, read: ReadBaseFile) -> Profile:
+    """The profile with its first image that has a Python or Go the project allows, or with what none has. Pure."""
+    if profile.pythons:
+        wanted, allows = allowed_pythons.read_allowed_pythons(read), allowed_pythons.allows_python
+    elif profile.gos:
+        wanted, allows = go_versions.read_needed_go(read), go_versions.allows_go
+    else:
         return profile
-    fitting = (row.image for row in profile.pythons if allowed_pythons.allows_python(allowed, row.version))
-    return profile.model_copy(update={"image": next(fitting, profile.image), "requires_python": allowed})
+    if not wanted or allows(wanted, profile.version_images[0].version):
+        return profile
+    fitting = (row.image for row in profile.version_images if allows(wanted, row.version))
+    return profile.model_copy(update={"image": next(fitting, profile.image), "requires_version": wanted})
 
 
 def _match_profile(policies: Policies, facts: BaseFacts, chosen: ChosenSettings) -> Profile:

@@ -57,9 +57,10 @@ def advise(
             uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,
-            requires_python="" if is_image_overridden(services.settings, profile) else profile.requires_python,
-            image="" if profile.lacks_python else profile.image,
-            pythons={known.image: known.version for known in profile.pythons},
+            requires_version="" if is_image_overridden(services.settings, profile) else profile.requires_version,
+            image="" if profile.lacks_version else profile.image,
+            language=profile.language,
+            versions={known.image: known.version for known in profile.version_images},
         )
     )
 

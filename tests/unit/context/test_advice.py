@@ -84,14 +84,14 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
         pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "forge-one --lfs", id="lfs"),
         pytest.param(replace(PLAIN, lacks_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
         pytest.param(
-            replace(PLAIN, requires_python=">=3.12", image="newer", pythons={"old": "3.11", "newer": "3.13"}),
+            replace(PLAIN, requires_version=">=3.12", image="newer", versions={"old": "3.11", "newer": "3.13"}),
             RemarkKind.IMAGE,
             ">=3.12: checks run in the image newer, with Python 3.13",
             "forge-one --image NAME",
             id="newer Python",
         ),
         pytest.param(
-            replace(PLAIN, requires_python=">=3.99", pythons={"old": "3.11", "newer": "3.13"}),
+            replace(PLAIN, requires_version=">=3.99", versions={"old": "3.11", "newer": "3.13"}),
             RemarkKind.IMAGE,
             "no image has: 3.11 (old), 3.13 (newer)",
             "--image",

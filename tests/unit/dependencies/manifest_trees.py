@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandbox.dependencies.collection import ReadFile
 from sandbox.dependencies.python_manifest import read_python_manifest
 from sandbox.models.dependencies import Manifest, RequirementRole
 
 
-def reader(tree: dict[str, str | bytes]) -> ReadFile:
-    """Reads files of a dictionary by path."""
-    return lambda path: content.encode() if isinstance(content := tree.get(path), str) else content
+def reader(tree: Mapping[str, str | bytes]) -> ReadFile:
+    """Reads files of a dictionary by path, and lists its folders."""
+
+    def read(path: str) -> bytes | None:
+        if path.endswith("/"):
+            above = path.lstrip("/")
+            below = (name.removeprefix(above) for name in tree if name.startswith(above))
+            return "\n".join(dict.fromkeys(name.split("/")[0] for name in below if "/" in name)).encode()
+        content = tree.get(path)
+        return content.encode() if isinstance(content, str) else content
+
+    return read
 
 
 def read(**files: str) -> Manifest:

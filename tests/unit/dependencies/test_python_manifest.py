@@ -72,6 +72,74 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
+_TOX_TABLE = 'deps = ["pytest>=8", "-r needs.txt", ".[fast]", {replace = "ref"}]\ndependency_groups = ["ci"]\n'
+_TOX_LINES = "[testenv]\ndeps =\n  pytest>=8\n  -r needs.txt\n  .[fast]\n  {x}\ndependency_groups = ci\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({"tox.ini": _TOX_LINES}, id="tox.ini"),
+        pytest.param({"setup.cfg": f"[metadata]\nname = p\n{_TOX_LINES}"}, id="setup.cfg"),
+        pytest.param({"tox.toml": f"[env_run_base]\n{_TOX_TABLE}[env.lint]\ndeps = ['ruff']\n"}, id="tox.toml"),
+        pytest.param({"tox.toml": f"[env.test]\n{_TOX_TABLE}"}, id="env of tox.toml"),
+        pytest.param({"tool": f"[tool.tox.env_run_base]\n{_TOX_TABLE}"}, id="pyproject.toml"),
+        pytest.param({"tool": f'[tool.tox]\nlegacy_tox_ini = """\n{_TOX_LINES}"""\n'}, id="legacy"),
+    ],
+)
+def test_what_tox_installs_for_tests_is_read_wherever_it_keeps_it(files: dict[str, str]) -> None:
+    lists = '[project]\nname = "p"\n[project.optional-dependencies]\nfast = ["f"]\n[dependency-groups]\nci = ["g"]\n'
+    files = {"needs.txt": "i\n", "pyproject.toml": lists + files.pop("tool", ""), **files}
+    manifest = read_python_manifest(reader(files))
+    assert sorted(names(manifest, TEST)) == ["f", "g", "i", "pytest"]
+    assert len(manifest.refused) == 1
+
+
+def test_lists_that_setuptools_reads_from_files_are_read_from_there() -> None:
+    manifest = read_python_manifest(
+        reader(
+            {
+                "pyproject.toml": '[project]\nname = "p"\ndynamic = ["dependencies", "optional-dependencies"]\n'
+                '[tool.setuptools.dynamic]\ndependencies = {file = ["needs/main.in"]}\n'
+                'optional-dependencies.test = {file = "needs/test.in"}\noptional-dependencies.docs = {file = "d.in"}\n'
+                "optional-dependencies.dev = {file = ['../out.in', 3]}\n",
+                "needs/main.in": "a\n",
+                "needs/test.in": "b\n",
+                "d.in": "c\n",
+            }
+        )
+    )
+    assert (names(manifest, RUNTIME), names(manifest, TEST), manifest.computed) == (["a"], ["b"], False)
+
+
+@pytest.mark.parametrize("call", ["setup(**needs)", "setup(name='p', **needs)"])
+def test_words_that_setup_gets_from_elsewhere_are_computed(call: str) -> None:
+    """Then the project is asked, as when it computes a list."""
+    assert read(setup__py=f"needs = dict(install_requires=['a'])\n{call}\n").computed
+
+
+def test_packages_of_an_extra_of_poetry_are_read_if_it_is_for_tests() -> None:
+    manifest = read(
+        pyproject__toml='[tool.poetry.dependencies]\na = {version = "^1", optional = true}\nb = {version = "2", '
+        'optional = true}\nc = "3"\n[tool.poetry.extras]\ntest = ["A", "c", "unknown"]\ndocs = ["b"]\n'
+    )
+    assert [(found.name, found.specifier) for found in manifest.requirements] == [("c", "==3"), ("a", "<2,>=1")]
+
+
+def test_what_uv_takes_from_the_tree_is_not_asked_for_by_its_name() -> None:
+    """A registry may have another package of that name."""
+    manifest = read(
+        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "of-index"]\n'
+        '[tool.uv.sources]\nOwn = {workspace = true}\nnear = [{path = "../near", marker = "x"}]\n'
+        'far = {git = "https://elsewhere.example"}\nof-index = {index = "i"}\n'
+    )
+    assert names(manifest, RUNTIME) == ["far", "of-index"]
+    assert [(found.text, found.reason) for found in manifest.refused] == [
+        ("own", RefusalReason.PATH),
+        ("near>=1", RefusalReason.PATH),
+    ]
+
+
 @pytest.mark.parametrize(
     ("constraint", "specifier"),
     [
@@ -82,11 +150,56 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
         ('">=1,<2"', "<2,>=1"),
         ('"*"', ""),
         ('{version = "^2", extras = ["a"]}', "<3,>=2"),
+        ('"^1.20 || ^2.0"', "<3,>=1.20"),
+        ('">=22,<24 || >=25"', ">=22"),
+        ('"1.2.* || 1.4.5 | ~=1.3.1"', "<=1.4.5,>=1.2"),
+        ('"<=2 || !=3.1,^3"', "<4"),
+        ('"* || ^2"', ""),
     ],
 )
 def test_constraints_of_poetry_become_pep_440(constraint: str, specifier: str) -> None:
     manifest = read(pyproject__toml=f'[tool.poetry.dependencies]\npython = "^3.9"\nrich = {constraint}\n')
     assert [(found.name, found.specifier) for found in manifest.requirements] == [("rich", specifier)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "markers"),
+    [
+        ('{version = "1", python = "<3.9"}', ['python_version < "3.9"']),
+        (
+            '[{version = "1", python = "~3.9.1"}, {version = "2", python = "3.10.* || >=3.12"}]',
+            [
+                'python_full_version >= "3.9.1" and python_version < "3.10"',
+                'python_version == "3.10" or python_version >= "3.12"',
+            ],
+        ),
+        ('{version = "1", platform = "win32", python = "*"}', ['sys_platform == "win32"']),
+        (
+            '{version = "1", platform = "!=win32", markers = "os_name == \'a\' or os_name == \'b\'"}',
+            ['(os_name == "a" or os_name == "b") and sys_platform != "win32"'],
+        ),
+    ],
+)
+def test_pythons_and_platforms_of_poetry_become_markers(entry: str, markers: list[str]) -> None:
+    """Else the alternatives of one package contradict each other, and nothing is installed."""
+    manifest = read(pyproject__toml=f"[tool.poetry.dependencies]\nrich = {entry}\n")
+    assert ([found.marker for found in manifest.requirements], manifest.refused) == (markers, ())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"^1 || ../x"',
+        '{version = "1", python = "x"}',
+        '{version = "1", platform = "a b"}',
+        "{python = 3}",
+        pytest.param(f'"^{"9" * 5000}"', id="digits"),
+        pytest.param(f'"1 {" " * 100_000} 2"', id="spaces"),
+    ],
+)
+def test_what_poetry_would_not_understand_is_refused(entry: str) -> None:
+    manifest = read(pyproject__toml=f"[tool.poetry.dependencies]\nrich = {entry}\n")
+    assert (manifest.requirements, len(manifest.refused)) == ((), 1)
 
 
 def test_setup_py_is_read_by_its_literals_and_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +274,15 @@ files = [{{file = "a", hash = "sha256:{"a" * 64}"}}, {{file = "b", hash = "sha25
 [package.source]
 type = "legacy"
 url = "https://elsewhere.example/simple"
+""",
+    "pdm.lock": f"""
+[metadata]
+groups = ["default", "test"]
+[[package]]
+name = "rich"
+version = "13.0"
+requires_python = ">=3.8"
+files = [{{url = "https://elsewhere.example", hash = "sha256:{"a" * 64}"}}, {{hash = "sha256:{"b" * 64}"}}]
 """,
     "pylock.toml": f"""
 [[packages]]

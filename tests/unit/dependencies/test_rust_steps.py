@@ -10,6 +10,7 @@ from sandbox.dependencies import rust_steps as steps
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.layers import LayerPackage
+from tests.unit.dependencies.manifest_trees import reader
 
 CRATES_IO = 'source = "registry+https://github.com/rust-lang/crates.io-index"\n'
 SUM = "a" * 64
@@ -19,7 +20,7 @@ def plan(**files: str) -> LayerPlan | None:
     """The plan of a tree. `__` in a name stands for a slash."""
     tree = {f"{name.replace('__', '/')}": text.encode() for name, text in files.items()}
     named = {"toml": "Cargo.toml", "lock": "Cargo.lock"}
-    return steps.plan_layer({named.get(name, f"{name}/Cargo.toml"): text for name, text in tree.items()}.get, [])
+    return steps.plan_layer(reader({named.get(name, f"{name}/Cargo.toml"): text for name, text in tree.items()}), [])
 
 
 def locked(name: str, version: str = "1.0.0", rest: str = f'{CRATES_IO}checksum = "{SUM}"\n') -> str:
@@ -52,7 +53,8 @@ def test_a_workspace_is_read_with_its_members_targets_kinds_and_features() -> No
     found = plan(
         toml="""
 [workspace]
-members = ["one", "crates/*"]
+members = ["one", "crates/*", "deep/**"]
+exclude = ["crates/old"]
 [workspace.dependencies]
 shared = { version = "1", default-features = false, features = ["x"] }
 two = { path = "two" }
@@ -67,14 +69,25 @@ f = ["win/extra", "dep:win", "win?/more"]
 """,
         one='[build-dependencies]\nshared = { workspace = true, features = ["y"] }\n',
         two='[dependencies]\nb = { version = "*" }\n',
+        crates__four='[dependencies]\nfour = "4"\nother = { path = "../other" }\n',
+        crates__other='[package]\nname = "other"\n',
+        crates__old='[dependencies]\nold = "1"\n',
     )
     assert found is not None
     assert found.fetch_files["Cargo.toml"].decode().partition("[dependencies]\n")[2] == (
         'd0 = { package = "b", version = "*", default-features = true, features = [] }\n'
-        'd1 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
-        'd2 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
+        'd1 = { package = "four", version = "4", default-features = true, features = [] }\n'
+        'd2 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
+        'd3 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
     )
-    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = crates/*", RefusalReason.PATH)]
+    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = deep/**", RefusalReason.PATH)]
+
+
+def test_the_members_of_a_pattern_are_left_to_a_lock_file() -> None:
+    """It covers them, and nothing that is no member changes what it says."""
+    found = plan(toml='[workspace]\nmembers = ["crates/*"]\n', lock=locked("a"), crates__x='[dependencies]\nb = "1"\n')
+    assert found is not None
+    assert found.wanted == ("a =1.0.0",)
 
 
 @pytest.mark.parametrize("toml", ['[package]\nname="p"\n', '[package]\nname="p"\n[dependencies]\nq = {path = "q"}\n'])

@@ -471,3 +471,16 @@ def test_a_small_listing_is_kept_and_has_the_same_budget(upstream: Upstream, mon
     for budget in (TreeBudget(files=1), TreeBudget(total_bytes=5), TreeBudget(blob_bytes=2)):
         with refused(ErrorCode.QUOTA_EXCEEDED):
             objects.list_tree(git, tree, budget)
+
+
+def test_directories_of_a_directory_are_listed_without_files_and_links(upstream: Upstream) -> None:
+    for path in (b"a/x/file", b"a/y/z/file", b"a/file", b"b/file"):
+        upstream.write(path.decode(), b"1\n")
+    (upstream.root / "a" / "link").symlink_to("x")
+    upstream.commit()
+    git = Git(upstream.root / ".git")
+    tree = upstream.git("rev-parse", "HEAD^{tree}").decode().strip()
+    assert objects.list_subtrees(git, tree, b"a", 10) == [b"x", b"y"]
+    assert objects.list_subtrees(git, tree, b"a", 1) == [b"x"]
+    assert b"b" in objects.list_subtrees(git, tree, b"", 10)
+    assert objects.list_subtrees(git, tree, b"a/file", 10) == objects.list_subtrees(git, tree, b"none", 10) == []

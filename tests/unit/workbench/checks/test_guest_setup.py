@@ -10,7 +10,7 @@ from sandbox.errors import ErrorCode
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.repositories.repository_settings import choose_python
+from sandbox.workbench.repositories.repository_settings import choose_version
 from tests.unit.conftest import refused
 from tests.unit.memory_engine import MemoryEngine
 
@@ -39,15 +39,22 @@ def test_a_java_project_without_an_image_is_told_why_and_what_to_do(workbench: W
     assert raised.value.brief == "The engine has no image 'mine:1'", "an image that was chosen is another matter"
 
 
-def test_a_project_for_a_python_that_no_image_has_is_told_the_versions_there_are(workbench: Workbench) -> None:
+@pytest.mark.parametrize(
+    ("name", "files", "known"),
+    [
+        ("python", {"setup.cfg": b"[options]\npython_requires = >=3.99\n"}, "3.11.2 (python), 3.13.5 (python3.13)"),
+        ("go", {"go.mod": b"module m\n\ngo 1.99.1\n"}, "1.19.8 (go), 1.24.4 (go1.24)"),
+    ],
+)
+def test_a_project_for_a_version_that_no_image_has_is_told_those_there_are(
+    name: str, files: dict[str, bytes], known: str, workbench: Workbench
+) -> None:
     services = workbench._services
-    profile = choose_python(
-        services.policies.profiles["python"], {"setup.cfg": b"[options]\npython_requires = >=3.99\n"}.get
-    )
+    profile = choose_version(services.policies.profiles[name], files.get)
     with refused(ErrorCode.IMAGE_MISSING) as raised:
         resolve_guest_setup(services, profile)
     error = raised.value
-    assert (error.reason, "3.11.2 (python), 3.13.5 (python3.13)" in error.details) == ("no_python", True)
+    assert (error.reason, known in error.details) == (f"no_{name}", True)
     assert "sandbox repo set" in error.hint
 
     other = profile.model_copy(update={"repository_image": "mine:1"})
