@@ -117,6 +117,24 @@ def test_doctor_names_podman_and_finds_nothing_that_fails(workbench: Workbench) 
     assert [name for name in engine if probes[name].level is ProbeLevel.FAIL] == []
 
 
+def test_a_runtime_that_is_not_podmans_default_is_refused_before_anything_is_created(
+    podman: PrivatePodman, workbench: Workbench, task: str
+) -> None:
+    """Its API takes the name of a runtime and gives its default (seen: 4.3.1, 5.8.6)."""
+    (line,) = (probe for probe in workbench.doctor() if probe.name == "runtime")
+    assert (line.level, line.value) == (ProbeLevel.OK, "runc (of runc)")
+    with (
+        Workbench(
+            workbench.home,
+            environ={"PATH": os.environ["PATH"]},
+            settings={"engine": {"host": podman.url}, "container": {"runtime": "runsc"}},
+        ) as other,
+        pytest.raises(SandboxError, match="has no runtime 'runsc'") as caught,
+    ):
+        other.run_checks(task, ["work"])
+    assert (caught.value.code, "containers.conf" in caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True)
+
+
 def test_a_check_works_in_a_task_and_in_a_clean_room(workbench: Workbench, task: str, remote: str) -> None:
     (first,) = workbench.run_checks(task, ["work"])
     (second,) = workbench.run_checks(task, ["work"])
