@@ -17,7 +17,7 @@ from typing import Any
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
-from sandbox.engine.products import is_podman
+from sandbox.engine.products import how_to_get_runtime, is_podman
 from sandbox.engine.protocol import EngineInformation
 from sandbox.engine.user_maps import find_first_ids, is_rootless
 from sandbox.errors import SandboxError
@@ -181,9 +181,7 @@ def runtime_probe(info: Facts, settings: Settings, policy: ContainerPolicy) -> P
     if configured not in policy.runtimes:
         return _fail("runtime", value, f"The policy allows {', '.join(policy.runtimes)}: change container.runtime.")
     if configured not in present:
-        return _fail(
-            "runtime", value, f"Install '{configured}' and register it with the engine, or change container.runtime."
-        )
+        return _fail("runtime", value, how_to_get_runtime(info, configured))
     wanted = {name: profile.runtime for name, profile in settings.profiles.items() if profile.runtime}
     if lacking := {n: r for n, r in wanted.items() if r not in present or r not in policy.runtimes}:
         named = ", ".join(f"profiles.{name}.runtime = {runtime}" for name, runtime in sorted(lacking.items()))

@@ -7,14 +7,18 @@ are sampled while it runs. Files: Documentation/admin-guide/cgroup-v1/*.rst and 
 from __future__ import annotations
 
 import io
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from functools import cache
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SAMPLE_INTERVAL_S = 0.04
@@ -25,7 +29,18 @@ UNLIMITED = 1 << 60
 
 _KERNEL_PARTS = ("slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "vmalloc")
 _JOINT = ("cpu,cpuacct", "cpuacct,cpu")
+_BLOCK_DEVICES = Path("/sys/dev/block")
+_LOOP_MAJOR = "7:"
+_WRITTEN = lazy_pattern(r"^(\d+:\d+) .*?\bwbytes=(\d+)", re.MULTILINE)
 _Number = TypeVar("_Number", int, float)
+
+
+class _BlockDevice(Enum):
+    """`VOLUME`: made of other devices."""
+
+    LOOP = auto()
+    VOLUME = auto()
+    DISK = auto()
 
 
 @dataclass(frozen=True)
@@ -213,7 +228,7 @@ def _read_v2(paths: CgroupPaths) -> Counters:
         pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
         oom_kills=_read_keyed_number(paths.memory, "memory.events", "oom_kill"),
         forks_refused=_count_refused_forks(paths.pids),
-        disk_written_bytes=_sum_written_bytes(_read_text(paths.io, "io.stat")),
+        disk_written_bytes=None if (lines := _read_text(paths.io, "io.stat")) is None else sum_written_bytes(lines),
         cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_usec"), _US_PER_S),
     )
 
@@ -288,9 +303,28 @@ def _read_keyed_number(folder: Path | None, name: str, key: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _sum_written_bytes(text: str | None) -> int | None:
-    """Sum `io.stat`, one line for each device. It is empty before the first transfer: that is zero, not unknown."""
-    return None if text is None else sum(int(n) for n in re.findall(r"\bwbytes=(\d+)", text))
+def sum_written_bytes(lines: str, devices: Path = _BLOCK_DEVICES) -> int:
+    """Bytes written to block devices, from the lines of `io.stat`, one for each device.
+
+    The kernel counts a transfer at each device that it passes: the loop device of a task's own disk, a volume (LVM,
+    LUKS, RAID), the disk. Not every one passes it on with the guest's name. So the largest sum of one kind is taken.
+    No line, before the first transfer, is zero.
+    """
+    sums = dict.fromkeys(_BlockDevice, 0)
+    for device, written in _WRITTEN.findall(lines):
+        sums[_find_kind(device, devices)] += int(written)
+    return max(sums.values())
+
+
+@cache
+def _find_kind(device: str, devices: Path) -> _BlockDevice:
+    """`device`: 'major:minor'. Source: Documentation/ABI/stable/sysfs-block in the kernel tree."""
+    if device.startswith(_LOOP_MAJOR):
+        return _BlockDevice.LOOP
+    try:
+        return _BlockDevice.VOLUME if os.listdir(devices / device / "slaves") else _BlockDevice.DISK  # noqa: PTH208
+    except OSError:
+        return _BlockDevice.DISK
 
 
 def _to_seconds(value: int | None, per_second: float) -> float | None:

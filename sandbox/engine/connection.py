@@ -84,7 +84,7 @@ class DockerEngine(DockerApi):
         return runtimes.list_runtimes(self)
 
     def require_runtime(self, name: str) -> None:
-        runtimes.require_runtime(self, name)
+        runtimes.require_runtime(self, name, is_given=self.product is Product.DOCKER)
 
     def require_known_users(self, users: UserIds) -> Mapping[str, Any]:
         return user_maps.require_known_users(self, users)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.docker_api import DockerApi, translate_errors
-from sandbox.engine.mounts import invisible_files_error
+from sandbox.engine.mounts import invisible_files_error, names_unseen_source
 from sandbox.engine.verify_created import find_differences, require_same_options
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
@@ -18,8 +18,6 @@ else:  # loaded for an error (docs/adr/0080)
     docker = LazyModule("docker")
     requests = LazyModule("requests")
 
-_MISSING_SOURCE_MESSAGE = "bind source path does not exist"
-
 
 def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """As `container.create_container`."""
@@ -27,7 +25,7 @@ def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str
         try:
             created: Any = engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
         except docker.errors.APIError as error:
-            if is_missing_mount_source(error):
+            if _has_unseen_source(error):
                 raise invisible_files_error(str(error.explanation)) from error
             raise
     with translate_errors("inspect the new container"):
@@ -47,17 +45,14 @@ def can_create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> bool
         try:
             engine.api.create_container_from_config(dict(options), name=name)  # type: ignore[no-untyped-call]  # stub
         except docker.errors.APIError as error:
-            if is_missing_mount_source(error):
+            if _has_unseen_source(error):
                 return False
             raise
     return True
 
 
-def is_missing_mount_source(error: docker.errors.APIError) -> bool:
-    """Whether a container was refused because the engine does not find a mount's source. Decided by the message: the
-    engine has no code for it.
-    """
-    return error.status_code == requests.codes.bad_request and _MISSING_SOURCE_MESSAGE in str(error.explanation)
+def _has_unseen_source(error: docker.errors.APIError) -> bool:
+    return error.status_code == requests.codes.bad_request and names_unseen_source(str(error.explanation))
 
 
 def missing_image_error(options: Mapping[str, Any], details: str) -> SandboxError:

@@ -78,9 +78,15 @@ def _from_context(folder: Path, name: str) -> Endpoint:
 
 
 def _default_sockets(environ: Mapping[str, str]) -> list[Endpoint]:
-    sockets = [Path("/var/run/docker.sock")]
-    if environ.get("XDG_RUNTIME_DIR"):
-        sockets.append(Path(environ["XDG_RUNTIME_DIR"]) / "docker.sock")  # rootless
-    sockets.append(Path(environ.get("HOME", "/")) / ".docker" / "run" / "docker.sock")  # desktop
-    present = [s for s in sockets if s.is_socket() and os.access(s, os.W_OK)]
-    return [Endpoint(f"unix://{s}", "default socket") for s in (present or sockets)]
+    """Those that are there and may be used, else all. Podman's only where Docker has none: a Docker that is stopped
+    keeps its socket, and another engine, without its images, must not take its place.
+    """
+    docker, podman = [Path("/var/run/docker.sock")], [Path("/run/podman/podman.sock")]
+    if environ.get("XDG_RUNTIME_DIR"):  # rootless
+        docker.append(Path(environ["XDG_RUNTIME_DIR"]) / "docker.sock")
+        podman.append(Path(environ["XDG_RUNTIME_DIR"]) / "podman" / "podman.sock")
+    docker.append(Path(environ.get("HOME", "/")) / ".docker" / "run" / "docker.sock")  # desktop
+    usable = [path for path in docker if path.is_socket() and os.access(path, os.W_OK)]
+    if not usable and not any(path.is_socket() for path in docker):
+        usable = [path for path in podman if path.is_socket() and os.access(path, os.W_OK)]
+    return [Endpoint(f"unix://{path}", "default socket") for path in usable or docker]

@@ -20,13 +20,24 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
 
 INVISIBLE_FILES_HINT = (
-    "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp). Use an "
-    "engine of this host, or a home (--home, SANDBOX_HOME) with the same path on both; `sandbox doctor` tries it. "
+    "The engine runs in another machine or mount namespace (a virtual machine, a forwarded socket, PrivateTmp), or may "
+    "not read the home (a snap sees no hidden directories, a network file system may deny root). Use an engine of this "
+    "host, or a home (--home, SANDBOX_HOME) on a disk of both with the same path; `sandbox doctor` tries it. "
     "If it sees files but no mounts, set workspaces.worktree = 'plain'."
+)
+_UNSEEN_SOURCE = lazy_pattern(
+    r'^invalid mount config for type "bind": (bind source path does not exist|stat /)|^statfs /', re.MULTILINE
 )
 _GVISOR_ROOT = lazy_pattern(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = lazy_pattern(r"\\([0-7]{3})")
+
+
+def names_unseen_source(answer: str) -> bool:
+    """Whether an engine refused a container because it does not find the source of a mount, or may not look at it: then
+    it answers with the error of stat(2) or statfs(2). Decided by the message: engines have no code for it. Pure.
+    """
+    return _UNSEEN_SOURCE.search(answer) is not None
 
 
 def invisible_files_error(details: str) -> SandboxError:

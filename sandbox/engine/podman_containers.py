@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.docker_containers import missing_image_error
-from sandbox.engine.mounts import invisible_files_error
+from sandbox.engine.mounts import invisible_files_error, names_unseen_source
 from sandbox.engine.podman_request import build_request, read_seccomp
 from sandbox.engine.runtime_spec import find_spec_differences
 from sandbox.engine.socket_api import SocketApi
@@ -31,7 +31,6 @@ else:  # loaded for an error (docs/adr/0080)
 
 _API = "/v4.0.0/libpod"
 _MAX_SPEC_BYTES = 8 * 1024**2
-_MISSING_SOURCE_MESSAGES = ("statfs ", "no such file or directory")
 
 
 def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str
         try:
             container_id = _create(engine, name, options)
         except docker.errors.APIError as error:
-            if _is_missing_mount_source(error):
+            if names_unseen_source(str(error.explanation)):
                 raise invisible_files_error(str(error.explanation)) from error
             raise
     with translate_errors("initialise the container"):
@@ -88,7 +87,7 @@ def can_create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> bool
         try:
             _send(engine, "POST", "/containers/create", request)
         except docker.errors.APIError as error:
-            if _is_missing_mount_source(error):
+            if names_unseen_source(str(error.explanation)):
                 return False
             raise
     return True
@@ -106,11 +105,6 @@ def _seccomp_file(profile: str) -> Iterator[str]:
         file.write(profile)
         file.flush()
         yield file.name
-
-
-def _is_missing_mount_source(error: docker.errors.APIError) -> bool:
-    """Decided by the message: the engine has no code for it (seen: 4.3.1)."""
-    return all(part in str(error.explanation) for part in _MISSING_SOURCE_MESSAGES)
 
 
 def _read_spec(path: str) -> dict[str, Any]:

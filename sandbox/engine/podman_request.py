@@ -4,9 +4,10 @@ Podman's translation of Docker's request loses options (masked paths, sysctls), 
 `/var/tmp`), and refuses others (`nr_inodes` and `uid` of a tmpfs; seen: 4.3.1). Its own request has a field for each.
 What the runtime got in the end is compared in `runtime_spec.py`.
 
-Three options have no counterpart: the number of files of a tmpfs (they count as the guest's memory), an init of the
-engine (a package of its own; guests of checks have our PID 1, others run one program), and a missing limit on the
-processes of a uid, which gets the highest value that Podman can give.
+Four options have no counterpart: the number of files of a tmpfs (they count as the guest's memory), an init of the
+engine (a package of its own; guests of checks have our PID 1, others run one program), a missing limit on the
+processes of a uid, which gets the highest value that Podman can give, and the runtime: a request may name one, and
+gets Podman's default. That it is the wanted one is asked before (runtimes.py) and compared afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ def build_request(name: str, options: Mapping[str, Any], seccomp_file: str) -> d
         "mounts": [*_tmpfs_mounts(host["Tmpfs"]), *_bind_mounts(host["Mounts"])],
         "image_volume_mode": "ignore",
         "shm_size": host["ShmSize"],
-        "oci_runtime": host["Runtime"],
         "cgroup_parent": host["CgroupParent"],
         "resource_limits": resource_limits(host),
         "r_limits": [*_ulimits(host["Ulimits"]), _UID_LIMIT],

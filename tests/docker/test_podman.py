@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from devtools.privatepodman import PrivatePodman
 from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.engine import podman_containers
+from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.podman_request import build_request
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
@@ -115,6 +117,32 @@ def test_doctor_names_podman_and_finds_nothing_that_fails(workbench: Workbench) 
     assert probes["engine"].value.startswith("Podman ")
     engine = ("engine", "limits", "storage", "runtime", "runc", "seccomp", "userns", "init", "files", "guest memory")
     assert [name for name in engine if probes[name].level is ProbeLevel.FAIL] == []
+
+
+def test_a_directory_that_it_cannot_look_at_is_one_that_it_does_not_see(podman: PrivatePodman, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with closing(podman.connect()) as engine:
+        probe = ProbeContainer("sandbox-test-sight", engine.find_any_image_digest(), {})
+        assert engine.can_mount(tmp_path, probe), "the control"
+        assert not engine.can_mount(tmp_path / "file" / "home", probe)
+
+
+def test_a_runtime_that_is_not_podmans_default_is_refused_before_anything_is_created(
+    podman: PrivatePodman, workbench: Workbench, task: str
+) -> None:
+    """Its API takes the name of a runtime and gives its default (seen: 4.3.1, 5.8.6)."""
+    (line,) = (probe for probe in workbench.doctor() if probe.name == "runtime")
+    assert (line.level, line.value) == (ProbeLevel.OK, "runc (of runc)")
+    with (
+        Workbench(
+            workbench.home,
+            environ={"PATH": os.environ["PATH"]},
+            settings={"engine": {"host": podman.url}, "container": {"runtime": "runsc"}},
+        ) as other,
+        pytest.raises(SandboxError, match="has no runtime 'runsc'") as caught,
+    ):
+        other.run_checks(task, ["work"])
+    assert (caught.value.code, "containers.conf" in caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True)
 
 
 def test_a_check_works_in_a_task_and_in_a_clean_room(workbench: Workbench, task: str, remote: str) -> None:

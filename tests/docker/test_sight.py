@@ -12,6 +12,8 @@ import pytest
 from devtools.privateengine import PrivateEngine
 from devtools.requirement import unavailable
 from sandbox import Workbench
+from sandbox.engine.connection import DockerEngine
+from sandbox.engine.container_types import ProbeContainer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel, Verdict
 
@@ -107,3 +109,13 @@ def test_engine_with_the_hosts_mount_table_works(tmp_path: Path, project: Path) 
         level, value, ended = ask(engine, tmp_path / "home", project)
     assert (level, value) == (ProbeLevel.OK, "the engine sees this home")
     assert ended is Verdict.PASSED
+
+
+def test_a_directory_that_the_engine_cannot_look_at_is_one_that_it_does_not_see(
+    engine: DockerEngine, base_image: str, tmp_path: Path
+) -> None:
+    """As a snap does for hidden directories, it answers with the error of stat(2). Here a file is in the way."""
+    (tmp_path / "file").touch()
+    probe = ProbeContainer("sandbox-test-sight", base_image, {})
+    assert engine.can_mount(tmp_path, probe), "the control"
+    assert not engine.can_mount(tmp_path / "file" / "home", probe)

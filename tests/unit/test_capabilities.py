@@ -146,6 +146,14 @@ def test_configured_runtime_must_be_allowed_and_present(configured: str, level: 
     assert c.runtime_probe(INFO, settings, POLICY).level is level
 
 
+def test_podman_is_said_how_it_gets_another_runtime() -> None:
+    podman = {"BuildahVersion": "1.43.1", "Runtimes": {"crun": {"path": "/usr/bin/crun"}}}
+    probe = c.runtime_probe(podman, Settings(), POLICY)
+    assert (probe.level, probe.value) == (FAIL, "runc (of crun)")
+    assert "containers.conf" in probe.hint
+    assert "containers.conf" not in c.runtime_probe({"Runtimes": {"crun": {}}}, Settings(), POLICY).hint
+
+
 @pytest.mark.parametrize(("runtime", "level"), [("", OK), ("runc", OK), ("runsc", WARN), ("kata", WARN)])
 def test_a_profiles_runtime_must_be_there_as_well(runtime: str, level: ProbeLevel) -> None:
     settings = Settings(profiles={"make": ProfileSettings(runtime=runtime)})

@@ -20,7 +20,6 @@ from sandbox.models import ServiceRule, ServiceSetup
 from sandbox.profiles import Profile
 from sandbox.workbench.controller.guest_accounts import find_first_ids
 from sandbox.workbench.controller.guest_memory import count_host_bytes
-from sandbox.workbench.controller.image_builds import open_build
 from sandbox.workbench.controller.profile_images import (
     choose_image_reference,
     choose_packages,
@@ -31,7 +30,9 @@ from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
     from sandbox.workbench.checks import shared_images
+    from sandbox.workbench.controller import image_builds
 else:  # for an image that the engine does not have
+    image_builds = LazyModule("sandbox.workbench.controller.image_builds")
     shared_images = LazyModule("sandbox.workbench.checks.shared_images")
 
 
@@ -137,7 +138,7 @@ def _derive(
         if building is None or not missing or services.settings.images.build == "never":
             raise
     building(f"Adding Debian packages to the image '{name}', once: {', '.join(packages)}")
-    with open_build(services) as site_of_build:
+    with image_builds.open_build(services) as site_of_build:
         images.build_derived(site_of_build, name, packages, building)
     return images.resolve_derived(site, base_digest, packages, name)
 
@@ -182,6 +183,6 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
             if services.settings.images.build == "never":
                 raise
             building(f"The image '{reference}' is missing; building it takes some minutes, once")
-            with open_build(services) as site_of_build:
+            with image_builds.open_build(services) as site_of_build:
                 images.build(site_of_build, reference, building)
     return find_usable_image(site, reference)

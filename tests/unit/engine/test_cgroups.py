@@ -17,6 +17,7 @@ from sandbox.engine.cgroups import (
     read_counters,
     read_held_memory,
     read_kernel_memory,
+    sum_written_bytes,
 )
 
 DATA = Path(__file__).parents[2] / "data"
@@ -61,6 +62,27 @@ def test_version_2_counters() -> None:
         disk_written_bytes=8292,
         cpu_throttled_s=0.004,
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "written"),
+    [
+        ("", 0),
+        ("259:0 rbytes=1 wbytes=50 rios=1 wios=1", 50),
+        ("259:0 wbytes=50\n259:1 wbytes=7", 57),
+        ("252:0 wbytes=50\n259:0 wbytes=50", 50),  # LVM; seen with Docker: netdata/netdata#1157
+        ("7:3 wbytes=40\n252:0 wbytes=50\n259:0 wbytes=50", 50),  # a task's disk, on LVM
+        ("7:3 wbytes=40\n259:0 wbytes=9", 40),  # what the loop device wrote is not counted there
+        ("252:0 wbytes=50\n259:0 wbytes=0", 50),  # dm-crypt; seen: google/cadvisor#2316
+    ],
+    ids=["none", "disk", "two disks", "volume", "loop on a volume", "loop", "encrypted"],
+)
+def test_bytes_that_pass_several_devices_are_counted_once(lines: str, written: int, tmp_path: Path) -> None:
+    for device, below in {"252:0": ["nvme0n1p3"], "259:0": [], "259:1": []}.items():
+        (tmp_path / device / "slaves").mkdir(parents=True)
+        for name in below:
+            (tmp_path / device / "slaves" / name).symlink_to(tmp_path)
+    assert sum_written_bytes(lines, tmp_path) == written
 
 
 def test_version_2_counts_forks_that_the_bound_of_all_guests_refused(tree: Path) -> None:

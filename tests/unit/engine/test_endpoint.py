@@ -113,6 +113,22 @@ def test_the_default_sockets_are_those_that_are_there_or_else_all(
     assert [e.url for e in candidate_endpoints("", environ)] == [f"unix://{every[2]}"]
 
 
+def test_podmans_sockets_are_tried_where_docker_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped Docker keeps its socket: another engine, without its images, is no silent fallback."""
+    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/run/user/1"}
+    there = {"/run/podman/podman.sock", "/run/user/1/podman/podman.sock"}
+    monkeypatch.setattr(Path, "is_socket", lambda path: str(path) in there)
+    monkeypatch.setattr("sandbox.engine.endpoint.os.access", lambda path, _mode: "/run/user" in str(path))
+    assert [e.url for e in candidate_endpoints("", environ)] == ["unix:///run/user/1/podman/podman.sock"]
+    monkeypatch.setattr("sandbox.engine.endpoint.os.access", lambda *_: True)
+    assert {e.url for e in candidate_endpoints("", environ)} == {f"unix://{path}" for path in there}
+    there.add("/var/run/docker.sock")
+    assert [e.url for e in candidate_endpoints("", environ)] == ["unix:///var/run/docker.sock"]
+    monkeypatch.setattr("sandbox.engine.endpoint.os.access", lambda path, _mode: str(path).endswith("podman.sock"))
+    assert "unix:///var/run/docker.sock" in {e.url for e in candidate_endpoints("", environ)}, "the user may not use it"
+    assert not [e for e in candidate_endpoints("", environ) if e.url.endswith("podman.sock")]
+
+
 # --- when none answers
 
 

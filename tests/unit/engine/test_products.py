@@ -65,6 +65,14 @@ def test_only_runtimes_that_are_there_are_listed_and_runc_has_its_packages_versi
     assert complete_podman_info(raw, {"Components": [crun]}, bool)["RuncCommit"]["ID"] == ""
 
 
+@pytest.mark.parametrize("default", ["crun", "runc"])
+def test_podman_has_one_runtime_that_its_api_can_give_guests(default: str) -> None:
+    info = complete_podman_info({**INFO, "DefaultRuntime": default}, VERSION, bool)
+    assert list(info["Runtimes"]) == [default]
+    absent = complete_podman_info({**INFO, "DefaultRuntime": default}, VERSION, {"/usr/bin/kata-runtime"}.__contains__)
+    assert list(absent["Runtimes"]) == []
+
+
 def test_s15_a_rootless_podman_is_refused_by_name() -> None:
     """Control: rootless Docker, which says the same of itself, is the controller's own user."""
     rootless = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}

@@ -20,6 +20,9 @@ def engine(*runtimes: str) -> ContainerEngine:
     return MemoryEngine(QuarantineNotes(Path("/nonexistent")), facts)
 
 
+PODMAN = {"BuildahVersion": "1.43.1", "Runtimes": {"crun": {"path": "/usr/bin/crun"}}}
+
+
 @pytest.fixture
 def services(tmp_path: Path) -> Services:
     settings = {"profiles": {"make": {"runtime": "runsc"}}}
@@ -63,3 +66,10 @@ def test_a_runtime_that_the_engine_lacks_is_an_error_with_the_list_of_what_it_ha
 
 def test_the_default_is_not_asked_for() -> None:
     require_runtime(engine(), "runc")
+
+
+def test_a_product_that_chooses_the_runtime_itself_is_asked_for_the_default_too() -> None:
+    require_runtime(engine("runc"), "runc", is_given=False)
+    with pytest.raises(SandboxError, match="no runtime 'runc'") as caught:
+        require_runtime(MemoryEngine(QuarantineNotes(Path("/nonexistent")), PODMAN), "runc", is_given=False)
+    assert (caught.value.code, "containers.conf" in caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True)
