@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -57,7 +58,7 @@ from sandbox.cluster.task_queues import (
 )
 from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.cluster.worker_directory import find_classes, wait_until_listed
+from sandbox.cluster.worker_directory import find_classes, find_rival, wait_until_listed
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
@@ -66,6 +67,9 @@ from sandbox.version import __version__
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
+
+RIVAL_S = 150.0
+"""How long a worker looks for another process with its id. The server lets one read for a minute at once."""
 
 LISTED_S = 10.0
 """How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""
@@ -228,6 +232,8 @@ async def run_worker(
 ) -> None:  # fmt: skip
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
     worker's id when it begins and the server lists it.
+
+    Raises: `conflict` (`reason`: `duplicate_worker`) in its first minutes if another process has its id.
     """
 
     def poll_offers(key: str, repository: str = "") -> TemporalPoller:
@@ -235,7 +241,8 @@ async def run_worker(
         return _poll(client, name_offer_queue(prefix, key), worker.id, (), (offers.offer,), slots)
 
     info = await asyncio.to_thread(worker.describe, slots.count)
-    identity = encode(info)
+    identity, queue = encode(info), name_worker_queue(prefix, worker.id)
+    reader = f"{worker.id}@{uuid.uuid4().hex}"  # tells two processes apart that have one id
     queues = RepositoryQueues(lambda repository: poll_offers(repository, repository))
     activities = WorkerActivities(worker, slots, queues.use)
     own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
@@ -243,7 +250,7 @@ async def run_worker(
     async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
         await stack.enter_async_context(_poll(client, name_task_queue(prefix), worker.id, workflows))
         await stack.enter_async_context(_poll(client, name_worker_directory(prefix), identity, workflows, find))
-        await stack.enter_async_context(_poll(client, name_worker_queue(prefix, worker.id), worker.id, (), own))
+        await stack.enter_async_context(_poll(client, queue, reader, (), own))
         await stack.enter_async_context(poll_offers(""))
         if info.capabilities is not None:
             await stack.enter_async_context(poll_offers(make_class_key(info.capabilities)))
@@ -252,7 +259,26 @@ async def run_worker(
             queues.use(key)
         await wait_until_listed(client, prefix, identity, LISTED_S)
         announce(worker.id)
-        await until.wait()
+        await _wait_for_end(until, find_rival(client, queue, reader, RIVAL_S), worker.id)
+
+
+async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, bool], worker_id: str) -> None:
+    """Raises: `conflict` if there is a rival, as long as that is looked for."""
+    looking, ending = asyncio.create_task(rival), asyncio.create_task(until.wait())
+    try:
+        await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if looking.done() and looking.result():
+            raise SandboxError(
+                ErrorCode.CONFLICT,
+                f"Another process works as {worker_id}, so operations on its tasks would come to either",
+                details="The id is that of the home. This process began later, and takes no more tasks.",
+                hint="Start one worker for a home. If a home was copied to another host, give that one a new home.",
+                reason="duplicate_worker",
+            )
+        await ending
+    finally:
+        looking.cancel()
+        ending.cancel()
 
 
 async def run_publisher(

@@ -19,6 +19,7 @@ from sandbox.cluster.task_queues import name_task_queue, name_worker_directory
 from sandbox.models.operations import WorkerInfo
 
 _ASK_AGAIN_S = 0.1
+_LOOK_AGAIN_S = 2.0
 _ACTIVITY, _WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
 
@@ -56,6 +57,25 @@ async def wait_until_listed(client: Client, prefix: str, identity: str, limit_s:
         async with asyncio.timeout(limit_s):
             while identity not in await list_readers(client, name_worker_directory(prefix), _WORKFLOW):
                 await asyncio.sleep(_ASK_AGAIN_S)
+
+
+async def find_rival(client: Client, queue: str, identity: str, limit_s: float) -> bool:
+    """Whether another process reads a queue that is for this one, who has just begun to. One that read it before and
+    does so no more may have been killed; it is listed for some minutes. Returns after the limit at the latest.
+    """
+    ends_at = asyncio.get_running_loop().time() + limit_s
+    before: dict[str, int] | None = None
+    while asyncio.get_running_loop().time() < ends_at:
+        with suppress(RPCError):
+            pollers = (await describe_queue(client, queue)).pollers
+            now = {one.identity: one.last_access_time.ToNanoseconds() for one in pollers if one.identity != identity}
+            before = now if before is None else before
+            if not before:
+                return False
+            if any(now.get(other, read_at) > read_at for other, read_at in before.items()):
+                return True
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    return False
 
 
 async def find_classes(client: Client, prefix: str, requirements: Requirements) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def test_the_result_of_a_task_is_applied_to_a_checkout_of_the_caller(
     mine = tmp_path / "mine"
     clone = agent / "repositories" / "clones" / sandbox.ok("task", "show", task)["task"]["repo_id"]
     subprocess.run(["git", "clone", "--quiet", str(clone), str(mine)], check=True)
-    (tmp_path / "content").write_bytes(bytes(range(256)) * 4000)
+    (tmp_path / "content").write_bytes(bytes(range(256)) * 2000)
     sandbox.ok("file", "write", task, "new/file", str(tmp_path / "content"), "--expect", "absent")
     refused_one = sandbox("task", "apply", task, "--to", str(mine), "--json")
     assert refused_one.error["code"] == "nothing_to_commit"
