@@ -202,7 +202,8 @@ def _choose_hint(tried: Iterable[str]) -> str:
 def how_to_start_engine() -> str:
     """Explain how to start an engine when none listens."""
     make = ", `make engine` in this checkout installs and starts one" if is_checkout() else ""
-    return f"Start it (as root: `systemctl start docker`{make}), or point engine.host / DOCKER_HOST at a running one."
+    start = "`systemctl start docker`, with Podman `systemctl start podman.socket`"
+    return f"Start it (as root: {start}{make}), or point engine.host / DOCKER_HOST at a running one."
 
 
 def _malformed_address_error(endpoint: Endpoint, fault: str) -> SandboxError:

@@ -30,13 +30,15 @@ class Dialect:
     `create`: create a container from options, compare it, return `inspect`. `compare`: list what differs in one that
     exists. `can_create`: whether the sources of its mounts are found. `own_files`: files that it mounts into guests by
     itself. `own_variables`: environment variables that it adds, which checks do not get. `tag_prefixes`: in front of
-    names of images that have no registry. `keeps_stdin`: whether a guest's stdin stays open when its controller
+    names of images that have no registry. `choose_build_group`: the name to send with a build so that its steps run
+    below the control group of this name. `keeps_stdin`: whether a guest's stdin stays open when its controller
     disconnects; a guest without it cannot be asked later, and is not kept for the next check.
     """
 
     create: Callable[[DockerApi, str, Options], dict[str, Any]]
     compare: Callable[[DockerApi, Options, Mapping[str, Any]], tuple[str, ...]]
     can_create: Callable[[DockerApi, str, Options], bool]
+    choose_build_group: Callable[[str], str] = str
     own_files: frozenset[str] = frozenset()
     own_variables: frozenset[str] = frozenset()
     tag_prefixes: tuple[str, ...] = ()
@@ -62,6 +64,7 @@ _DIALECTS = {
         create=lambda *given: podman_containers.create(*given),
         compare=lambda *given: podman_containers.compare(*given),
         can_create=lambda *given: podman_containers.can_create(*given),
+        choose_build_group=lambda group: podman_containers.choose_build_group(group),
         own_files=frozenset({"/run/.containerenv"}),
         own_variables=frozenset({"container", "TERM", "HOSTNAME"}),
         tag_prefixes=("localhost/", "docker.io/library/", "docker.io/"),

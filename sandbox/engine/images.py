@@ -230,6 +230,7 @@ def build(engine: DockerApi, request: ImageBuild, progress: Progress) -> Image:
 def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> requests.Response:
     """`POST /build`, as the SDK sends it; the SDK (7.1) has no parameter for the control group."""
     api: Any = engine.api
+    group = find_dialect(engine).choose_build_group(request.cgroup_parent)
     parameters = {
         "t": request.tag,
         "rm": "true",
@@ -238,7 +239,7 @@ def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> 
         "networkmode": request.network,
         "buildargs": json.dumps(dict(request.args)),
         "labels": json.dumps(dict(request.labels)),
-        **({"cgroupparent": request.cgroup_parent} if request.cgroup_parent else {}),
+        **({"cgroupparent": group} if group else {}),
     }
     headers = {"Content-Type": "application/tar", **_list_registry_headers()}
     url = f"{api.base_url}/v{api.api_version}/build"

@@ -7,6 +7,7 @@ started. So the comparison comes before anything of the guest runs, as with Dock
 from __future__ import annotations
 
 import json
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,13 @@ def can_create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> bool
                 return False
             raise
     return True
+
+
+def choose_build_group(group: str) -> str:
+    """A group for one build below `group`: Podman takes the name as that of the step's own group, whatever the driver,
+    and removes it with the step (seen: 4.3.1, 5.8.6). '' for a slice: that is not the path of a group.
+    """
+    return f"{group}/sandbox-build-{secrets.token_hex(8)}" if group.startswith("/") else ""
 
 
 def _create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> str:

@@ -20,11 +20,13 @@ from devtools.requirement import unavailable
 from sandbox import Workbench
 from sandbox.engine import podman_containers
 from sandbox.engine.container_types import ProbeContainer
+from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.podman_request import build_request
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
 from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
 from sandbox.models import Guest, ProbeLevel, Verdict
+from sandbox.policy.container import ContainerPolicy
 from sandbox.store.home import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("podman"), pytest.mark.usefixtures("engine")]
@@ -173,6 +175,28 @@ def test_s130_the_walls_are_those_of_docker(workbench: Workbench, task: str) -> 
     assert "".join(line.rstrip() + "\n" for line in run.stdout_tail.splitlines()) == SEEN.format(uid=uid)
     (run,) = workbench.run_checks(task, ["refused"])
     assert run.verdict is Verdict.PASSED
+
+
+def test_the_steps_of_a_build_run_below_the_group_of_all_guests_which_stays(
+    workbench: Workbench, podman: PrivatePodman, tmp_path: Path
+) -> None:
+    """Podman takes the name of the group as that of the step itself: two builds would share it, and remove it."""
+    (line,) = (probe for probe in workbench.doctor() if probe.name == "guest memory")
+    assert line.level is ProbeLevel.OK, line
+    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN grep :memory: /proc/self/cgroup\n")
+    group, tag = ContainerPolicy().group, "space-sandbox/test-build:group"
+    with closing(podman.connect()) as engine:
+        parent = engine.inspect_image(tag_of("base", recipe_digests(read_lineage(Home(tmp_path), "base"), "")[-1]))
+        assert parent is not None
+        request = ImageBuild(tmp_path, tag, {"BASE": parent.digest}, {}, no_cache=True, cgroup_parent=f"/{group}")
+        seen: list[str] = []
+        for _ in range(2):
+            engine.build_image(request, seen.append)
+        engine.untag_image(tag)
+    places = [line.rpartition(":")[2] for line in seen if ":memory:/" in line]
+    assert (len(set(places)), {place.rpartition("/")[0] for place in places}) == (2, {f"/{group}"}), seen
+    (line,) = (probe for probe in workbench.doctor() if probe.name == "guest memory")
+    assert line.level is ProbeLevel.OK, line
 
 
 Change = Callable[[dict[str, Any]], object]
