@@ -83,6 +83,7 @@ def _verification_fields(found: Verification) -> dict[str, Any]:
     compared = None if found.comparison is None else tuple(map(_shorten_comparison, found.comparison.checks))
     return {
         "verified": found.verified,
+        "uncommitted": found.uncommitted or None,
         "no_new_failures": found.no_new_failures,
         "comparison": compared,
         "flaky": found.flaky[:FAILURES] or None,

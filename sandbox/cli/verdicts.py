@@ -18,7 +18,7 @@ from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict
+from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict, Verification
 from sandbox.text import DisplayDecoder, one_line
 from sandbox.workbench import Watch
 
@@ -112,6 +112,12 @@ def verdict_text(run: CheckRun) -> str:
     """The verdict in color, with the likely cause of a failure if that is not the code."""
     verdict = click.style(run.verdict.value, fg=_COLORS.get(run.verdict, "yellow"), bold=True)
     return f"{verdict} ({found})" if (found := likely_cause(run)) else verdict
+
+
+def note_uncommitted(found: Verification) -> None:
+    """Say on stderr that changes of the task are not in what was verified."""
+    if found.uncommitted:
+        note(f"{found.uncommitted} uncommitted change(s) of the task are not verified: commit them and verify again.")
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:

@@ -163,6 +163,18 @@ def test_a_verification_keeps_every_run_when_its_tails_are_too_long() -> None:
     assert all(run["truncated"] and "stdout_shown_from_byte" not in run for run in cut)
 
 
+@pytest.mark.parametrize(("uncommitted", "shown"), [(2, 2), (0, None), (None, None)])
+def test_a_verification_says_beside_its_verdict_what_is_not_verified(
+    uncommitted: int | None, shown: int | None
+) -> None:
+    verification = Verification(runs=(), verified=True, tree="a" * 40, uncommitted=uncommitted)
+    answer = build_answer(background(verification=verification), VerifyResult).model_dump(mode="json")
+
+    assert answer.get("uncommitted") == shown
+    if shown:
+        assert list(answer)[:2] == ["verified", "uncommitted"]
+
+
 def test_a_record_of_an_older_version_loads() -> None:
     old = run_of().model_dump(mode="json")
     for name in ("failures", "stdout_shown_from_byte", "stderr_shown_from_byte"):
