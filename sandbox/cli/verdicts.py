@@ -11,6 +11,7 @@ from functools import partial
 
 import click
 
+from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.crash import find_crash
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
@@ -172,10 +173,11 @@ def count_tests(report: Report) -> str:
 
 def _show_failure(run: CheckRun) -> None:
     """Print the failing tests of the report, after a crash the end of the output first: the report may miss it."""
-    tests = run.report is not None and bool(run.report.failed)
-    if not tests or find_crash(run) is not None:
+    failed = () if run.report is None else run.report.failed
+    outside = any(failure.message == FILE_FAILED for failure in failed)
+    if not failed or outside or find_crash(run) is not None:
         _show_tails(run)
-    if run.report is not None and tests:
+    if run.report is not None and failed:
         for line in list_failed(run.report, run.run_id):
             click.echo(f"      {line}")
 
