@@ -192,6 +192,7 @@ class _ProgressWithCheck(_Progress):
 
 class _VerifyFields(SparseModel):
     verified: bool | None = None
+    uncommitted: int | None = None
     no_new_failures: bool | None = None
     comparison: tuple[ComparedCheck, ...] | None = None
     flaky: tuple[FlakyTest, ...] | None = None
@@ -221,6 +222,7 @@ class _ExploreFields(SparseModel):
 
 class VerifyResult(_ProgressWithCheck, _VerifyFields):
     """The result of a verification: whether every required check passed on `tree`, and the runs in order.
+    `uncommitted`: how many changes the task has that are not in `tree`, so they are not verified.
 
     With `against`: `no_new_failures`, and in `comparison` each check on both trees.
 

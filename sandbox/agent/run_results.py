@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from sandbox.agent.outputs import ComparedCheck, RunResult, RunUsage, TestCounts
+from sandbox.checks.cause import NO_TEST_RAN, passed_without_tests
 from sandbox.checks.crash import find_crash
 from sandbox.models import (
     BackgroundRun,
@@ -43,7 +44,7 @@ def run_result(run: CheckRun) -> RunResult:
     return RunResult(
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
-        notes=run.notes or None,
+        notes=(*run.notes, *([NO_TEST_RAN] if passed_without_tests(run) else [])) or None,
         phases=tuple(phase.describe() for phase in run.phases) or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),
@@ -83,6 +84,7 @@ def _verification_fields(found: Verification) -> dict[str, Any]:
     compared = None if found.comparison is None else tuple(map(_shorten_comparison, found.comparison.checks))
     return {
         "verified": found.verified,
+        "uncommitted": found.uncommitted or None,
         "no_new_failures": found.no_new_failures,
         "comparison": compared,
         "flaky": found.flaky[:FAILURES] or None,

@@ -200,8 +200,11 @@ async def _answer_call(
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
 
 
-def validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
-    """The input model of a tool. Raises: `invalid_input`, with each field that is wrong."""
+def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "tools/list has the schema.") -> Any:
+    """The input model of a tool. `hint`: where the caller finds its schema.
+
+    Raises: `invalid_input`, with each field that is wrong.
+    """
     try:
         return tool.input_model.model_validate(arguments)
     except ValidationError as error:
@@ -210,7 +213,7 @@ def validate_arguments(tool: Tool, arguments: dict[str, Any]) -> Any:
             ErrorCode.INVALID_INPUT,
             f"{tool.name} does not accept these arguments",
             details="\n".join(wrong)[:2000],
-            hint="tools/list has the schema.",
+            hint=hint,
         ) from error
 
 

@@ -27,11 +27,20 @@ EXIT_STATUS_ONLY = "only its exit status is known; its output may say more"
 HELPER = "sandbox-python-check"
 """The helper of the image `python`, which documents its exit statuses (images/python)."""
 _NOTHING_TO_BUILD, _NOT_IN_WHEELHOUSE, _NO_BACKEND = 65, 69, 72
+_NO_SCRIPT = 65
 _NOT_EXECUTABLE = 126
 _LACKS = lazy_pattern(
     rf"^{HELPER}: ([A-Za-z0-9][\w.,<>=!~;\[\] -]{{0,100}}?)(?: \(from [^)]{{1,100}}\))? is not in the "
 )
 _COLLECTING = "collection failure"  # pytest's message for a module that it could not import; the output has details
+FILE_FAILED = "the file failed outside of its tests; the output has the error"
+"""Our message for a file that `node --test` could not load, or that ended with an error of its own."""
+
+NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the code"
+"""A remark about a run that passed, see `passed_without_tests`."""
+
+_NODE_HELPER = "sandbox-node-check"
+_PLACEHOLDER = f"{_NODE_HELPER}: package.json has only npm's placeholder as its script `test`"
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
     CauseKind.ENVIRONMENT,
@@ -56,8 +65,16 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
         _cause_from_facts(check, run, without)
         or _cause_from_tests(run, is_declared, without)
         or symptoms.find_symptom(_lines(run), is_declared, without)
+        or symptoms.find_empty_run(_lines(run), run.exit_code)
+        or _cause_from_counts(run)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
+
+
+def passed_without_tests(run: CheckRun) -> bool:
+    """Whether a check passed, and its own report of tests has none. A runner that finds no test may succeed."""
+    report = run.report
+    return run.verdict is Verdict.PASSED and report is not None and report.kind == "tests" and not report.tests
 
 
 def _cause_from_end(run: CheckRun) -> Cause:
@@ -119,6 +136,9 @@ def _cause_from_crash(run: CheckRun) -> Cause | None:
 
 
 def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | None:
+    if check.argv[0] == _NODE_HELPER and run.exit_code == _NO_SCRIPT:
+        said = "only npm's placeholder as its" if _PLACEHOLDER in _lines(run) else "no"
+        return Cause(kind=_UNKNOWN, sentence=f"package.json has {said} script 'test': there is no test to run")
     if check.argv[0] != HELPER:
         return None
     if run.exit_code == _NOTHING_TO_BUILD:
@@ -148,7 +168,7 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
         report is None
         or report.kind != "tests"
         or not report.failed
-        or any(failure.message == _COLLECTING for failure in report.failed)
+        or any(failure.message in {_COLLECTING, FILE_FAILED} for failure in report.failed)
     ):
         return None
     found = [symptoms.find_symptom(failure.message.splitlines()[:1], is_declared, without) for failure in report.failed]
@@ -156,6 +176,14 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
     complete = report.failures + report.errors <= len(found)
     if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in found):
         return first
+    return Cause(kind=_CODE, sentence=_describe_failures(report))
+
+
+def _cause_from_counts(run: CheckRun) -> Cause | None:
+    """For files that failed outside of their tests, if the output says no more."""
+    report = run.report
+    if report is None or all(failure.message != FILE_FAILED for failure in report.failed):
+        return None
     return Cause(kind=_CODE, sentence=_describe_failures(report))
 
 

@@ -62,7 +62,7 @@ class ReportSum:
     def to_report(self) -> Report:
         """The sum. It is of `diagnostics` if all results are."""
         counts = {name: self.counts[name] for name in ("tests", "failures", "errors", "skipped")}
-        kind = "diagnostics" if self.only_rules and counts["tests"] else "tests"
+        kind = "diagnostics" if self.only_rules else "tests"
         return Report(**counts, failed=tuple(self.failed[:MOST_FAILURES]), kind=kind)
 
 

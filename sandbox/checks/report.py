@@ -23,6 +23,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
 from sandbox.checks import diagnostics
+from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text
 from sandbox.checks.location import TEXT, find_location
 from sandbox.checks.tap import TapReader
@@ -87,12 +88,15 @@ def _reserve_memory(chosen: Sequence[WalkEntry]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Parsed:
-    """One file. `counts`: what the file says of itself, if it does; `failed`: with them."""
+    """One file. `counts`: what the file says of itself, if it does; `failed`: with them. `of_tests`: also if it has
+    none, which is not the same as no errors of a compiler.
+    """
 
     results: Sequence[TestResult]
     usable: bool = True
     complete: bool = True
     counts: Counter[str] | None = None
+    of_tests: bool = True
 
     def add_to(self, total: ReportSum) -> None:
         """A report's own counts go before those of its tests: it may have more than are kept."""
@@ -100,7 +104,7 @@ class _Parsed:
         total.add(self.results)
         if self.counts:
             total.counts = counts + self.counts
-            total.only_rules = False
+        total.only_rules &= not self.of_tests
 
 
 _COUNTS = ("tests", "failures", "errors", "skipped")
@@ -131,7 +135,7 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
             reader = TapReader(show_path(entry.path).removesuffix(".tap"), cwd)
             found = tuple(islice(reader.read(TextIOWrapper(BytesIO(content), "utf-8", "replace")), MOST_RESULTS + 1))
             return _Parsed(found, usable=bool(found), complete=reader.complete)
-        return _Parsed(diagnostics.read_json(content, cwd))
+        return _Parsed(diagnostics.read_json(content, cwd), of_tests=False)
     except diagnostics.OtherDocument:  # such as coverage
         return _Parsed((), usable=False)
     except (SandboxError, diagnostics.UnreadableReport):
@@ -148,7 +152,7 @@ def _parse_junit(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | 
     except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
     counts = collector.counts if collector.counts["tests"] else None
-    return _Parsed(collector.results, usable=collector.suites > 0, counts=counts)
+    return _Parsed(collector.results, usable=collector.suites > 0 or collector.is_empty, counts=counts)
 
 
 def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
@@ -177,6 +181,7 @@ class _JUnitCollector:
     def __init__(self, cwd: str) -> None:
         self._cwd = cwd
         self.suites = 0
+        self.is_empty = False  # `testsuites` without anything: `node --test` found no test
         self.counts: Counter[str] = Counter()
         self.results: list[TestResult] = []
         self._outcome = TestOutcome.PASSED
@@ -201,6 +206,9 @@ class _JUnitCollector:
         self._count(tag, attributes)
         if self._depth == 1:
             self._suite_depth = {"testsuite": 1, "testsuites": 2}.get(tag, 0)
+            self.is_empty = tag == "testsuites"
+        else:
+            self.is_empty = False
         if tag == "testsuite" and self._depth == self._suite_depth:
             self.suites += 1
             self.counts.update({name: _parse_count(attributes.get(name, "0")) for name in _COUNTS})
@@ -272,10 +280,16 @@ _SAYS_NOTHING = frozenset({"", "failed", "test failed", "error"})
 _TELLING = re.compile(r"\b(?:assert\w*|error|expected|fail(?:ed|ure)?|panic\w*|want|got)\b", re.IGNORECASE)
 
 
+_FAILED_AS_A_FILE = re.compile(r"\[Error: test failed\] \{[^}]{0,300}\bexitCode: (?:\d{1,3}|null)\b")
+"""What `node --test` says of a file that ended with an error of its own, such as one thrown as it was loaded."""
+
+
 def _choose_message(message: str, text: str) -> str:
     """What a failure says: its message; if that is only that it failed, what its text says best."""
     if message.strip().lower() not in _SAYS_NOTHING:
         return clip_text(message)
+    if _FAILED_AS_A_FILE.match(text.lstrip()):
+        return FILE_FAILED
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("=== ", "--- FAIL"))]
     telling = [line for line in lines if _TELLING.search(line)] or lines[-1:]
     return clip_text("\n".join(telling[:3])) or clip_text(message)

@@ -136,6 +136,40 @@ _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 24\] Too many open files", "it has too many open files (limits.open_files)"),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
 )
+_PLUGINS = (
+    ("pytest-cov", r"--(?:no-)?cov(?:-[a-z-]{1,20})?"),
+    ("pytest-xdist", r"-n|--numprocesses|--dist|--maxprocesses"),
+    ("pytest-timeout", r"--timeout(?:-method)?"),
+    ("pytest-asyncio", r"--asyncio-mode"),
+    ("pytest-django", r"--ds|--reuse-db|--nomigrations|--no-migrations"),
+    ("pytest-randomly", r"--randomly-[a-z-]{1,20}"),
+    ("pytest-rerunfailures", r"--reruns(?:-delay)?"),
+    ("pytest-benchmark", r"--benchmark-[a-z-]{1,20}"),
+)
+_PYTEST = r"^(?:\S{0,100}\b(?:pytest|py\.test|__main__\.py)|\S{0,100}python[0-9.]{0,6} -m pytest): error: "
+_LACKS_PLUGIN = tuple(
+    (
+        _ENVIRONMENT,
+        rf"{_PYTEST}unrecognized arguments: (?:\S{{1,200}} ){{0,20}}(?:{option})(?:[ =\d]|$)",
+        f"pytest lacks its plugin {plugin}: declare it with the requirements of the tests (docs/dependencies.md)",
+    )
+    for plugin, option in _PLUGINS
+)
+_BY_PYTEST = (
+    *_LACKS_PLUGIN,
+    (
+        _UNKNOWN,
+        rf"{_PYTEST}unrecognized arguments: (-[\w-]{{1,60}})",
+        "pytest does not know the argument '{}': a plugin of it may be missing (docs/dependencies.md)",
+    ),
+    (_CODE, rf"^ERROR: (?:file or directory )?not found: {_NAME}$", "there is no test, file or folder '{}'"),
+)
+_BY_NODE = (
+    (_CODE, r"^(?:Uncaught )?ReferenceError: ([\w$]{1,80}) is not defined$", "'{}' is not defined"),
+    (_CODE, r"^SyntaxError: \S", "a file has a syntax error"),
+)
+_NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
+_NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html
 _COMPILED = (
     (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
@@ -151,6 +185,8 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
         *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),
         *_MET_A_LIMIT,
+        *_BY_PYTEST,
+        *_BY_NODE,
         *_COMPILED,
     )
 )
@@ -210,6 +246,14 @@ def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause |
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
+
+
+def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:
+    """The cause if pytest found no test, if its exit status confirms it."""
+    if exit_code != _NO_TESTS_STATUS or not any(_NO_TESTS.match(line) for line in lines):
+        return None
+    sentence = "pytest found no test: it looks for functions test_* in test_*.py and *_test.py, or as its settings say"
+    return Cause(kind=_CODE, sentence=sentence)
 
 
 def skip_captured(lines: Iterable[str]) -> Iterable[str]:

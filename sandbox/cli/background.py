@@ -13,7 +13,7 @@ from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
-from sandbox.cli.verdicts import show_runs
+from sandbox.cli.verdicts import note_uncommitted, show_runs
 from sandbox.models import BackgroundRun, Verdict
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def show_background_run(found: BackgroundRun) -> None:
         return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
     if found.verification:
+        note_uncommitted(found.verification)
         word = "verified" if found.verification.verified else "not verified"
         color = "green" if found.verification.verified else "red"
         click.echo(f"{click.style(word, fg=color)}: tree {found.verification.tree}")

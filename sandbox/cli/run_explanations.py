@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from sandbox.checks.cause import EXIT_STATUS_ONLY, describe_cpu
+from sandbox.checks.cause import EXIT_STATUS_ONLY, NO_TEST_RAN, describe_cpu, passed_without_tests
 from sandbox.models import CauseKind, CheckRun, Verdict
 from sandbox.text import one_line
 
@@ -57,8 +57,9 @@ def _explain_cause(run: CheckRun) -> Iterator[str]:
         yield f"cause: {run.cause.kind}: {one_line(run.cause.sentence)}"
 
 
-def _explain_passed(_run: CheckRun) -> Iterator[str]:
-    yield from ()
+def _explain_passed(run: CheckRun) -> Iterator[str]:
+    if passed_without_tests(run):
+        yield f"warning: {NO_TEST_RAN}"
 
 
 def _explain_failed(run: CheckRun) -> Iterator[str]:

@@ -11,6 +11,7 @@ from functools import partial
 
 import click
 
+from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.crash import find_crash
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
@@ -18,7 +19,7 @@ from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict
+from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict, Verification
 from sandbox.text import DisplayDecoder, one_line
 from sandbox.workbench import Watch
 
@@ -114,6 +115,12 @@ def verdict_text(run: CheckRun) -> str:
     return f"{verdict} ({found})" if (found := likely_cause(run)) else verdict
 
 
+def note_uncommitted(found: Verification) -> None:
+    """Say on stderr that changes of the task are not in what was verified."""
+    if found.uncommitted:
+        note(f"{found.uncommitted} uncommitted change(s) of the task are not verified: commit them and verify again.")
+
+
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
     """Print one line per run and what ended it; if it did not pass, the failing tests or the end of its output.
 
@@ -166,10 +173,11 @@ def count_tests(report: Report) -> str:
 
 def _show_failure(run: CheckRun) -> None:
     """Print the failing tests of the report, after a crash the end of the output first: the report may miss it."""
-    tests = run.report is not None and bool(run.report.failed)
-    if not tests or find_crash(run) is not None:
+    failed = () if run.report is None else run.report.failed
+    outside = any(failure.message == FILE_FAILED for failure in failed)
+    if not failed or outside or find_crash(run) is not None:
         _show_tails(run)
-    if run.report is not None and tests:
+    if run.report is not None and failed:
         for line in list_failed(run.report, run.run_id):
             click.echo(f"      {line}")
 

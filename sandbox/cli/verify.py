@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,15 +11,11 @@ from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.comparison_view import show_comparison
 from sandbox.cli.flaky import show_flaky
-from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
-from sandbox.cli.verdicts import show_runs
-from sandbox.errors import SandboxError
+from sandbox.cli.invocation import Invocation, global_options, runtime_option
+from sandbox.cli.verdicts import note_uncommitted, show_runs
 from sandbox.models import Verification
 from sandbox.text import neutralise
 from sandbox.workbench.checks.verify_options import MOST_ROUNDS, MOST_SEED
-
-if TYPE_CHECKING:
-    from sandbox.workbench import Workbench
 
 
 @click.command()
@@ -57,19 +53,10 @@ def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, d
     with invocation.workbench() as workbench:
         result = workbench.verify(task_id, rooms.watch, options)
         repo_id = workbench.task(task_id).repo_id
-        left_out = 0 if invocation.json else _count_uncommitted(workbench, task_id)
-    if left_out:
-        note(f"{left_out} uncommitted change(s) of the task are not verified: commit them and verify again.")
+    if not invocation.json:
+        note_uncommitted(result)
     invocation.emit(result, lambda: show_verification(result, repo_id))
     return 0 if result.verified or result.no_new_failures else 1
-
-
-def _count_uncommitted(workbench: Workbench, task_id: str) -> int:
-    """Count uncommitted changes; 0 if they cannot be read: the verdict on the commit is there already."""
-    try:
-        return len(workbench.status(task_id).changes)
-    except SandboxError:
-        return 0
 
 
 def show_verification(result: Verification, repo_id: str) -> None:

@@ -19,6 +19,11 @@ RIGHTS = "sandbox.rights"
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js"})
 """What needs no token: it does not depend on the home, or has a secret of its own."""
+_REFUSAL = (
+    "This request has no token, or a wrong one.\n"
+    "To open the pages in a browser, run `sandbox dashboard` as the user who runs the daemon.\n"
+    "Programs send the header `Authorization: Bearer TOKEN`: docs/serve.md says where the token is.\n"
+)
 _REPLACED = {b"host", b"origin"}
 
 
@@ -57,7 +62,7 @@ class Network:
         elif (rights := self._find_rights(scope)) != "none" or scope["path"] in OPEN_PATHS:
             await self._app({**scope, RIGHTS: rights}, receive, send)
         else:
-            refusal = PlainTextResponse("The token is missing.\n", 401, {"www-authenticate": "Bearer"})
+            refusal = PlainTextResponse(_REFUSAL, 401, {"www-authenticate": "Bearer"})
             await refusal(scope, receive, send)
 
     def _find_rights(self, scope: Scope) -> str:

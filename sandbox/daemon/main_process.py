@@ -82,11 +82,15 @@ class Daemon:
         self._signals: set[int] = set()
         self._wakeup, self._wakes = socket.socketpair()
 
+    @property
+    def url(self) -> str:
+        """Where it serves over TCP; '' if it does not."""
+        return self._parts.url(self._http)
+
     def run(self) -> None:
         """Serve until SIGTERM, SIGINT or `--stop`."""
-        url = self._parts.url(self._http)
         write_record(
-            self._lock, DaemonRecord(pid=os.getpid(), version=__version__, started_at=datetime.now(UTC), url=url)
+            self._lock, DaemonRecord(pid=os.getpid(), version=__version__, started_at=datetime.now(UTC), url=self.url)
         )
         self._catch_signals()
         self._commands.setblocking(False)

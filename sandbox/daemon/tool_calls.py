@@ -27,12 +27,15 @@ from sandbox.agent.server import request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
+from sandbox.store.records import not_found_error
 from sandbox.version import __version__
 from sandbox.workbench import Watch
 
 PREFIX = "/api/v1"
 MAX_BODY_BYTES = 16 * 1024**2
 _CLIENT_CHARS = 100
+_NAME_CHARS = 100
+_SCHEMA_HINT = f"GET {PREFIX}/openapi.json describes all tools and their arguments."
 _STATUS = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.UNSAFE_PATH: 400,
@@ -61,7 +64,14 @@ def make_api_routes(agent: Agent) -> list[Route]:
     return [
         Route(f"{PREFIX}/openapi.json", lambda _request: JSONResponse(described)),
         *(Route(f"{PREFIX}/{tool.name}", partial(_answer, agent, tool), methods=["POST"]) for tool in TOOLS.values()),
+        Route(f"{PREFIX}/{{name}}", partial(_refuse_name, agent), methods=["POST"]),
     ]
+
+
+async def _refuse_name(agent: Agent, request: Request) -> Response:
+    """The answer to a call of a tool that does not exist."""
+    error = not_found_error("tool", request.path_params["name"][:_NAME_CHARS], TOOLS, _SCHEMA_HINT)
+    return JSONResponse(failure(error, agent.home).structured_content, _STATUS[error.code])
 
 
 async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
@@ -90,7 +100,7 @@ async def read_body(request: Request) -> bytes | None:
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
     """In a thread: one call, from its JSON to its result or error."""
     try:
-        arguments = validate_arguments(tool, _parse(body))
+        arguments = validate_arguments(tool, _parse(body), _SCHEMA_HINT)
         caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
         return success(tool, _run(agent, tool, arguments, caller), agent.budget_bytes)
     except SandboxError as error:

@@ -1407,16 +1407,17 @@ class Workbench:
     def use_approval(self, call: AgentCall) -> bool:
         """Whether a person's approval covers the call; an approval for a single call is used up by this.
 
-        Raises: `conflict` while another process holds the approvals.
+        Raises: as `take_approval`.
         """
         return self.take_approval(call) is not None
 
     def take_approval(self, call: AgentCall) -> Approval | None:
         """As `use_approval`, but returns the approval that covers the call, or None.
 
-        Raises: `conflict` while another process holds the approvals.
+        Raises: `conflict` while another process holds the approvals; as `request_approval` for a call that would be
+        refused: no approval is used up then.
         """
-        return use.requests.take(self._services.home, call)
+        return use.requests.take(self._services, call)
 
     def find_used_approval(self, call: AgentCall, since: datetime) -> Approval | None:
         """The approval for exactly this call that was used up since then, and has not expired; None without one. For a
@@ -1428,8 +1429,9 @@ class Workbench:
         """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.
 
         Raises: `approval_denied`; `quota_exceeded` for too many or too long questions; `not_found`; for a push or pull
-        request also `nothing_to_commit`, `gate_closed`, `engine_unavailable`, `image_missing`; `conflict` for a closed
-        task.
+        request also `nothing_to_commit`, `gate_closed`, `engine_unavailable`, `image_missing`, `invalid_input` for the
+        remote or base, `policy_violation`, `forge_unsupported`; `dirty_workspace` for a task that cannot be closed so;
+        `conflict` for a closed task.
         """
         with use.journaling.record_operation(
             self._services, call.task_id, "ask", dict(call.arguments), names=[call.tool]

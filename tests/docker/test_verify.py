@@ -389,6 +389,10 @@ def test_the_command_says_what_is_known_and_runs_it_again_when_told_to(bench: Be
     assert "uncommitted" not in known.stderr
     bench.workbench.write_file(bench.task_id, "more", b"", None)
     assert "1 uncommitted change(s) of the task are not verified" in sandbox("verify", bench.task_id).stderr
+    found = sandbox.ok("verify", bench.task_id)  # the only place where a program sees it
+    assert (found["verified"], found["uncommitted"]) == (True, 1)
+    run_id = bench.workbench.start_verify(bench.task_id).run_id
+    assert "1 uncommitted change(s)" in sandbox("check", "wait", run_id).stderr
     assert "cached" not in sandbox("verify", bench.task_id, "--no-cache", "--jobs", "2", "--keep-going").stdout
 
 

@@ -127,6 +127,23 @@ def test_an_mcp_client_works_through_the_daemon(client: HttpClient, repo_id: str
     anyio.run(within_deadline)
 
 
+def test_who_knocks_at_the_wrong_door_reads_where_the_right_one_is(client: HttpClient) -> None:
+    assert f"at {client.url}: `sandbox dashboard`" in client.daemon.log.read_text()
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        said = httpx2.get(client.url, headers=headers, timeout=DEADLINE_S)
+        assert said.status_code == 401
+        assert "no token, or a wrong one" in said.text
+        assert "`sandbox dashboard`" in said.text
+    misspelt = client.call("space_repo_lst")
+    assert (misspelt.status_code, misspelt.json()["error"]["code"]) == (404, "not_found")
+    assert "space_repo_list" in misspelt.json()["error"]["details"]
+    wrong = client.call("space_repo_list", no_such_argument=1)
+    assert (wrong.status_code, "openapi.json" in wrong.json()["error"]["hint"]) == (400, True)
+    assert client.get(f"{API}/openapi.json").status_code == 200
+    taken = Command(client.home)("mcp", "--http", client.url.removeprefix("http://"), "--json")
+    assert "Another program listens there" in taken.error["hint"]
+
+
 def test_an_event_is_delivered_and_a_client_that_comes_again_gets_what_it_missed(
     client: HttpClient, repo_id: str
 ) -> None:

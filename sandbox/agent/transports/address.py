@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from pathlib import Path
 
@@ -50,8 +51,12 @@ def open_listener(host: str, port: int) -> socket.socket:
     try:
         return socket.socket(fileno=socket.create_server((host, port), family=family).detach())
     except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"Cannot listen at {host}:{port}", details=error.strerror or str(error)
+            ErrorCode.INVALID_INPUT,
+            f"Cannot listen at {host}:{port}",
+            details=error.strerror or str(error),
+            hint="Another program listens there. Use another port; with port 0 a free one is chosen." if in_use else "",
         ) from error
 
 

@@ -18,12 +18,12 @@ from sandbox.workbench.checks.layers import MissingLayer, find_last_tree, find_m
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery import promote, push
+from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
-from sandbox.workbench.tasks import status
+from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -32,7 +32,7 @@ MOST_LINES = 2000
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
-PREPARING, PROMOTING = "space_repo_prepare", "space_repo_promote"
+PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 
@@ -69,19 +69,28 @@ def needs_no_question(services: Services, tool: str, task_id: str | None) -> boo
     return not _find_missing(services, find_task(services.home, task_id))
 
 
-def require_sendable(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
-    """Do not ask a person about a call that would be refused anyway.
+def require_possible(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
+    """Refuse a call that would be refused anyway, as far as that is known without doing its work: no person is asked
+    about it, and none of their approvals is used up by it.
 
-    Raises: `nothing_to_commit`; as `gate.require_open_gate`, and for a promotion as `promote.find_promotable`.
+    Raises: what the call would: as `push.require_sendable`, `pull_requests.require_openable`, `gate.require_open_gate`,
+    `lifecycle.require_closable`, and for a promotion as `promote.find_promotable`.
     """
-    if tool == PROMOTING and task_id is not None:
-        promote.find_promotable(services, task_id)
-    if tool not in SENDING or task_id is None:
+    if task_id is None:
         return
-    task = find_task(services.home, task_id)
-    push.require_commit(task)
-    opened = DeliveryStep.DRAFT_PR if arguments.get("draft", True) else DeliveryStep.READY_PR
-    gate.require_open_gate(services, task, DeliveryStep.PUSH if tool == PUSHING else opened)
+    if tool == PROMOTING:
+        promote.find_promotable(services, task_id)
+    elif tool in SENDING:
+        task = find_task(services.home, task_id)
+        remote = push.require_sendable(services, task_id, task)
+        if tool == OPENING:
+            pull_requests.require_openable(services, task, remote)
+        opened = DeliveryStep.DRAFT_PR if arguments.get("draft", True) else DeliveryStep.READY_PR
+        gate.require_open_gate(services, task, DeliveryStep.PUSH if tool == PUSHING else opened)
+    elif tool == CLOSING:
+        task = find_task(services.home, task_id, allow_closed=True)
+        delete, discard = (bool(arguments.get(name)) for name in ("delete_worktree", "discard"))
+        lifecycle.require_closable(services, task, delete=delete, discard=discard)
 
 
 def build_question(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:

@@ -64,8 +64,14 @@ def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
     return task.head_commit == call.state and not find_reasons_to_ask(services, task, rule)
 
 
-def take(home: Home, call: AgentCall) -> Approval | None:
-    """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller."""
+def take(services: Services, call: AgentCall) -> Approval | None:
+    """The approval that covers the call, or None. An approval for one call is used up, by exactly one caller. It is
+    never given back: a call that would be refused anyway is refused before it is taken.
+
+    Raises: as `require_possible`.
+    """
+    question.require_possible(services, call.tool, call.arguments, call.task_id)
+    home = services.home
     with home.locked(LOCK):
         now = datetime.now(UTC)
         found = [a for a in _list_live(home, now) if approvals.covers(a, call, now)]
@@ -86,9 +92,9 @@ def ask(services: Services, call: AgentCall) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 
     Raises: `approval_denied` when the call was denied and the denial has not expired; `quota_exceeded` for too many or
-    too long questions; as `require_sendable`.
+    too long questions; as `require_possible`.
     """
-    question.require_sendable(services, call.tool, call.arguments, call.task_id)
+    question.require_possible(services, call.tool, call.arguments, call.task_id)
     lines = question.build_question(services, call.tool, call.arguments, call.task_id)
     with services.home.locked(LOCK):
         now = datetime.now(UTC)

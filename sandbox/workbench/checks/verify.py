@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
+    from sandbox.workbench.tasks import status
 else:  # loaded at first use (docs/adr/0080)
     changed_parts = LazyModule("sandbox.workbench.checks.changed_parts")
     differential = LazyModule("sandbox.workbench.checks.differential")
@@ -57,6 +58,7 @@ else:  # loaded at first use (docs/adr/0080)
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
     repetition = LazyModule("sandbox.workbench.checks.repetition")
+    status = LazyModule("sandbox.workbench.tasks.status")
 
 
 def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
@@ -89,7 +91,11 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
     else:
         runs = run_in_rooms(services, source, request, watch, options)
         found = Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
-    found = found.model_copy(update={"differences": explain_disagreements(services, task, found.runs)})
+    differences, uncommitted = (
+        explain_disagreements(services, task, found.runs),
+        status.count_uncommitted(services, task),
+    )
+    found = found.model_copy(update={"differences": differences, "uncommitted": uncommitted})
     if options.against is None:
         return found
     verified = differential.VerifiedTask(task, plain, source, found.runs)

@@ -18,6 +18,7 @@ from sandbox.gate import DeliveryStep
 from sandbox.git.objects import resolve_ref
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
+from sandbox.remotes import Remote
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, save_task
 from sandbox.text import one_line
@@ -66,9 +67,8 @@ def open_pull_request(
     task = find_task(services.home, task_id)
     require_approved("commit", task.head_commit, expected_commit)
     remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
+    require_openable(services, task, remote)
     project = find_project(services.remotes, remote) if has_forge(remote) else None
-    if project is not None:
-        _require_base(services.repositories, task)
     tree_gate = TreeGate(services, task)
     if announce is not None:
         announce(push.describe_delivery(tree_gate, options.step))
@@ -87,6 +87,18 @@ def open_pull_request(
             pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
             _save_state(services.home, task, pull)
             return pull
+
+
+def require_openable(services: Services, task: Task, remote: Remote) -> None:
+    """Refuse a pull request that no answer of a server could make possible. A host that is not known as a forge gets
+    the branch: its answer to the push may name the page where a person opens the pull request.
+
+    Raises: `forge_unsupported` for a local path; `invalid_input`.
+    """
+    if remote.protocol == "file":
+        require_forge(remote, task.branch, task.base_branch)
+    if has_forge(remote):
+        _require_base(services.repositories, task)
 
 
 def _require_base(repositories: RegisteredRepositories, task: Task) -> None:

@@ -61,10 +61,8 @@ def push_with_page(
     """
     with lock_task(services, task_id) as task:
         require_approved("commit", task.head_commit, expected_commit)
-        repository, git = services.repositories.open(task.repo_id)
-        remote = services.remotes.parse(repository.remote_url)
-        require_own_branch(task_id, task, repository)
-        require_commit(task)
+        _, git = services.repositories.open(task.repo_id)
+        remote = require_sendable(services, task_id, task)
         _require_no_secret(services, git, task)
         # The caller may have asked the gate before. Only this answer counts: verdicts, image and profile may have
         # changed since, and the lock keeps the commit that is sent the one that was checked.
@@ -136,6 +134,20 @@ def _save_pushed(home: Home, task: Task) -> None:
     if task.status in {TaskStatus.WORKING, TaskStatus.COMMITTED}:
         update["status"] = TaskStatus.PUSHED
     save_task(home, task.model_copy(update=update))
+
+
+def require_sendable(services: Services, task_id: str, task: Task) -> Remote:
+    """Refuse a push that cannot succeed, from records alone. Returns the remote. Whether a text has a secret is not
+    looked at: an agent that needs no approval for the question could try texts.
+
+    Raises: `not_found`; `invalid_input` for a remote that this surface may not use; `policy_violation` for the branch;
+    `nothing_to_commit`.
+    """
+    repository = find_repository(services.home, task.repo_id)
+    remote = services.remotes.parse(repository.remote_url)
+    require_own_branch(task_id, task, repository)
+    require_commit(task)
+    return remote
 
 
 def require_commit(task: Task) -> None:

@@ -342,8 +342,7 @@ def close_task(
             with compare_task(services, task) as opened:
                 require_approved_tree(opened, expected_tree)
         without_files = is_without_files(task, site)
-        if delete and not discard and (has_worktree(site) or without_files):
-            _require_no_changes(services, task)
+        require_closable(services, task, delete=delete, discard=discard)
         if delete and without_files:
             tree_tasks.forget_working_tree(services.repositories.open(task.repo_id)[1], task)
         deletes_files = delete and has_worktree(site)
@@ -368,6 +367,13 @@ def close_task(
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
+
+
+def require_closable(services: Services, task: Task, *, delete: bool, discard: bool) -> None:
+    """Raises: `dirty_workspace` if uncommitted changes would be deleted without `discard`."""
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    if delete and not discard and (has_worktree(site) or is_without_files(task, site)):
+        _require_no_changes(services, task)
 
 
 def find_local_branch(services: Services, task: Task) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ else:  # loaded at first use (docs/adr/0080)
     commit_policies = LazyModule("sandbox.policy.commit")
     commit_identity = LazyModule("sandbox.workbench.controller.commit_identity")
 
+_log = logging.getLogger(__name__)
+
 MESSAGE_BYTES = 64 * 1024
 _KINDS = {
     "A": ChangeKind.ADDED,
@@ -70,6 +73,18 @@ def build_status(opened: TaskComparison) -> Status:
         changes=_list_changes(opened),
         rejected=opened.changes.rejected,
     )
+
+
+def count_uncommitted(services: Services, task: Task) -> int | None:
+    """The number of changes of the working state that the commit of `task` does not have. None if they cannot be read:
+    what was found out about the commit is worth an answer without them.
+    """
+    try:
+        with compare_task(services, task) as opened:
+            return len(_list_changes(opened))
+    except SandboxError as error:
+        _log.info("the changes of %s were not counted: %s", task.id, error)
+        return None
 
 
 def _count_ahead(git: Git, task: Task) -> int:

@@ -163,6 +163,25 @@ def test_a_verification_keeps_every_run_when_its_tails_are_too_long() -> None:
     assert all(run["truncated"] and "stdout_shown_from_byte" not in run for run in cut)
 
 
+def test_a_run_that_passed_without_a_test_says_so() -> None:
+    empty = Report(tests=0, failures=0, errors=0, skipped=0, failed=())
+    notes = run_result(run_of(Verdict.PASSED, report=empty)).notes
+    assert notes is not None
+    assert "0 tests" in notes[0]
+
+
+@pytest.mark.parametrize(("uncommitted", "shown"), [(2, 2), (0, None), (None, None)])
+def test_a_verification_says_beside_its_verdict_what_is_not_verified(
+    uncommitted: int | None, shown: int | None
+) -> None:
+    verification = Verification(runs=(), verified=True, tree="a" * 40, uncommitted=uncommitted)
+    answer = build_answer(background(verification=verification), VerifyResult).model_dump(mode="json")
+
+    assert answer.get("uncommitted") == shown
+    if shown:
+        assert list(answer)[:2] == ["verified", "uncommitted"]
+
+
 def test_a_record_of_an_older_version_loads() -> None:
     old = run_of().model_dump(mode="json")
     for name in ("failures", "stdout_shown_from_byte", "stderr_shown_from_byte"):

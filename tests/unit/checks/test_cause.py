@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devtools.host_speed import slowness
-from sandbox.checks.cause import EXIT_STATUS_ONLY, HELPER, find_cause
+from sandbox.checks.cause import EXIT_STATUS_ONLY, FILE_FAILED, HELPER, find_cause
 from sandbox.checks.crash import find_crash
 from sandbox.checks.declared import DeclaredPackages
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
@@ -81,6 +81,10 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "node-own-module": (1, UNKNOWN, EXIT_STATUS_ONLY),
     "automake-directory": (1, UNKNOWN, "autoreconf"),
     "make-crash": (2, CODE, "SIGSEGV"),
+    "pytest-plugin": (4, ENVIRONMENT, "pytest-cov"),
+    "pytest-unknown-argument": (4, UNKNOWN, "'--no-such-plugin'"),
+    "pytest-no-tests": (5, CODE, "found no test"),
+    "node-not-defined": (1, CODE, "'junk'"),
 }
 
 
@@ -123,6 +127,27 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
     said = failed(2, out="\n".join(line.format(name) for name in names))
     assert "'Moose::Role'" in why(said, declared=("Moose::Role",)).sentence
     assert "in libmoose-perl, libpath-tiny-perl, libwww-perl (" in why(said, declared=("Moose::Role",)).sentence
+
+
+def test_no_tests_is_a_cause_only_with_the_exit_status_of_pytest() -> None:
+    assert why(failed(1, out=(DATA / "pytest-no-tests.txt").read_text())).sentence == EXIT_STATUS_ONLY
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [("no script `test`", "no script"), ("only npm's placeholder as its script `test`", "npm's")]
+)
+def test_a_package_without_tests_and_one_with_the_placeholder_of_npm_are_told_apart(said: str, words: str) -> None:
+    found = failed(65, err=f"sandbox-node-check: package.json has {said}\n")
+    assert words in why(found, "sandbox-node-check", "test").sentence
+    assert why(found, "make").sentence == EXIT_STATUS_ONLY
+
+
+@pytest.mark.parametrize(("out", "words"), [((DATA / "node-not-defined.txt").read_text(), "'junk'"), ("", "its test")])
+def test_a_file_that_node_could_not_load_is_explained_by_the_output(out: str, words: str) -> None:
+    told = TestFailure(name="test::/w/a.test.js", message=FILE_FAILED)
+    report = Report(tests=1, failures=1, errors=0, skipped=0, failed=(told,))
+    found = why(failed(1, out=out, report=report))
+    assert (found.kind, words in found.sentence) == (CODE, True)
 
 
 # --- and where it is silent

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.checks import collected, report
+from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.location import find_location
 from sandbox.checks.report import read_report
 from sandbox.models import TestOutcome, TestResult
@@ -56,6 +57,43 @@ def test_a_report_at_the_limits_is_read(content: str, tmp_path: Path) -> None:
     found = read_report(tmp_path)
     assert found is not None
     assert found.tests == 2
+
+
+EMPTY = "<testsuites>\n\t<!-- tests 0 -->\n\t<!-- duration_ms 59.4 -->\n</testsuites>\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("junit.xml", EMPTY, "tests"),  # `node --test` without a test, which succeeds
+        ("junit.xml", '<testsuite name="pytest" tests="0"/>', "tests"),
+        (
+            "lint.sarif",
+            '{"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "l"}}, "results": []}]}',
+            "diagnostics",
+        ),
+        ("coverage.xml", "<coverage/>", None),
+        ("other.xml", "<testsuites><coverage/></testsuites>", None),
+    ],
+)
+def test_a_report_without_tests_is_no_missing_report(name: str, content: str, kind: str | None, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    found = read_report(tmp_path)
+    assert (found and (found.tests, found.kind)) == (kind and (0, kind))
+
+
+def test_a_file_that_node_could_not_load_has_a_message_that_says_so(tmp_path: Path) -> None:
+    """Captured from node 18.20.4; a test that fails has no exit status of its own."""
+    line = "[Error: test failed] {{ failureType: 'testCodeFailure', cause: 'test failed', code: 'ERR_TEST_FAILURE'{} }}"
+    messages = []
+    for more in (", exitCode: 1, signal: null", ""):
+        inside = f'<failure type="testCodeFailure" message="test failed">\n{line.format(more)}\n</failure>'
+        (tmp_path / "junit.xml").write_text(f'<testsuites><testcase name="/w/a.js">{inside}</testcase></testsuites>')
+        found = read_report(tmp_path)
+        assert found is not None
+        messages.append(found.failed[0].message)
+    assert messages[0] == FILE_FAILED
+    assert messages[1] != FILE_FAILED
 
 
 def test_a_case_without_a_suite_is_counted(tmp_path: Path) -> None:

@@ -274,3 +274,11 @@ def test_failing_tests_say_what_they_asserted_and_where_at_most_a_screen(capsys:
 def test_findings_of_a_compiler_are_errors_and_no_tests(capsys: pytest.CaptureFixture[str]) -> None:
     report = failing(3).model_copy(update={"kind": "diagnostics", "tests": 3})
     assert "(3 errors" in printed(run(F, 1, report=report), capsys)[0]
+
+
+@pytest.mark.parametrize(
+    ("tests", "kind", "warns"), [(0, "tests", True), (1, "tests", False), (0, "diagnostics", False)]
+)
+def test_a_check_that_passed_without_a_test_says_so(tests: int, kind: Any, warns: bool) -> None:
+    report = Report(tests=tests, failures=0, errors=0, skipped=0, failed=(), kind=kind)
+    assert any("0 tests" in line for line in explain(run(Verdict.PASSED, 0, report=report))) is warns

@@ -21,6 +21,7 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, T
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
+from sandbox.store.records import save_repository
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import requests
 from sandbox.workbench.approvals.requests import MOST_PER_SUBJECT
@@ -30,7 +31,7 @@ from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
-PUSH, COMMIT, OPEN_PR = "space_repo_push", "space_repo_commit", "space_repo_open_pr"
+PUSH, COMMIT, OPEN_PR, CLOSE = "space_repo_push", "space_repo_commit", "space_repo_open_pr", "space_repo_close_task"
 
 
 @pytest.fixture
@@ -47,6 +48,12 @@ def call_of(desk: Desk, tool: str = COMMIT, task: Task | None = None, **argument
 def approved(desk: Desk, call: AgentCall, scope: ApprovalScope = ApprovalScope.ONCE) -> Approval:
     asked = desk.workbench.request_approval(call)
     return desk.workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
+
+
+def serve_by_github(desk: Desk) -> None:
+    """From now on the remote is on GitHub: a pull request from a local path is refused."""
+    repository = desk.workbench.repository(desk.repo_id)
+    save_repository(Home(desk.home), repository.model_copy(update={"remote_url": "https://github.com/acme/repo"}))
 
 
 # --- the policy
@@ -150,6 +157,8 @@ def test_n09_another_task_is_not_approved(desk: Desk) -> None:
 
 
 def test_n09_another_tool_is_not_approved(desk: Desk) -> None:
+    desk.write("f", b"changed\n")
+    desk.workbench.commit(desk.task.id, "m")  # a push of no commit would be refused before any approval is looked at
     approved(desk, call_of(desk, COMMIT, message="m"), ApprovalScope.TASK)
     assert not desk.workbench.use_approval(call_of(desk, PUSH, message="m"))
 
@@ -356,11 +365,42 @@ def test_nobody_is_asked_about_a_push_of_nothing_or_through_a_closed_gate(desk: 
         desk.workbench.request_approval(call_of(desk, PUSH))
     desk.write("f", b"changed\n")
     desk.workbench.commit(desk.task.id, "m")
+    serve_by_github(desk)
     with refused(ErrorCode.GATE_CLOSED):
         desk.workbench.request_approval(call_of(desk, "space_repo_open_pr", title="t", draft=False))
     assert desk.workbench.approvals() == ()
     asked = [call_of(desk, PUSH), call_of(desk, "space_repo_open_pr", title="t", draft=True)]
     assert [desk.workbench.request_approval(call).tool for call in asked] == [PUSH, "space_repo_open_pr"]
+
+
+def test_nobody_is_asked_about_a_call_that_its_task_or_remote_does_not_allow(desk: Desk) -> None:
+    dirty = call_of(desk, CLOSE, delete_worktree=True, discard=False)
+    desk.write("f", b"changed\n")
+    for refusing in (desk.workbench.request_approval, desk.workbench.take_approval):
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            refusing(dirty)
+    desk.workbench.commit(desk.task.id, "m")
+    with refused(ErrorCode.FORGE_UNSUPPORTED):
+        desk.workbench.request_approval(call_of(desk, OPEN_PR, title="t", draft=True))
+    with Workbench(str(desk.home), environ={}) as agents:  # its surface may use no local paths
+        with refused(ErrorCode.INVALID_INPUT):
+            agents.request_approval(call_of(desk, PUSH))
+        assert agents.approvals() == ()
+    asked = [call_of(desk, PUSH), call_of(desk, CLOSE, delete_worktree=True, discard=False)]
+    assert [desk.workbench.request_approval(call).tool for call in asked] == [PUSH, CLOSE]
+
+
+def test_a_call_that_is_refused_uses_no_approval_up(desk: Desk) -> None:
+    call = call_of(desk, CLOSE, delete_worktree=True, discard=False)
+    given = approved(desk, call)
+    desk.write("f", b"changed\n")
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        desk.workbench.take_approval(call)
+    assert desk.workbench.take_approval(call_of(desk, CLOSE, delete_worktree=True, discard=True)) is None
+    desk.write("f", b"one\ntwo\n")  # the state that was approved
+    taken = desk.workbench.take_approval(call)
+    assert taken is not None
+    assert (taken.id, desk.workbench.take_approval(call)) == (given.id, None)
 
 
 def test_n11_a_rename_hides_neither_its_old_name_nor_its_risk(desk: Desk) -> None:
@@ -438,6 +478,7 @@ def test_n11_the_question_shows_remote_branch_files_and_risks(desk: Desk) -> Non
 def test_the_question_about_a_pull_request_says_into_which_branch(desk: Desk) -> None:
     desk.write("f", b"changed\n")
     desk.workbench.commit(desk.task.id, "m")
+    serve_by_github(desk)
     asked = [desk.workbench.request_approval(call_of(desk, tool)).question for tool in (OPEN_PR, PUSH)]
     assert [f"pull request: into {desk.task.base_branch}" in question for question in asked] == [True, False]
 
