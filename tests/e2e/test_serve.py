@@ -247,8 +247,8 @@ def test_the_first_command_after_an_upgrade_has_the_daemon_start_the_new_program
     shutil.copytree(ROOT / "sandbox", installation / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("images", "policies"):
         (installation / name).symlink_to(ROOT / name)
-    program = [sys.executable, "-m", "sandbox"]
-    environ = {**os.environ, "PYTHONPATH": str(installation), "PYTHONSAFEPATH": "1"}
+    program = [sys.executable, "-P", "-m", "sandbox"]
+    environ = {**os.environ, "PYTHONPATH": str(installation)}
 
     def list_tasks() -> bool:
         command = [*program, "--home", str(home), "task", "list"]
