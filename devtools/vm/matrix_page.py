@@ -27,7 +27,8 @@ Podman is refused by name.
 
 On that host and day a root directory of Debian unstable gave Docker 28.5.2 with containerd 2.1.9 and runc 1.3.6, in
 control groups of version 1: doctor, the main job and hardening held with both image stores; checks of tasks, images
-by tag and archives of images with the store of containerd (`tests/docker`). Docker 29 was not run. The main job also ran with the home on btrfs and on XFS, with a disk for each task and without.
+by tag and archives of images with the store of containerd (`tests/docker`). Docker 29 was not run. The main job also
+ran with the home on btrfs and on XFS, with a disk for each task and without.
 
 The unit tests hold on Python 3.14.10 with git 2.55: they ran in a root directory of Debian unstable on the developers'
 host on 2026-11-27, without an engine. 7,732 passed at once. 26 and a module failed, because the package was not
