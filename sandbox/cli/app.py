@@ -211,12 +211,25 @@ def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
 def _describe_unexpected(error: Exception) -> SandboxError:
     lacking = translate_shortage(error) if isinstance(error, OSError) else None
     if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
-        lacking = SandboxError(
-            ErrorCode.INTERNAL,
-            f"The Python module '{error.name}' is missing: this installation is not complete",
-            hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
-        )
+        lacking = _describe_missing_module(error)
     return lacking or _bug_error(error)
+
+
+def _describe_missing_module(error: ModuleNotFoundError) -> SandboxError:
+    from sandbox.extras import find_extra  # noqa: PLC0415 - only on this path: the command starts fast
+
+    extra = find_extra(error)
+    if extra is not None:
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"This needs the extra '{extra}', which is not installed: there is no Python module '{error.name}'",
+            hint=f"Install it: pip install 'space-sandbox[{extra}]' (docs/install.md).",
+        )
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The Python module '{error.name}' is missing: this installation is not complete",
+        hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
+    )
 
 
 def _bug_error(error: Exception) -> SandboxError:
