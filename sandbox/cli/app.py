@@ -117,11 +117,9 @@ class LazyGroup(click.Group):
 
 
 def _unknown_command(name: str) -> click.UsageError:
-    import difflib  # noqa: PLC0415 - only on this path: the command starts fast
+    from sandbox.cli.misuse import describe_unknown_command  # noqa: PLC0415 - only on this path: commands start fast
 
-    close = difflib.get_close_matches(name, _COMMANDS, n=3)
-    hint = f" Did you mean: {', '.join(close)}?" if close else ""
-    return click.UsageError(f"There is no command '{name}'.{hint}")
+    return click.UsageError(f"There is no command '{name}'. {describe_unknown_command(name, _COMMANDS)}".strip())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -193,19 +191,21 @@ def _choose_color() -> bool | None:
 def _report_misuse(error: click.ClickException, invocation: Invocation) -> int:
     """Wrong arguments are an error. No arguments at all print the help."""
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return _report_error(_usage_error(error, error.format_message()), invocation)
+        return _report_error(_usage_error(error), invocation)
     if invocation.json:
         return _report_error(_usage_error(error, "Missing command."), invocation)
     click.echo(error.format_message(), err=True)
     return _USAGE
 
 
-def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "sandbox"
+def _usage_error(error: click.ClickException, instead: str = "") -> SandboxError:
+    """`instead`: of the sentence of click."""
+    from sandbox.cli.misuse import describe_misuse  # noqa: PLC0415 - only on this path: commands start fast
+
+    brief, hint = describe_misuse(error, _COMMANDS)
     missing = error.param if isinstance(error, click.MissingParameter) else None
     meaning = str(getattr(missing, "help", None) or "")
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, details=meaning, hint=f"See: {path} --help")
+    return SandboxError(ErrorCode.INVALID_INPUT, instead or brief, details=meaning, hint=hint)
 
 
 def _describe_unexpected(error: Exception) -> SandboxError:
