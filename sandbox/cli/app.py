@@ -21,6 +21,9 @@ from sandbox.text import neutralise, one_line
 from sandbox.version import __version__
 
 INTERRUPTED_CODE = 130
+_STOPPED = "stopped"
+"""The reason of what a caller stopped, also elsewhere."""
+
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5
 _EXIT_CODES = {
     ErrorCode.INVALID_INPUT: _USAGE,
@@ -157,8 +160,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     except click.ClickException as error:
         return _report_misuse(error, invocation)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; no process is left running.", err=True)
-        return INTERRUPTED_CODE
+        return _report_interrupt(invocation)
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
@@ -245,6 +247,16 @@ def _output_error(error: OSError) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL, "The command finished, but its output could not be written", details=error.strerror or ""
     )
+
+
+def _report_interrupt(invocation: Invocation) -> int:
+    """With --json a program gets a document then, too, unless the result was printed before (docs/adr/0145)."""
+    brief = "Interrupted; no process is left running."
+    if invocation.json and not invocation.has_printed:
+        _report_error(SandboxError(ErrorCode.CONFLICT, brief, reason=_STOPPED), invocation)
+    else:
+        click.echo(brief, err=True)
+    return INTERRUPTED_CODE
 
 
 def _report_error(error: SandboxError, invocation: Invocation) -> int:

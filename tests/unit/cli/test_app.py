@@ -315,6 +315,23 @@ def test_an_interrupt_is_exit_130(command: Command, monkeypatch: pytest.MonkeyPa
     exit_code, out, err = command("repo", "list")
     assert (exit_code, out) == (130, "")
     assert "Interrupted" in err
+    exit_code, out, _ = command("repo", "list", "--json")
+    error = json.loads(out)["error"]
+    assert (exit_code, error["code"], error["reason"]) == (130, "conflict", "stopped")
+
+
+def test_an_interrupt_after_the_result_adds_no_second_document(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoke = cli.invoke
+
+    def interrupt(context: click.Context) -> None:
+        invoke(context)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupt)
+    exit_code, out, _ = command("repo", "list", "--json")
+    assert (exit_code, json.loads(out)) == (130, {"repositories": []})
 
 
 def test_a_full_disk_is_no_defect(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
