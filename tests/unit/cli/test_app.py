@@ -456,6 +456,22 @@ def test_a_change_goes_from_clone_to_push_with_json(
     assert upstream.oid(task["branch"]) == committed["commit"]
 
 
+def test_closing_a_task_says_what_it_leaves_and_how_to_save_it(upstream: Upstream, command: Command) -> None:
+    upstream.commit()
+    repo_id = json.loads(command("--json", "repo", "clone", str(upstream.root))[1])["repository"]["id"]
+    task = json.loads(command("--json", "task", "create", repo_id)[1])["task"]
+    (Path(task["worktree_path"]) / "new").write_text("x\n")
+    assert "Commit them" in command("task", "close", task["id"], "--delete")[2]
+    assert (
+        f"1 uncommitted change(s) stay in the worktree, and can no longer be committed; `sandbox diff {task['id']}`"
+        in (command("task", "close", task["id"])[2])
+    )
+    code, _, err = command("task", "close", task["id"], "--delete")
+    assert (code, "Commit them" in err, f"`sandbox diff {task['id']}`" in err) == (4, False, True)
+    assert "+x" in command("diff", task["id"])[1]
+    assert "note" not in command("task", "close", task["id"], "--delete", "--discard")[2]
+
+
 def test_all_questions_are_answered_by_one_command(command: Command, tmp_path: Path) -> None:
     with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
         for tool in ("space_repo_clone", "space_repo_clone", "space_repo_fetch"):
