@@ -575,3 +575,12 @@ def test_an_exploration_of_nothing_names_the_options_that_it_needs(
 ) -> None:
     assert main(["--home", str(tmp_path / "home"), "explore", "task-0123"]) == 2
     assert "Give --patches DIR, --tasks ID, or both." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "warns"), [("loud", True), ("DEBUG", False), ("", False)])
+def test_an_unknown_log_level_is_said(
+    level: str, warns: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_LOG", level)
+    code, _, err = command("repo", "list")
+    assert (code, "'loud' is no level: use debug, info" in err) == (0, warns)
