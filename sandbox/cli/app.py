@@ -21,6 +21,9 @@ from sandbox.text import neutralise, one_line
 from sandbox.version import __version__
 
 INTERRUPTED_CODE = 130
+_STOPPED = "stopped"
+"""The reason of what a caller stopped, also elsewhere."""
+
 _USAGE, _REFUSED, _CONFLICT, _INFRASTRUCTURE = 2, 3, 4, 5
 _EXIT_CODES = {
     ErrorCode.INVALID_INPUT: _USAGE,
@@ -117,11 +120,9 @@ class LazyGroup(click.Group):
 
 
 def _unknown_command(name: str) -> click.UsageError:
-    import difflib  # noqa: PLC0415 - only on this path: the command starts fast
+    from sandbox.cli.misuse import describe_unknown_command  # noqa: PLC0415 - only on this path: commands start fast
 
-    close = difflib.get_close_matches(name, _COMMANDS, n=3)
-    hint = f" Did you mean: {', '.join(close)}?" if close else ""
-    return click.UsageError(f"There is no command '{name}'.{hint}")
+    return click.UsageError(f"There is no command '{name}'. {describe_unknown_command(name, _COMMANDS)}".strip())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -159,8 +160,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     except click.ClickException as error:
         return _report_misuse(error, invocation)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted; no process is left running.", err=True)
-        return INTERRUPTED_CODE
+        return _report_interrupt(invocation)
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
@@ -193,30 +193,45 @@ def _choose_color() -> bool | None:
 def _report_misuse(error: click.ClickException, invocation: Invocation) -> int:
     """Wrong arguments are an error. No arguments at all print the help."""
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return _report_error(_usage_error(error, error.format_message()), invocation)
+        return _report_error(_usage_error(error), invocation)
     if invocation.json:
         return _report_error(_usage_error(error, "Missing command."), invocation)
     click.echo(error.format_message(), err=True)
     return _USAGE
 
 
-def _usage_error(error: click.ClickException, brief: str) -> SandboxError:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "sandbox"
+def _usage_error(error: click.ClickException, instead: str = "") -> SandboxError:
+    """`instead`: of the sentence of click."""
+    from sandbox.cli.misuse import describe_misuse  # noqa: PLC0415 - only on this path: commands start fast
+
+    brief, hint = describe_misuse(error, _COMMANDS)
     missing = error.param if isinstance(error, click.MissingParameter) else None
     meaning = str(getattr(missing, "help", None) or "")
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, details=meaning, hint=f"See: {path} --help")
+    return SandboxError(ErrorCode.INVALID_INPUT, instead or brief, details=meaning, hint=hint)
 
 
 def _describe_unexpected(error: Exception) -> SandboxError:
     lacking = translate_shortage(error) if isinstance(error, OSError) else None
     if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
-        lacking = SandboxError(
-            ErrorCode.INTERNAL,
-            f"The Python module '{error.name}' is missing: this installation is not complete",
-            hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
-        )
+        lacking = _describe_missing_module(error)
     return lacking or _bug_error(error)
+
+
+def _describe_missing_module(error: ModuleNotFoundError) -> SandboxError:
+    from sandbox.extras import find_extra  # noqa: PLC0415 - only on this path: the command starts fast
+
+    extra = find_extra(error)
+    if extra is not None:
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"This needs the extra '{extra}', which is not installed: there is no Python module '{error.name}'",
+            hint=f"Install it: pip install 'space-sandbox[{extra}]' (docs/install.md).",
+        )
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The Python module '{error.name}' is missing: this installation is not complete",
+        hint="Install space-sandbox again, with its dependencies, into this Python environment (docs/install.md).",
+    )
 
 
 def _bug_error(error: Exception) -> SandboxError:
@@ -232,6 +247,16 @@ def _output_error(error: OSError) -> SandboxError:
     return SandboxError(
         ErrorCode.INTERNAL, "The command finished, but its output could not be written", details=error.strerror or ""
     )
+
+
+def _report_interrupt(invocation: Invocation) -> int:
+    """With --json a program gets a document then, too, unless the result was printed before (docs/adr/0145)."""
+    brief = "Interrupted; no process is left running."
+    if invocation.json and not invocation.has_printed:
+        _report_error(SandboxError(ErrorCode.CONFLICT, brief, reason=_STOPPED), invocation)
+    else:
+        click.echo(brief, err=True)
+    return INTERRUPTED_CODE
 
 
 def _report_error(error: SandboxError, invocation: Invocation) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,9 @@ from sandbox.cli.person import describe_user
 from sandbox.cli.time_format import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
 
 
 def add_id_or_all_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,6 +49,18 @@ def list_(invocation: Invocation, everything: bool) -> None:
     _emit_all(invocation, found)
 
 
+def _complete(workbench: Workbench, name: str) -> str:
+    """The id of the only request or approval that begins so; any other name unchanged. Here only, where all can be
+    listed anyway: elsewhere an id is known by who was given it.
+    """
+    if not re.fullmatch(r"apr-[a-z2-7]{4,25}", name):
+        return name
+    found = [one.id for one in workbench.approvals(everything=True) if one.id.startswith(name)]
+    if len(found) > 1:
+        raise click.UsageError(f"The ids of {len(found)} requests begin with '{name}': give more characters.")
+    return found[0] if found else name
+
+
 @approvals.command()
 @click.argument("approval_id", metavar="ID")
 @global_options
@@ -52,7 +68,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 def show(invocation: Invocation, approval_id: str) -> None:
     """Show a request: the question, who asked, the exact arguments; who decided, when and on which surface."""
     with invocation.workbench() as workbench:
-        found = workbench.approval(approval_id)
+        found = workbench.approval(_complete(workbench, approval_id))
     _emit(invocation, found)
 
 
@@ -67,7 +83,8 @@ def show(invocation: Invocation, approval_id: str) -> None:
 def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
     """Approve request ID. The agent may make exactly that call, or more calls with --for."""
     with invocation.workbench() as workbench:
-        found = workbench.answer_approval(approval_id, approved=True, by=describe_user(), scope=ApprovalScope(scope))
+        request = _complete(workbench, approval_id)
+        found = workbench.answer_approval(request, approved=True, by=describe_user(), scope=ApprovalScope(scope))
     _emit(invocation, found)
 
 
@@ -81,7 +98,8 @@ def deny(invocation: Invocation, approval_id: str | None, tool: str | None) -> N
         if approval_id is None:
             _emit_all(invocation, workbench.deny_approvals(by=describe_user(), tool=tool))
         else:
-            _emit(invocation, workbench.answer_approval(approval_id, approved=False, by=describe_user()))
+            request = _complete(workbench, approval_id)
+            _emit(invocation, workbench.answer_approval(request, approved=False, by=describe_user()))
 
 
 @approvals.command()
@@ -94,7 +112,7 @@ def revoke(invocation: Invocation, approval_id: str | None, tool: str | None) ->
         if approval_id is None:
             _emit_all(invocation, workbench.revoke_approvals(by=describe_user(), tool=tool))
         else:
-            _emit(invocation, workbench.revoke_approval(approval_id, by=describe_user()))
+            _emit(invocation, workbench.revoke_approval(_complete(workbench, approval_id), by=describe_user()))
 
 
 def _emit(invocation: Invocation, found: Approval) -> None:

@@ -66,7 +66,7 @@ class _WithArguments(click.Command):
 
 @check.command("run", cls=_WithArguments)
 @click.argument("task_id", metavar="TASK")
-@click.argument("check_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("check_ids", metavar="ID...", nargs=-1)
 @click.option("--follow", is_flag=True, help="Show the output of the checks while they run.")
 @click.option("--detach", is_flag=True, help="Return at once; the checks run in the background (see check wait).")
 @runtime_option

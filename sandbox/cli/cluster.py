@@ -68,7 +68,7 @@ def cluster() -> None:
 @click.pass_obj
 def workers(invocation: Invocation) -> None:
     """List the workers that can be given tasks, and what each can do."""
-    with _dispatcher(invocation) as dispatcher:
+    with _dispatcher(invocation, explain=True) as dispatcher:
         found = dispatcher.workers()
     headers = ["WORKER", "VERSION", "SLOTS", "ARCH", "CPUS", "MEMORY", "CGROUP", "RUNTIMES", "LABELS"]
     invocation.emit({"workers": found}, lambda: show_table(headers, [_list_cells(one) for one in found]))
@@ -107,7 +107,7 @@ def drain(invocation: Invocation, worker_id: str) -> None:
 @click.pass_obj
 def queue(invocation: Invocation) -> None:
     """Show how many tasks wait for a worker with a free slot, and since when."""
-    with _dispatcher(invocation) as dispatcher:
+    with _dispatcher(invocation, explain=True) as dispatcher:
         found = dispatcher.line()
     row = [str(found.tasks), f"{found.oldest_s:.0f} s" if found.tasks else "-", str(found.workers)]
     invocation.emit(found, lambda: show_table(["WAITING", "OLDEST", "WORKERS"], [row]))
@@ -215,8 +215,11 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _dispatcher(invocation: Invocation) -> Iterator[Dispatcher]:
+def _dispatcher(invocation: Invocation, *, explain: bool = False) -> Iterator[Dispatcher]:
+    """`explain`: say so if there is no cluster, since the figures look as if there was one."""
     from sandbox.cluster.connecting import connect_dispatcher  # noqa: PLC0415 - as above
 
     with invocation.workbench(on_cluster=False) as workbench, closing(connect_dispatcher(workbench)) as dispatcher:
+        if explain and not workbench.has_cluster:
+            note("note: this home belongs to no cluster (cluster.address is not set), and is its only worker")
         yield dispatcher

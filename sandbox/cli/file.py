@@ -170,11 +170,12 @@ def _parse_expectation(item: str) -> tuple[str, str | None]:
 
 
 def _parse_hash(value: str, item: str) -> str | None:
+    if value == ABSENT:
+        return None
     hexadecimal = value.removeprefix("sha256:")
-    whole = value != hexadecimal and len(hexadecimal) == 64 and not set(hexadecimal) - set("0123456789abcdef")
-    if value != ABSENT and not whole:
+    if len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
         raise _invalid_hash(item)
-    return None if value == ABSENT else value
+    return f"sha256:{hexadecimal}"  # also for what `sha256sum` prints
 
 
 def _parse_existing(value: str) -> str:

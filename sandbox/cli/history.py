@@ -13,7 +13,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName, TestResult, TestResults
-from sandbox.text import one_line
+from sandbox.text import neutralise, one_line
 
 
 @click.command()
@@ -70,8 +70,10 @@ def _show_results(found: TestResults, tests: Sequence[TestResult]) -> None:
         took = "" if one.time_s is None else f"  {one.time_s:.2f} s"
         place = "" if one.path is None else f"  {one_line(one.path)}{f':{one.line}' if one.line else ''}"
         click.echo(f"  {one.outcome.value:<8} {one_line(one.test)}{took}{place}")
-        if one.message:
-            click.echo(f"           {one_line(one.message)}")
+        for line in neutralise(
+            one.message or ""
+        ).splitlines():  # indented more than a row, so that no line can look like one
+            click.echo(f"           {line}")
     if not found.complete:
         note("Not all tests of the report are here: it has more than are kept, or could not be read to its end.")
 

@@ -27,12 +27,13 @@ _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 @dataclass
 class Invocation:
-    """Options and state of one command."""
+    """Options and state of one command. `has_printed`: the JSON document is on stdout."""
 
     json: bool = False
     home: Path | None = None
     runtime: str | None = None
     status: StatusLine = field(default_factory=StatusLine)
+    has_printed: bool = False
 
     def add_home(self, text: str) -> str:
         """Add `--home` to the `sandbox ...` commands in a text, so that they use the same home when copied.
@@ -91,6 +92,7 @@ class Invocation:
         """Print one JSON document with --json, else call `human`, which prints text."""
         if self.json:
             click.echo(to_json(document))
+            self.has_printed = True
         else:
             print_text()
 

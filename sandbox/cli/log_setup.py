@@ -10,11 +10,13 @@ import os
 import sys
 from collections.abc import Callable
 
-_LEVELS = {"debug", "info", "warning", "error"}
+_LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logs(rewrite: Callable[[str], str]) -> None:
-    """Configure logs, once per command. An unknown level means `warning`. `rewrite`: is applied to each message."""
+    """Configure logs, once per command. An unknown level means `warning`, and is one. `rewrite`: is applied to each
+    message.
+    """
 
     def rewrite_record(record: logging.LogRecord) -> bool:
         record.msg, record.args = rewrite(record.getMessage()), ()
@@ -28,6 +30,8 @@ def configure_logs(rewrite: Callable[[str], str]) -> None:
     logger.handlers = [handler]
     logger.setLevel(level.upper() if level in _LEVELS else logging.WARNING)
     logger.propagate = False
+    if level and level not in _LEVELS:
+        logger.warning("SANDBOX_LOG=%s is no level: use %s", ascii(level[:40]), ", ".join(_LEVELS))
 
 
 class _Formatter(logging.Formatter):

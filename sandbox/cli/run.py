@@ -131,7 +131,8 @@ def _find_named_folder(url: str, located: str) -> str:
     if located == url:
         return ""
     top = Path(unquote(located.removeprefix("file://")))
-    return os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
+    folder = os.path.relpath(Path(url.removeprefix("file://")).resolve(), top.resolve())
+    return "" if folder == "." else folder
 
 
 def _warn_of_other_folder(url: str, located: str, summary: RunSummary) -> None:

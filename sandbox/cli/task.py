@@ -11,10 +11,12 @@ from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
 from sandbox.cli.time_format import format_relative
+from sandbox.errors import SandboxError
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
     from sandbox.models import Change, Diff, DiffFile, Impact, Status
+    from sandbox.workbench import Workbench
 
 
 @click.group()
@@ -103,14 +105,28 @@ def show(invocation: Invocation, task_id: str) -> None:
 def close(invocation: Invocation, task_id: str, delete: bool, discard: bool) -> None:
     """Close TASK and unmount its worktree. Its branch on the remote is kept."""
     with invocation.workbench() as workbench:
+        left = 0 if delete else _count_uncommitted(workbench, task_id)
         closed = workbench.close_task(task_id, delete_worktree=delete, discard=discard)
         kept = workbench.find_local_branch(closed.id) if delete else None
     invocation.emit({"task": closed}, lambda: show_task(closed))
+    if left:
+        note(
+            f"note: {left} uncommitted change(s) stay in the worktree, and can no longer be committed; "
+            f"`sandbox diff {closed.id}` prints them, `sandbox task close {closed.id} --delete --discard` deletes them"
+        )
     if kept:
         note(
             f"note: the local branch {kept} was kept: commits or snapshots of this task exist only there; "
             f"`sandbox gc --forget {closed.id}` deletes the snapshots"
         )
+
+
+def _count_uncommitted(workbench: Workbench, task_id: str) -> int:
+    """Before the task is closed: to look later would mount its files again. 0 if they cannot be read."""
+    try:
+        return len(workbench.status(task_id).changes)
+    except SandboxError:
+        return 0
 
 
 @click.command()

@@ -22,16 +22,19 @@ _DIGITS = " 12345678"
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("owner_id", metavar="TASK|RUN")
+@click.argument("run_id", metavar="[RUN]", required=False)
 @global_options
 @click.pass_obj
-def usage(invocation: Invocation, run_id: str) -> None:
-    """Draw what RUN used of CPU, memory, processes and disk while it ran, each against its limit.
+def usage(invocation: Invocation, owner_id: str, run_id: str | None) -> None:
+    """Draw what a check run of TASK used of CPU, memory, processes and disk, each against its limit.
+
+    Default: the newest run. A run id can be given instead of TASK, or the id of a repository.
 
     `disk` is what its files held. `written` has no limit: what was deleted or written again is in it.
     """
     with invocation.workbench() as workbench:
-        found = workbench.usage(run_id)
+        found = workbench.usage(workbench.find_run(owner_id, run_id))
     invocation.emit(found, lambda: _show(found))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import sandbox
 from sandbox.daemon.command_requests import Program, stamp_file
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.extras import find_extra
 
 _NOT_FOR_COMMANDS = ("agent", "attack", "daemon", "filesystems", "testing", "__main__")
 _LIBRARIES = (
@@ -57,7 +58,7 @@ def preload(environment: Mapping[bytes, bytes]) -> Program:
     """
     with _record_reads() as read:
         for name in _list_modules():
-            importlib.import_module(name)
+            _import(name)
         _build_models()
     if threading.active_count() != 1:
         raise SandboxError(ErrorCode.INTERNAL, "An import started a thread, so this process cannot be forked")
@@ -78,6 +79,15 @@ def _list_modules() -> Iterator[str]:
     for found in pkgutil.walk_packages(sandbox.__path__, "sandbox."):
         if found.name.split(".")[1] not in _NOT_FOR_COMMANDS and found.name != _RUNS_GIT:
             yield found.name
+
+
+def _import(name: str) -> None:
+    """Import a module, unless it needs an extra that is not installed: the command that needs it says so."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if find_extra(error) is None:
+            raise
 
 
 def _build_models() -> None:

@@ -257,7 +257,7 @@ class UngatedError(SandboxError):
             "The patch touches a file without an expected hash, or one that does not exist",
             details="\n".join([*names[:_MAX_NAMED], *more]),
             hint="No file was changed. Give the hash of each file: `sandbox file read TASK PATH` shows it, "
-            "--expect PATH=HASH sets it; use none (null) for a new file.",
+            "--expect PATH=HASH sets it; a new file has none: --expect PATH=absent, null in the arguments of a tool.",
         )
         self.names = names
 

@@ -68,7 +68,8 @@ def require_ref_name(name: str) -> str:
             ErrorCode.INVALID_INPUT,
             "The branch or tag name is not valid",
             details=ascii(name[:100]),
-            hint="Use letters, digits, '.', '_', '-' and '/'; no revision expressions.",
+            hint="Use letters, digits, '.', '_', '-' and '/'; no revision expressions. `git rev-parse` prints the id "
+            "of a commit, which can be given instead.",
         )
     return name
 

@@ -146,7 +146,9 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     task = _load_task(home.task(task_id)) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
     if task is None:
         known = [p.stem for p in (home.repositories / "tasks").glob("task-*.json")]
-        raise not_found_error("task", task_id, known, "`sandbox task list` shows all tasks.")
+        is_id = re.fullmatch(TASK_ID_PATTERN, task_id)
+        short = "" if is_id else " Four characters of an id are enough, and `-` is the task used last in a terminal."
+        raise not_found_error("task", task_id, known, f"`sandbox task list` shows all tasks.{short}")
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
     if task.status is TaskStatus.SPARE and not allow_closed:

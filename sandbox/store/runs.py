@@ -34,7 +34,7 @@ def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
 
     The caller has checked that the task or repository exists.
     """
-    found = [run for path in newest_files(home.logs(owner_id))[:limit] if (run := _load(path)) is not None]
+    found = [run for path in newest_files(home.logs(owner_id))[:limit] if (run := read_run(path)) is not None]
     return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
 
 
@@ -97,6 +97,16 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
         raise damaged_file_error(path, describe_errors(error)) from error
 
 
+def read_run(path: Path) -> CheckRun | None:
+    """The record in this file; None if there is none, and with a warning if it is damaged."""
+    try:
+        document = read_json(path)
+        return CheckRun.model_validate(document) if document is not None else None
+    except (SandboxError, ValidationError):
+        _log.warning("skipped an unreadable record of a run: %s", path)
+        return None
+
+
 def log_path(home: Home, owner_id: str, run_id: str, stream: LogName) -> Path:
     """Path of the stored part of one output stream of a run."""
     return home.logs(owner_id) / f"{run_id}.{stream}"
@@ -132,12 +142,3 @@ def _mtime_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:  # removed meanwhile, alone or with its repository
         return 0
-
-
-def _load(path: Path) -> CheckRun | None:
-    try:
-        document = read_json(path)
-        return CheckRun.model_validate(document) if document is not None else None
-    except (SandboxError, ValidationError):
-        _log.warning("skipped an unreadable record of a run: %s", path)
-        return None

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models.words import TASK_ID_PATTERN
 from sandbox.store.home import Home
 from sandbox.store.terminal_task import NAME, recall_task
+
+if TYPE_CHECKING:
+    from sandbox.store import runs
+else:  # read when several runs fit
+    runs = LazyModule("sandbox.store.runs")
 
 SHOWN_CHARACTERS = len("task-") + 8
 """Of a task's id, where people read it. Two tasks have the same ones about once in 60,000 tasks."""
@@ -29,22 +37,45 @@ def complete_task_id(home: Home, name: str) -> str:
         return recall_task(home)
     if re.fullmatch(TASK_ID_PATTERN, name) or not re.fullmatch(f"(task-)?{_BEGINNING}", name):
         return name
-    files = f"task-{name.removeprefix('task-')}*.json"
+    beginning = name.removeprefix("task-")
     folders = (home.repositories / "tasks", home.repositories / PLACED)
-    return _choose("task", name, (path.stem for folder in folders for path in folder.glob(files)))
+    found = sorted({path.stem for folder in folders for path in folder.glob(f"task-{beginning}*.json")})
+    if len(found) > 1:
+        raise ambiguous_error(
+            f"The ids of {len(found)} tasks begin with '{name}'", found, "Give more characters of the id."
+        )
+    return found[0] if found else name
 
 
 def complete_run_id(home: Home, name: str) -> str:
-    """The id of the only check run that begins so, with `run-`; any other name unchanged.
+    """The id of the only check run that begins or ends so, with `run-`; any other name unchanged.
 
-    Raises: `invalid_input` when several runs begin so.
+    All runs of one controller begin alike, with its nonce: `LiveController.new_id`.
+
+    Raises: `invalid_input` with the runs, and of what they are, when several fit.
     """
     if not re.fullmatch(r"run-[0-9a-f]{4,31}", name):
         return name
+    digits = name.removeprefix("run-")
     placed = home.repositories / PLACED
-    folders = (*home.all_logs(), placed, placed / SEEN)
-    files = (path for folder in folders for path in folder.glob(f"{name}*"))
-    return _choose("run", name, (path.name.partition(".")[0] for path in files))
+    folders = (placed, placed / SEEN, *home.all_logs())
+    owners = {path.name.partition(".")[0]: path.parent for f in folders for path in f.glob(f"run-*{digits}*")}
+    found = sorted(run for run in owners if run.startswith(name) or run.endswith(digits))
+    if len(found) > 1:
+        raise ambiguous_error(
+            f"The ids of {len(found)} runs begin or end with '{digits}'",
+            [_describe_run(owners[run], run) for run in found],
+            "Give `run-` and the last characters of the id: all runs of one command or session begin alike.",
+        )
+    return found[0] if found else name
+
+
+def _describe_run(folder: Path, run_id: str) -> str:
+    if folder.name in {PLACED, SEEN}:
+        return f"{run_id}  of a task of the cluster"
+    run = runs.read_run(folder / f"{run_id}.json")
+    what = "no result" if run is None else f"{run.check_id} {run.verdict.value}"
+    return f"{run_id}  {folder.name}  {what}"
 
 
 def complete_owner_id(home: Home, name: str) -> str:
@@ -52,14 +83,6 @@ def complete_owner_id(home: Home, name: str) -> str:
     if re.fullmatch(_BEGINNING, name) and home.clone(name).exists():
         return name
     return complete_task_id(home, complete_run_id(home, name))
-
-
-def _choose(kind: str, name: str, ids: Iterable[str]) -> str:
-    found = sorted(set(ids))
-    if len(found) > 1:
-        brief = f"The ids of {len(found)} {kind}s begin with '{name}'"
-        raise ambiguous_error(brief, found, "Give more characters of the id.")
-    return found[0] if found else name
 
 
 def ambiguous_error(brief: str, found: Sequence[str], hint: str) -> SandboxError:

@@ -96,7 +96,7 @@ def test_a_run_has_its_usage_over_time_with_its_limits(bench: Bench) -> None:
     assert any(sample.memory_bytes for sample in found.samples)
     assert any(sample.pids for sample in found.samples)
     assert found.samples[-1].disk_used_bytes == run.usage.disk_used_bytes is not None
-    drawn = Command(bench.home)("check", "usage", run.run_id)
+    drawn = Command(bench.home)("check", "usage", task)
     assert drawn.code == 0
     assert [line.split()[0] for line in drawn.stdout.splitlines()] == [
         "quick:",

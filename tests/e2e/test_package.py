@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import email
+import os
 import re
 import subprocess
 import sys
 import venv
 import zipfile
+from collections import defaultdict
 from email.message import Message
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
 
 import sandbox
+from devtools.daemon import serving
 from devtools.indexpage import without_relative_links
 
 pytestmark = pytest.mark.xdist_group("package")  # one environment, which takes longest to make
@@ -34,14 +40,42 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Without an index the dependencies are those of this environment."""
+    """Without an index the dependencies are those of this environment: what the wheel requires, and no extra."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     pip = [folder / "bin" / "python", "-I", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel]
     subprocess.run([*map(str, pip)], check=True, capture_output=True, timeout=120)
     (site,) = folder.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(f"{SITE}\n")
+    link_dependencies(site, find_dependencies("space-sandbox"))
     return folder
+
+
+def find_dependencies(name: str) -> set[NormalizedName]:
+    """The names of the distributions that a plain installation of `name` brings, directly or not."""
+    todo, found = [(name, "")], {(name, "")}
+    while todo:
+        name, extra = todo.pop()
+        for requirement in map(Requirement, metadata.requires(name) or []):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                new = {(requirement.name, one) for one in {"", *requirement.extras}} - found
+                found |= new
+                todo += new
+    return {canonicalize_name(name) for name, _ in found} - {"space-sandbox"}
+
+
+def link_dependencies(site: Path, wanted: set[NormalizedName]) -> None:
+    """Link the packages of these distributions below `site`; one that others own too (a namespace) file by file."""
+    files: dict[str, list[tuple[NormalizedName, Path]]] = defaultdict(list)
+    for distribution in metadata.distributions(path=[SITE]):
+        for file in distribution.files or []:
+            if file.parts[0] != "..":
+                files[file.parts[0]].append((canonicalize_name(distribution.name), Path(file)))
+    for top, owned in files.items():
+        shared = not {owner for owner, _ in owned} <= wanted
+        for path in {path for owner, path in owned if owner in wanted} if shared else {Path(top)}:
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (site / path).exists():  # else pip's, which the environment has
+                (site / path).symlink_to(Path(SITE, path))
 
 
 def printed(*argv: object, cwd: Path) -> str:
@@ -75,6 +109,22 @@ def test_the_list_of_threats_is_installed(environment: Path, tmp_path: Path) -> 
 def test_a_client_of_the_installed_package_starts_its_own_interpreter(environment: Path, tmp_path: Path) -> None:
     snippet = printed(environment / "bin" / "space-sandbox", "mcp", "config", "codex", cwd=tmp_path)
     assert f'command = "{environment}/bin/python"\nargs = ["-I", "-m", "sandbox"' in snippet
+
+
+def test_a_plain_installation_serves_its_home(environment: Path, tmp_path: Path) -> None:
+    """The daemon imports what commands use, some of which needs an extra."""
+    command = ["env", "-i", str(environment / "bin" / "python"), "-I"]
+    assert subprocess.run([*command, "-c", "import temporalio"], capture_output=True, check=False).returncode, "void"
+    with serving(tmp_path / "home", program=[*command, "-m", "sandbox"]) as daemon:
+        assert daemon.call("space_repo_list") == {"repositories": []}
+
+
+def test_a_command_that_needs_an_extra_names_it(environment: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = [environment / "bin" / "sandbox", "--home", home, "cluster", "workers"]
+    variables = {**os.environ, "SANDBOX_CLUSTER_ADDRESS": "127.0.0.1:1"}
+    done = subprocess.run([*map(str, words)], env=variables, capture_output=True, text=True, check=False, timeout=60)
+    assert "space-sandbox[temporal]" in done.stderr, done.stderr
 
 
 def about(wheel: Path) -> Message:

@@ -41,7 +41,7 @@ def order_checks(
         raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
-            hint = f"The checks are defined by the profile '{profile.full_name}'."
+            hint = f"The checks are defined by the profile '{profile.full_name}'; `sandbox check list TASK` shows them."
             hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
             raise not_found_error("check", name, known, hint)
     if not check_ids:

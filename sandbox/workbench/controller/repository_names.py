@@ -1,4 +1,4 @@
-"""Find the repository that a person names: by the end of its id, by owner and name, by its URL, or by a directory."""
+"""Find the repository that a person names: by its id's end or beginning, owner and name, URL, or a directory."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
     if _PLACE.match(name):
         return _find_by_place(known, remotes, name)
     found = [repository.id for repository in known if _fits(repository, name.lower())]
+    if not found and "-" in name.rstrip("-"):  # more than the host, which names no repository
+        found = [repository.id for repository in known if repository.id.startswith(name)]
     if len(found) > 1:
         raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", found, "Give more of the id.")
     return found[0] if found else name

@@ -402,6 +402,12 @@ def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> Non
         _log.info("the refs of %s were kept: %s", task.id, error)
 
 
+_CLOSED_HINT = (
+    "A closed task takes no commit. `sandbox diff {}` prints them as a patch, for a new task or another checkout; "
+    "repeat with --discard to delete them."
+)
+
+
 def _require_no_changes(services: Services, task: Task) -> None:
     with compare_task(services, task) as opened:
         if opened.changes.tree:
@@ -409,5 +415,7 @@ def _require_no_changes(services: Services, task: Task) -> None:
                 ErrorCode.DIRTY_WORKSPACE,
                 f"{task.id} has uncommitted changes",
                 details=", ".join(c.path for c in opened.changes.shown[:10]),
-                hint="Commit them, or repeat with --discard to delete them.",
+                hint=_CLOSED_HINT.format(task.id)
+                if task.status is TaskStatus.CLOSED
+                else "Commit them, or repeat with --discard to delete them.",
             )

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import make_server
+from sandbox.agent.server import make_server, validate_arguments
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
@@ -307,6 +307,14 @@ def test_n12_wrong_arguments_are_typed_errors(desk: Desk, tool: str, arguments: 
         assert "Traceback" not in json.dumps(found)
 
     talk(agent_of(desk), session)
+
+
+def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
+    with pytest.raises(SandboxError) as caught:
+        validate_arguments(TOOLS["space_repo_edit_file"], {"old_text": "a", "new": "b", "news": "c", "zzz": 1})
+    lines = {line.partition(":")[0]: line for line in caught.value.details.splitlines()}
+    assert lines["old_text"].endswith("; did you mean old?")
+    assert "did you mean" not in lines["zzz"] + lines["news"] + lines["path"], "`new` was given"
 
 
 def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:

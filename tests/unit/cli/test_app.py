@@ -21,6 +21,7 @@ import pytest
 import sandbox
 from sandbox.cli import main
 from sandbox.cli.app import cli
+from sandbox.cli.misuse import ELSEWHERE
 from sandbox.cli.verdicts import ordinal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Repository
@@ -150,13 +151,46 @@ def test_a_name_that_is_nearly_right_is_suggested(arguments: list[str], suggesti
 
 
 def test_a_directory_without_a_path_to_it_is_taken_for_one(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path)
-    code, _, err = command("repo", "clone", "project")
-    assert (code, "write a path: ./project" in err) == (2, True)
-    assert "./other" not in command("repo", "clone", "other")[2]
+    upstream.write("folder/f")
+    upstream.commit()
+    monkeypatch.chdir(upstream.root)
+    (upstream.root / "-x").mkdir()
+    code, out, err = command("--json", "repo", "clone", "folder")
+    assert (code, json.loads(out)["repository"]["name"]) == (0, upstream.root.name), err
+    assert "folder is inside" in err
+    assert command("repo", "clone", "other")[0] == 2
+    assert command("repo", "clone", "--", "-x")[0] == 2, "what may be an option is none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ("apply", "`sandbox task apply`"),
+        ("task commit", "`sandbox commit`"),
+        ("repo apply", "`sandbox task apply`"),
+        ("task creat", "'create'"),
+        ("task create repo purpose", "--prompt TEXT"),
+        ("check run - --all", "`sandbox check list TASK`"),
+        ("verify", "`-` is the task"),
+        ("status .", "`-` is the task"),
+        ("task show bfe", "Four characters"),
+        ("mcp config", "Choose from: claude, cursor"),
+        ("check run - test --folow", "Did you mean: --follow?"),
+        ("list --bz", "No such option '--bz'.\n"),
+    ],
+    ids=lambda value: value.replace(" ", "_"),
+)
+def test_a_first_guess_is_answered_with_what_to_write(arguments: str, advice: str, command: Command) -> None:
+    code, out, err = command(*arguments.split())
+    assert (code, out) == (2, "")
+    assert advice in err
+
+
+def test_commands_that_stand_elsewhere_are_not_at_the_top() -> None:
+    """That each exists where the table says is held by test_hint_commands."""
+    assert not ELSEWHERE.keys() & set(cli.list_commands(click.Context(cli)))
 
 
 @pytest.mark.parametrize("position", ["before", "between", "after"])
@@ -281,6 +315,23 @@ def test_an_interrupt_is_exit_130(command: Command, monkeypatch: pytest.MonkeyPa
     exit_code, out, err = command("repo", "list")
     assert (exit_code, out) == (130, "")
     assert "Interrupted" in err
+    exit_code, out, _ = command("repo", "list", "--json")
+    error = json.loads(out)["error"]
+    assert (exit_code, error["code"], error["reason"]) == (130, "conflict", "stopped")
+
+
+def test_an_interrupt_after_the_result_adds_no_second_document(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoke = cli.invoke
+
+    def interrupt(context: click.Context) -> None:
+        invoke(context)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupt)
+    exit_code, out, _ = command("repo", "list", "--json")
+    assert (exit_code, json.loads(out)) == (130, {"repositories": []})
 
 
 def test_a_full_disk_is_no_defect(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +438,7 @@ def test_a_change_goes_from_clone_to_push_with_json(
     read = json_command("file", "read", task["id"], "f.txt")
     assert (read["content"], read["total_lines"]) == ("one\ntwo\n", 2)
     (tmp_path / "p").write_text("--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,3 @@\n one\n+INJ\n two\n")
-    patched = json_command("file", "patch", task["id"], str(tmp_path / "p"), "--expect", f"f.txt={read['sha256']}")
+    patched = json_command("file", "patch", task["id"], str(tmp_path / "p"), "--expect", f"f.txt={read['sha256'][7:]}")
     assert [f["kind"] for f in patched["files"]] == ["modified"]
     assert [c["id"] for c in json_command("check", "list", task["id"])["checks"]] == ["build", "test"]
     status = json_command("status", task["id"])
@@ -405,6 +456,22 @@ def test_a_change_goes_from_clone_to_push_with_json(
     assert upstream.oid(task["branch"]) == committed["commit"]
 
 
+def test_closing_a_task_says_what_it_leaves_and_how_to_save_it(upstream: Upstream, command: Command) -> None:
+    upstream.commit()
+    repo_id = json.loads(command("--json", "repo", "clone", str(upstream.root))[1])["repository"]["id"]
+    task = json.loads(command("--json", "task", "create", repo_id)[1])["task"]
+    (Path(task["worktree_path"]) / "new").write_text("x\n")
+    assert "Commit them" in command("task", "close", task["id"], "--delete")[2]
+    assert (
+        f"1 uncommitted change(s) stay in the worktree, and can no longer be committed; `sandbox diff {task['id']}`"
+        in (command("task", "close", task["id"])[2])
+    )
+    code, _, err = command("task", "close", task["id"], "--delete")
+    assert (code, "Commit them" in err, f"`sandbox diff {task['id']}`" in err) == (4, False, True)
+    assert "+x" in command("diff", task["id"])[1]
+    assert "note" not in command("task", "close", task["id"], "--delete", "--discard")[2]
+
+
 def test_all_questions_are_answered_by_one_command(command: Command, tmp_path: Path) -> None:
     with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
         for tool in ("space_repo_clone", "space_repo_clone", "space_repo_fetch"):
@@ -420,6 +487,20 @@ def test_all_questions_are_answered_by_one_command(command: Command, tmp_path: P
     assert states("list") == ["pending"]
     assert states("revoke", "--all") == ["revoked"]
     assert states("deny", "--all") == []
+
+
+def test_a_request_is_named_by_the_beginning_of_its_id(command: Command, tmp_path: Path) -> None:
+    with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
+        for number in range(2):
+            workbench.request_approval(workbench.approval_call("space_repo_clone", {"url": f"https://h/{number}"}))
+        first, second = (one.id for one in workbench.approvals())
+        with pytest.raises(SandboxError):
+            workbench.answer_approval(first[:12], approved=True, by="x")  # the control: only a person can list them
+    assert command("approvals", "approve", first[:12])[0] == 0
+    assert command("approvals", "deny", second[:12])[0] == 0
+    listed = json.loads(command("approvals", "list", "--all", "--json")[1])["approvals"]
+    assert {one["id"]: one["state"] for one in listed} == {first: "approved", second: "denied"}
+    assert command("approvals", "show", "apr-")[0] == 2
 
 
 def test_names_from_a_repository_are_neutral_on_the_terminal(upstream: Upstream, command: Command) -> None:
@@ -494,3 +575,12 @@ def test_an_exploration_of_nothing_names_the_options_that_it_needs(
 ) -> None:
     assert main(["--home", str(tmp_path / "home"), "explore", "task-0123"]) == 2
     assert "Give --patches DIR, --tasks ID, or both." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "warns"), [("loud", True), ("DEBUG", False), ("", False)])
+def test_an_unknown_log_level_is_said(
+    level: str, warns: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_LOG", level)
+    code, _, err = command("repo", "list")
+    assert (code, "'loud' is no level: use debug, info" in err) == (0, warns)

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.attack.harness.verdict_samples import make_run
 from sandbox.errors import ErrorCode
+from sandbox.models import Verdict
 from sandbox.store.home import Home
+from sandbox.store.records import save_run
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
 from sandbox.store.terminal_task import UNSEEN_LEADER_S, recall_task, remember_task
 from tests.unit.conftest import refused
@@ -50,6 +53,21 @@ def test_other_names_stay_as_they_are(home: Home, name: str) -> None:
 def test_a_run_is_found_also_while_it_has_only_output(home: Home) -> None:
     assert complete_run_id(home, "run-ab12") == complete_owner_id(home, "run-ab12") == RUN
     assert complete_run_id(home, "ab12") == "ab12"
+
+
+def test_runs_of_one_session_begin_alike_and_are_told_apart_by_their_end(home: Home) -> None:
+    nonce = "0d12" * 3
+    ids = [f"run-{nonce}{end * 5}" for end in ("7de1", "7de2")]
+    for owner, run in zip((FIRST, SECOND), ids, strict=True):
+        home.logs(owner).mkdir(parents=True, exist_ok=True)
+        (home.logs(owner) / f"{run}.stdout").touch()
+    for run in ids:
+        assert complete_run_id(home, f"run-{run[-4:]}") == complete_owner_id(home, f"run-{run[-9:]}") == run
+    save_run(home, SECOND, make_run(Verdict.FAILED).model_copy(update={"run_id": ids[1]}))
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        complete_run_id(home, "run-0d12")
+    assert caught.value.details == f"{ids[0]}  {FIRST}  no result\n{ids[1]}  {SECOND}  test failed"
+    assert complete_run_id(home, "run-e17d") == "run-e17d", "the middle is no name"
 
 
 def test_a_repository_is_never_taken_for_the_beginning_of_a_task(home: Home) -> None:

@@ -49,6 +49,7 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
         ("y/click", "y-click"),
         ("y-click", "y-click"),
         ("a.b", "x-a.b"),
+        ("github.com-p", "pytoolz-toolz"),
     ],
 )
 def test_the_end_of_an_id_owner_and_name_or_the_url_is_enough(desk: Desk, name: str, found: str) -> None:
@@ -61,7 +62,7 @@ def test_several_repositories_are_named(desk: Desk) -> None:
     assert caught.value.details == "github.com-x-click\ngithub.com-y-click"
 
 
-@pytest.mark.parametrize("name", ["tool", "", "oolz", "ytoolz-toolz", "https", "-"])
+@pytest.mark.parametrize("name", ["tool", "", "oolz", "ytoolz-toolz", "https", "-", "github.com", "github.com-"])
 def test_a_part_of_a_word_is_no_name(desk: Desk, name: str) -> None:
     with refused(ErrorCode.NOT_FOUND):
         desk.workbench.repository(name)
