@@ -198,6 +198,13 @@ _IMPORTS = (
     re.compile(r"^Can't locate \S{1,200}\.pm in @INC \(you may need to install the ([A-Za-z_][\w:]{0,80}) module\)"),
 )
 _PERL = _IMPORTS[-1]
+_ADD = {
+    _IMPORTS[0]: "add its package to the extra or dependency group `test`, or to `needs` of a profile",
+    _IMPORTS[1]: "add its package to devDependencies, or to `needs` of a profile",
+}
+"""By the message about a missing module: how it is added."""
+
+_SEE = "(docs/dependencies.md, When a module is missing)"
 _MAX_MODULES = 5
 _NOT_THERE = (
     re.compile(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?(?:\d+: )?{_NAME}: (?:command )?not found$"),
@@ -292,11 +299,14 @@ def _match_symptom(line: str, without: str) -> Cause | None:
 
 
 def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | None:
-    module = next((match[1] for pattern in _IMPORTS if (match := pattern.match(line))), None)
-    if module is None:
+    found = next((match for pattern in _IMPORTS if (match := pattern.match(line))), None)
+    if found is None:
         return None
+    module, add = found[1], _ADD.get(found.re, "")
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
     if is_declared(module):
-        return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not in the image")
-    return Cause(kind=_UNKNOWN, sentence=f"there is no module '{module}', and the project does not declare it")
+        seen, kind = f"'{module}', which the project declares, is not there", _ENVIRONMENT
+    else:
+        seen, kind = f"there is no module '{module}', and the project does not declare it", _UNKNOWN
+    return Cause(kind=kind, sentence=f"{seen}: {add} {_SEE}" if add else seen)

@@ -9,7 +9,7 @@ from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
 from sandbox.dependencies.pyproject import FILE, read_pyproject
 from sandbox.dependencies.requirement_files import read_requirement_file
 from sandbox.dependencies.setup_files import read_pkg_info, read_setup_cfg, read_setup_py
-from sandbox.dependencies.test_environments import read_noxfile, read_tox
+from sandbox.dependencies.test_environments import RECIPES, read_all_extras, read_noxfile, read_tox
 from sandbox.models.dependencies import Manifest
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -39,7 +39,8 @@ _NOT_FOR_TESTS = frozenset(
     | {"sphinx-rtd-theme", "towncrier", "tox", "tox-uv", "twine", "ty", "zest-releaser"}
 )
 MANIFESTS = (
-    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", *LOCK_FILES, *_REQUIREMENT_FILES
+    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", *RECIPES, *LOCK_FILES,
+    *_REQUIREMENT_FILES,
 )  # fmt: skip
 """The files that are looked at; those that they include are read too."""
 
@@ -60,6 +61,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
             read_requirement_file(collection, path, role)
     read_tox(collection)
     read_noxfile(collection)
+    read_all_extras(collection)
     read_lock_files(collection)
     if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
         for texts, origin in collection.unnamed:

@@ -12,12 +12,22 @@ from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.dependencies.pyproject import add_group, classify_list
 from sandbox.dependencies.requirement_files import add_itself, read_named_file
-from sandbox.dependencies.setup_files import list_lines, name_of_call, parse_ini, parse_ini_text, parse_python
+from sandbox.dependencies.setup_files import (
+    LINE_CHARS,
+    list_lines,
+    name_of_call,
+    parse_ini,
+    parse_ini_text,
+    parse_python,
+)
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)\s*(.*)")
 _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
+RECIPES = ("justfile", "Justfile", "Makefile")
+_INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
+_NOT_FOR_CHECKS = frozenset({"doc", "docs", "documentation", "lint", "typing"})
 _OF_EVERY_TEST = frozenset({"py", "py3", "unit", "full", "all"})
 
 
@@ -101,6 +111,14 @@ def _means_tests(factors: str) -> bool:
         for factor in factors.split("-")
         if factor
     )
+
+
+def read_all_extras(collection: Collection) -> None:
+    """Select all extras if a recipe of a justfile or Makefile installs the project with all of them."""
+    lines = (line for path in RECIPES for line in collection.load_text(path).split("\n"))
+    if any("--all-extras" in line and _INSTALLS.search(line[:LINE_CHARS]) for line in lines):
+        wanted = (name for name in collection.extras if name not in _NOT_FOR_CHECKS and classify_list(name) is None)
+        collection.want_extras(wanted, Role.DEVELOPMENT)
 
 
 def read_noxfile(collection: Collection) -> None:

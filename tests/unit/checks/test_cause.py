@@ -318,6 +318,22 @@ def test_a_missing_package_is_due_to_the_fetch_that_failed(out: str, words: str)
     assert WITHOUT not in before.sentence
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("out", "way"),
+    [
+        ("ModuleNotFoundError: No module named 'msgspec'", "the extra or dependency group `test`"),
+        ("Error: Cannot find module 'msgspec'", "devDependencies"),
+        ("Can't locate msgspec.pm in @INC (you may need to install the msgspec module)", "libmsgspec-perl"),
+    ],
+    ids=["python", "node", "perl"],
+)
+def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, declared: bool) -> None:
+    cause = find_cause(CHECK, failed(1, out=out), lambda _: declared)
+    assert cause is not None
+    assert ("'msgspec'" in cause.sentence, way in cause.sentence, "(docs/" in cause.sentence) == (True, True, True)
+
+
 def test_other_causes_are_not_put_down_to_a_fetch_that_failed() -> None:
     said = "a.c:1:10: fatal error: <zlib.h>: No such file or directory"
     found = failed(err=said)

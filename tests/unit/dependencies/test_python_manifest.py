@@ -126,6 +126,23 @@ def test_packages_of_an_extra_of_poetry_are_read_if_it_is_for_tests() -> None:
     assert [(found.name, found.specifier) for found in manifest.requirements] == [("c", "==3"), ("a", "<2,>=1")]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "found"),
+    [
+        ("test:\n\tuv sync --group test --all-extras\n", ["msgspec", "pytest"]),
+        ("\tuv run {{ if x { '-p' } }} --all-extras pytest\n", ["msgspec", "pytest"]),
+        ("\tuv sync --group test\n\techo --all-extras\n", ["pytest"]),
+        (f"\tuv {'x' * 200_000} sync --all-extras\n", ["pytest"]),
+    ],
+    ids=["make", "run", "no install", "long"],
+)
+@pytest.mark.parametrize("path", ["Makefile", "Justfile"])
+def test_all_extras_are_for_tests_if_a_recipe_installs_them(path: str, recipe: str, found: list[str]) -> None:
+    lists = '[project]\nname = "p"\n[project.optional-dependencies]\ntest = ["pytest"]\nmsgspec = ["msgspec"]\n'
+    files = {"pyproject.toml": f'{lists}docs = ["sphinx"]\nlint = ["ruff"]\n', path: recipe}
+    assert sorted(one.name for one in read_python_manifest(reader(files)).requirements) == found
+
+
 def test_what_uv_takes_from_the_tree_is_not_asked_for_by_its_name() -> None:
     """A registry may have another package of that name."""
     manifest = read(
