@@ -113,9 +113,10 @@ def test_a_client_of_the_installed_package_starts_its_own_interpreter(environmen
 
 def test_a_plain_installation_serves_its_home(environment: Path, tmp_path: Path) -> None:
     """The daemon imports what commands use, some of which needs an extra."""
-    command = ["env", "-i", str(environment / "bin" / "python"), "-I"]
-    assert subprocess.run([*command, "-c", "import temporalio"], capture_output=True, check=False).returncode, "void"
-    with serving(tmp_path / "home", program=[*command, "-m", "sandbox"]) as daemon:
+    command = ["env", "-i", str(environment / "bin" / "python")]
+    looks = [*command, "-I", "-c", "import temporalio"]
+    assert subprocess.run(looks, capture_output=True, check=False).returncode, "void"
+    with serving(tmp_path / "home", program=[*command, "-I", "-m", "sandbox"]) as daemon:
         assert daemon.call("space_repo_list") == {"repositories": []}
 
 
