@@ -71,11 +71,11 @@ class Holdings:
         return [f"{kind} {name}" for kind, names in added.items() for name in sorted(names)]
 
 
-_KEPT_IMAGES = ("base", "build", "go", "init", "node", "perl", "python", "redis", "rust")
+_KEPT_IMAGES = ("base", "build", "build13", "go", "go1.24", "init", "node", "perl", "python", "redis", "rust", "trixie")
 KEPT_TAGS = frozenset(f"{TAG_PREFIX}{name}:latest" for name in (*_KEPT_IMAGES, "python-self", "test-gitserver")) | {
     f"{TAG_PREFIX}debian:bookworm"
 }
-KEPT_RECIPES = re.compile(rf"{TAG_PREFIX}({'|'.join(_KEPT_IMAGES)}):[0-9a-f]{{12}}(-used-\d{{8}})?")
+KEPT_RECIPES = re.compile(rf"{TAG_PREFIX}({'|'.join(map(re.escape, _KEPT_IMAGES))}):[0-9a-f]{{12}}(-used-\d{{8}})?")
 """Images that the next run uses again."""
 
 

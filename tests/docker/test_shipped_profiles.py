@@ -33,6 +33,9 @@ class Project:
 
 
 FAILS = {"t.c": "int main(void) { return 1; }\n"}
+ALL_IMAGES = bool(os.environ.get("ALL_IMAGES"))
+"""Whether images of the next Debian are built and used, too: three with 3 GB, which takes minutes. `make corpus`."""
+
 PROJECTS = {
     "go": Project(
         "go",
@@ -210,7 +213,11 @@ def run_branch(workbench: Workbench, folder: Path, ref: str) -> RunSummary:
         unavailable(f"{error.brief}: {error.hint}")
 
 
-@pytest.mark.parametrize("project", PROJECTS.values(), ids=PROJECTS)
+ON_THE_NEXT_DEBIAN = {"go-newer"}
+RUN = {name: project for name, project in PROJECTS.items() if ALL_IMAGES or name not in ON_THE_NEXT_DEBIAN}
+
+
+@pytest.mark.parametrize("project", RUN.values(), ids=RUN)
 def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tmp_path: Path) -> None:
     source = make_repository(tmp_path / "source")
     commit(source, project.files, "main")
