@@ -140,9 +140,8 @@ def _show(found: Approval) -> None:
     click.echo(f"arguments: {one_line(found.arguments)}")
     click.echo(f"asked at {format_local(found.created_at)}{_format_caller(found.asked_by)}")
     if found.decided_at is not None:
-        surface = f" ({_SURFACES[found.surface]}){_format_caller(found.decider)}" if found.surface else ""
         word = "revoked" if found.state is ApprovalState.REVOKED else "decided"
-        click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{surface}")
+        click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{_format_decider(found)}")
     if found.used_at is not None:
         click.echo(f"used at {format_local(found.used_at)}")
     until = f"{format_local(found.expires_at)} ({format_relative(found.expires_at)})"
@@ -150,6 +149,12 @@ def _show(found: Approval) -> None:
 
 
 _SURFACES = {"cli": "on the command line", "python": "by a program", "elicitation": "in a dialog of the agent's client"}
+
+
+def _format_decider(found: Approval) -> str:
+    if found.surface == "cli" and found.decider is not None:  # the name says the rest
+        return f" (uid {found.decider.uid})"
+    return f" ({_SURFACES[found.surface]}){_format_caller(found.decider)}" if found.surface else ""
 
 
 def _format_caller(caller: Caller | None) -> str:

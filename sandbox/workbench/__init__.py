@@ -1243,7 +1243,7 @@ class Workbench:
         """
         arguments = {"directory": str(directory), "uncommitted": uncommitted, "dry_run": dry_run}
         with use.journaling.record_operation(
-            self._services, task_id, "apply", arguments, names=[str(directory)]
+            self._services, task_id, "apply", arguments, names=[str(Path(directory).absolute())]
         ) as done:
             return done(
                 use.apply.apply_task(self._services, task_id, Path(directory), uncommitted=uncommitted, dry_run=dry_run)
@@ -1268,7 +1268,7 @@ class Workbench:
         """
         arguments = {"directory": str(directory), "commit": exported.commit, "dry_run": dry_run}
         with use.journaling.record_operation(
-            self._services, None, "apply", arguments, names=[task.id, str(directory)]
+            self._services, None, "apply", arguments, names=[task.id, str(Path(directory).absolute())]
         ) as done:
             return done(
                 use.change_export.apply_exported(self._services, task, exported, Path(directory), dry_run=dry_run)

@@ -360,7 +360,7 @@ def test_an_approval_says_who_asked_who_decided_and_where(desk: Desk) -> None:
     assert (decided["surface"], decided["decider"]["uid"]) == ("cli", os.getuid())
     assert desk.workbench.use_approval(call)
     shown = subprocess.run([*argv, "show", asked.id], check=True, capture_output=True, timeout=60, text=True).stdout
-    assert f"on the command line), user {getpass.getuser()} (uid {os.getuid()})" in shown
+    assert f"by {getpass.getuser()} at the command line (uid {os.getuid()})" in shown
     assert f'arguments: {{"task_id":"{desk.task.id}"}}' in shown
     assert "used at 2" in shown
     listed = subprocess.run([*argv, "list", "--all"], check=True, capture_output=True, timeout=60, text=True).stdout
