@@ -141,7 +141,9 @@ def _show(found: Approval) -> None:
     click.echo(f"asked at {format_local(found.created_at)}{_format_caller(found.asked_by)}")
     if found.decided_at is not None:
         word = "revoked" if found.state is ApprovalState.REVOKED else "decided"
-        click.echo(f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{_format_decider(found)}")
+        click.echo(
+            f"{word} at {format_local(found.decided_at)} by {one_line(found.decided_by)}{_format_decider(found)}"
+        )
     if found.used_at is not None:
         click.echo(f"used at {format_local(found.used_at)}")
     until = f"{format_local(found.expires_at)} ({format_relative(found.expires_at)})"

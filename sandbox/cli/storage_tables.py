@@ -11,26 +11,29 @@ from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sandbox.models.storage import Storage, StorageUse
 
 _KIBIBYTE = 1024
 
 
 @click.command()
+@click.option("--all", "with_parts", is_flag=True, help="List what of each kind belongs to which repository.")
 @global_options
 @click.pass_obj
-def storage(invocation: Invocation) -> None:
+def storage(invocation: Invocation, with_parts: bool) -> None:
     """Show who holds how much disk space in this home, what limits it, and what `gc` would free now.
 
     Bytes are allocated blocks. It only looks.
     """
     with invocation.workbench() as workbench:
         found = workbench.storage()
-    invocation.emit(found, lambda: show_storage(found))
+    invocation.emit(found, lambda: show_storage(found, with_parts=with_parts))
 
 
-def show_storage(found: Storage) -> None:
-    """Print totals, then who holds what, then what would be freed."""
+def show_storage(found: Storage, *, with_parts: bool = False) -> None:
+    """Print totals, then who holds what, then what would be freed. `with_parts`: of each kind the repositories."""
     limit = f" of {format_bytes(found.max_bytes)} (storage.max_bytes)" if found.max_bytes else ", without a limit"
     click.echo(f"home         {format_bytes(found.bytes)}{limit}, {found.files:,} files")
     click.echo(f"only here    {format_bytes(found.only_here_bytes)}, which no limit removes")
@@ -39,22 +42,43 @@ def show_storage(found: Storage) -> None:
     if found.images_note:
         click.echo(f"images       not measured: {one_line(found.images_note)}")
     click.echo()
-    show_table(["HOLDS", "REPOSITORY", "SIZE", "FILES", "LIMIT", "REMOVED"], [_row(use) for use in found.uses])
+    if with_parts:
+        rows = [[use.kind.value, use.repo_id or "", *_cells(use)] for use in found.uses]
+        show_table(["HOLDS", "REPOSITORY", "SIZE", "FILES", "LIMIT", "REMOVED"], rows)
+    else:
+        rows = [[use.kind.value, *_cells(use)] for use in _sum_kinds(found.uses)]
+        show_table(["HOLDS", "SIZE", "FILES", "LIMIT", "REMOVED"], rows)
     _show_owners(found)
     _show_reclaimable(found)
 
 
-def _row(use: StorageUse) -> list[str]:
+def _sum_kinds(uses: Iterable[StorageUse]) -> list[StorageUse]:
+    """One row for each kind, the largest first."""
+    kinds: dict[str, StorageUse] = {}
+    for use in uses:
+        known = kinds.get(use.kind)
+        if known is not None:
+            complete = known.is_complete and use.is_complete
+            both = {"bytes": known.bytes + use.bytes, "files": known.files + use.files, "is_complete": complete}
+            use = known.model_copy(update=both)
+        kinds[use.kind] = use
+    return sorted(kinds.values(), key=lambda use: -use.bytes)
+
+
+def _cells(use: StorageUse) -> list[str]:
     limit = format_bytes(use.limit_bytes) if use.limit_bytes else ""
     size = f"{'' if use.is_complete else 'over '}{format_bytes(use.bytes)}"
-    return [use.kind.value, use.repo_id or "", size, f"{use.files:,}", f"{limit} {use.limit}".strip(), use.removal]
+    return [size, f"{use.files:,}", f"{limit} {use.limit}".strip(), use.removal]
 
 
 def _show_owners(found: Storage) -> None:
-    limited = [row for row in found.repositories if row.max_bytes]
-    if limited:
+    if found.repositories:
         click.echo()
-        rows = [[row.repo_id, format_bytes(row.bytes), format_bytes(row.max_bytes or 0)] for row in limited]
+        largest = sorted(found.repositories, key=lambda row: -row.bytes)
+        rows = [
+            [row.repo_id, format_bytes(row.bytes), format_bytes(row.max_bytes) if row.max_bytes else ""]
+            for row in largest
+        ]
         show_table(["REPOSITORY", "SIZE", "LIMIT"], rows)
     if found.tasks:
         click.echo()
@@ -68,7 +92,7 @@ def _show_owners(found: Storage) -> None:
             ]
             for task in found.tasks
         ]
-        show_table(["TASK", "STATUS", "FILES", "ITS DISK", "LOGS"], tasks)
+        show_table(["TASK", "STATUS", "FILES", "AT MOST", "LOGS"], tasks)
 
 
 def _show_reclaimable(found: Storage) -> None:

@@ -130,7 +130,7 @@ def _list_limits(services: Services) -> Mapping[StorageKind, tuple[int | None, s
     return {
         StorageKind.LAYERS: (layers.max_bytes, "layers.max_bytes"),
         StorageKind.RUNS: (None, f"{keep.runs:,} of each task and repository (keep.runs)"),
-        StorageKind.LOGS: (None, f"{keep.logs_bytes:,} bytes of each task and repository (keep.logs_bytes)"),
+        StorageKind.LOGS: (None, f"{keep.logs_bytes / 1024**2:,.0f} MiB of each task and repository (keep.logs_bytes)"),
         StorageKind.VERDICTS: (None, f"{keep.verdicts:,} (keep.verdicts)"),
         StorageKind.ARTIFACTS: (None, f"{keep.artifacts_days:g} days (keep.artifacts_days)"),
     }
