@@ -15,6 +15,7 @@ from sandbox.policy import untrusted_toml
 FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
 MAX_FILES = 64
+MAX_LOOKS = 512  # for files, also for those that are not there: each may be a process of git
 MAX_LISTINGS = 64  # of folders
 MAX_NAMES = 2_000  # of one listing
 ALL_BYTES = 4 * 1024**2  # of all files that are read
@@ -153,13 +154,14 @@ class Collection:
         )
 
     def _read_once(self, path: str, limit: int) -> str | None:
-        if sum(text is not None for text in self.files.values()) >= MAX_FILES:
+        texts = [text for text in self.files.values() if text is not None]
+        if len(texts) >= MAX_FILES or len(self.files) >= MAX_LOOKS:
             self.refuse(path, RefusalReason.LIMIT, path)
             return None
         content = self.read(path)
         if content is None:
             return None
-        total = len(content) + sum(len(text) for text in self.files.values() if text is not None)
+        total = len(content) + sum(map(len, texts))
         if len(content) > limit or total > ALL_BYTES:
             self.refuse(f"{len(content)} bytes", RefusalReason.LIMIT, path)
             return None

@@ -20,8 +20,8 @@ def is_pattern(text: str) -> bool:
 
 
 def find_folders(collection: Collection, pattern: str) -> list[str] | None:
-    """The folders that fit, by name; None for a pattern that is not understood: `**`, one that leaves the tree, or
-    one that fits too many; and past `MAX_PATTERNS`. Names that begin with a dot, and `node_modules`, fit no pattern.
+    """The folders that fit, by name; None for a pattern that is not understood: `**`, unprintable text, one that leaves
+    the tree, or one that fits too many; and past `MAX_PATTERNS`. Names that begin with a dot, and `node_modules`, fit no pattern.
     """
     parts = posixpath.normpath(pattern).split("/")
     marks = sum(pattern.count(mark) for mark in _MARKS)
@@ -29,6 +29,7 @@ def find_folders(collection: Collection, pattern: str) -> list[str] | None:
     if (
         collection.patterns > MAX_PATTERNS
         or len(pattern) > _MAX_CHARS
+        or not pattern.isprintable()  # no path of git, or no text: lone surrogates, NUL
         or marks > _MAX_MARKS
         or "**" in pattern
         or parts[0] in {"..", ""}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from sandbox.dependencies.folder_patterns import find_folders
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, NodeProject, read_project
-from sandbox.dependencies.node_tree import Placed, describe_archive
+from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
 from sandbox.dependencies.node_values import require_name, require_range
 from sandbox.dependencies.other_node_locks import PNPM, YARN, read_other_locks
 from sandbox.dependencies.requirement_text import RefusedTextError
-from sandbox.models.dependencies import LockedPackage
+from sandbox.models.dependencies import LockedPackage, RefusalReason
 from sandbox.models.layers import LayerPackage
 
 MANIFESTS = (FILE, *LOCK_FILES, PNPM, YARN)
@@ -70,13 +70,25 @@ def _add_members(collection: Collection, project: NodeProject, projects: _Projec
     """With the members of the workspace, without what they need of each other: that is no package of a registry."""
     folders = [*project.members]
     for pattern in project.patterns:
-        folders += find_folders(collection, pattern.removeprefix("./").rstrip("/")) or []
+        folders += _find_members(collection, pattern)
     members = {folder: member for folder in folders if (member := read_project(collection, folder))}
     own = {member.name for member in members.values()}
     return {
         folder: {group: {n: text for n, text in found.items() if n not in own} for group, found in groups.items()}
         for folder, groups in (projects | {folder: member.groups for folder, member in members.items()}).items()
     }
+
+
+def _find_members(collection: Collection, pattern: str) -> Iterator[str]:
+    """The folders that fit and whose names archives of packages can have."""
+    found = find_folders(collection, pattern.removeprefix("./").rstrip("/"))
+    if found is None:
+        collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)
+    for folder in found or ():
+        try:
+            yield require_folder(folder)
+        except RefusedTextError as refused:
+            collection.refuse(f"workspace {folder}", refused.reason, FILE)
 
 
 def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) -> dict[str, Mapping[str, str]]:

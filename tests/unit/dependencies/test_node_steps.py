@@ -197,11 +197,12 @@ def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
 
 def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
     found = plan(
-        package__json='{"workspaces": ["m", "../out", "./lib/*/", "**"], "devDependencies": {"one": "1"}}',
+        package__json='{"workspaces": ["m", "../out", "./lib/*/", "**", "\\ud800/*", "\\u0000/*"], "devDependencies": {"one": "1"}}',
         **{
             "m/package__json": '{"name": "m", "dependencies": {"a": "1", "one": "^1"}}',
             "lib/one/package__json": '{"name": "one", "dependencies": {"b": "2", "m": "*"}}',
             "lib/notes/text": "",
+            "lib/c++/package__json": '{"dependencies": {"d": "4"}}',
             "other/two/package__json": '{"dependencies": {"c": "3"}}',
         },
     )
@@ -210,7 +211,13 @@ def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
         "m": {"dependencies": {"a": "1"}},
         "lib/one": {"dependencies": {"b": "2"}},
     }, "members are no packages of a registry"
-    assert [(entry.text, entry.reason.value) for entry in found.refused] == [("workspace ../out", "path")]
+    assert {entry.text for entry in found.refused} == {
+        "workspace ../out",
+        "workspace **",
+        "workspace lib/c++",
+        "workspace \\ud800/*",
+        "workspace \\x00/*",
+    }
 
 
 @pytest.mark.parametrize(
