@@ -15,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.cluster.task_queues import ALL_READS, ANSWER_BYTES, ARGUMENT_BYTES, STOPS, measure_payload
+from sandbox.cluster.task_queues import ALL_READS, ANSWER_BYTES, ARGUMENT_BYTES, LARGE_BYTES, STOPS, measure_payload
 
-STEP_BYTES = 3840 * 1024
-"""Of what we send in one step. The rest of the server's 4 MiB is for the fields of messages and events."""
+STEP_BYTES = 3840 * 1024 + LARGE_BYTES
+"""Of what we send in one step: two answers beside one of a change, a refusal, and small arguments of what begins. The
+rest of the server's 4 MiB is for the fields of messages and events.
+"""
 
 
 @dataclass(frozen=True)

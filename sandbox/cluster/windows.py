@@ -195,7 +195,7 @@ def collect_changes(ask: Callable[[int], ArtifactWindow]) -> ExportedChanges:
         document = reader.decompress(b"".join(collect_artifact(ask(0), ask)), MOST_DOCUMENT_BYTES)
         if not reader.eof:
             raise _unreadable_changes_error("It has no end, or is too long.")
-        return ExportedChanges.model_validate_json(document)
+        return ExportedChanges.model_validate_json(document, extra="ignore")
     except zlib.error as error:
         raise _unreadable_changes_error(str(error)) from error
     except ValidationError as error:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Base64Bytes
+from pydantic import Base64Bytes, Field, StringConstraints
 
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
+
+MOST_FILES, MOST_CHARACTERS = 10_000, 3 * 4096
+"""Of a document, and of a path in it, in which a byte may be written as three."""
 
 
 class ExportedFile(Model):
     """One file that a task changed. `content`: None: it was deleted; of a symlink its target. `mode`: of git."""
 
-    path: str
+    path: Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
     content: Base64Bytes | None
     mode: Literal["100644", "100755", "120000"] = "100644"
 
@@ -27,5 +30,5 @@ class ExportedChanges(Model):
     base_commit: ObjectId
     commit: ObjectId | None
     tree: ObjectId
-    files: tuple[ExportedFile, ...]
+    files: Annotated[tuple[ExportedFile, ...], Field(max_length=MOST_FILES)]
     uncommitted: int = 0

@@ -19,7 +19,7 @@ from sandbox.git.entries import GITLINK, RawChange, TreeChange
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.models import ApplyResult, Task
-from sandbox.models.exported_changes import ExportedChanges, ExportedFile
+from sandbox.models.exported_changes import MOST_FILES, ExportedChanges, ExportedFile
 from sandbox.policy.paths import path_bytes, show_path
 from sandbox.policy.writes import parse_writable_path
 from sandbox.workbench.controller.disk_admission import Writer
@@ -31,7 +31,6 @@ from sandbox.workbench.tasks.apply import AppliedState, nothing_error, open_resu
 
 MOST_BYTES = 16 * 1024**2
 """Of all contents of a document."""
-MOST_FILES = 10_000
 
 
 def export_changes(services: Services, task_id: str, *, uncommitted: bool) -> ExportedChanges:

@@ -3,7 +3,7 @@
 Theory. Such paths are named because they are too large to be kept or even listed, so the digest is bounded: 64 MiB of
 contents, and of further files size and times. The kernel moves ctime at every change, and no guest can set it; a store
 through an old mapping of a file past the first 64 MiB may be missed (`sandbox.files.stamps`). Of more names than the
-limit only that they are too many is known.
+limit only that they are too many is known. Of what no commit can hold, as a nested `.git`, only the name is known.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind, WalkLimits
@@ -25,7 +26,7 @@ from sandbox.workbench.tasks.worktrees import ensure_site_mounted, has_worktree,
 CONTENT_BYTES = 64 * 1024**2
 """Of all files together, about 0.2 s. Reached: of further files size and times."""
 LIMITS = WalkLimits(entries=100_000, name_bytes=16 * 1024**2)
-"""For each path, about 60 MB of memory. Reached: that they are too many."""
+"""Of all paths together, about 60 MB of memory. Reached: that they are too many."""
 
 _CHUNK = 1 << 20
 
@@ -36,7 +37,8 @@ def find_clean_state(services: Services, task: Task, without: Sequence[str]) -> 
     """
     if not without:
         return task.head_commit
-    paths = sorted({parse_repo_path(path.rstrip("/")) for path in without})
+    named = {parse_repo_path(path.rstrip("/")) for path in without}
+    paths = sorted(path for path in named if not any(path.startswith(f"{other}/") for other in named))
     return f"{task.head_commit} {_compute_digest(services, task, paths)}"
 
 
@@ -62,22 +64,24 @@ def _compute_digest(services: Services, task: Task, paths: Sequence[RepoPath]) -
 
 def digest_paths(files: WorktreeFiles, paths: Sequence[RepoPath]) -> str:
     """SHA-256 over everything at and below these paths, within the limits above."""
-    digest, left = hashlib.sha256(), CONTENT_BYTES
+    digest, left, names = hashlib.sha256(), CONTENT_BYTES, LIMITS.entries
     for path in paths:
-        for name, kind in _list_names(files, path):
+        for name, kind in _list_names(files, path, names):
+            names -= 1
             content, size = _describe_content(files, name, kind, left)
             left -= size
             digest.update(repr((name, kind, content)).encode())
     return f"sha256:{digest.hexdigest()}"
 
 
-def _list_names(files: WorktreeFiles, path: RepoPath) -> Iterator[tuple[bytes, str]]:
+def _list_names(files: WorktreeFiles, path: RepoPath, most: int) -> Iterator[tuple[bytes, str]]:
     raw = path_bytes(path)
     try:
         kind = files.kind(path)
         yield raw, kind or "none"
         if kind is EntryKind.DIRECTORY:
-            yield from ((entry.path, entry.kind) for entry in files.walk(lambda _: False, LIMITS, start=raw))
+            limits = replace(LIMITS, entries=max(0, most))
+            yield from ((entry.path, entry.kind) for entry in files.walk(lambda _: False, limits, start=raw))
     except SandboxError as error:  # too many names, or a link on the way
         yield raw, error.code
 

@@ -34,7 +34,7 @@ from sandbox.cluster.windows import (
 )
 from sandbox.errors import ErrorCode
 from sandbox.models import Artifact, ArtifactList, ConflictKind, MergeConflict, RunLog, SyncResult, SyncState
-from sandbox.models.exported_changes import ExportedChanges
+from sandbox.models.exported_changes import MOST_FILES, ExportedChanges
 from tests.unit.conftest import refused
 
 
@@ -184,6 +184,12 @@ def changes_of(document: bytes, *, compressed: bool = True) -> Callable[[int], A
     return ask
 
 
+def many_files(count: int) -> bytes:
+    files = ",".join(['{"path":"a","content":null,"of_a_newer_version":1}'] * count)
+    commit = "a" * 40
+    return f'{{"base_commit":"{commit}","commit":null,"tree":"{commit}","files":[{files}]}}'.encode()
+
+
 def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
     content = os.urandom(WINDOW_BYTES)
     file = {"path": "new", "content": base64.b64encode(content)}
@@ -197,6 +203,7 @@ def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
         return read_changes(bench, "task", ChangesArguments(offset=offset))
 
     assert collect_changes(ask) == made
+    assert len(collect_changes(changes_of(many_files(MOST_FILES))).files) == MOST_FILES, "control of one more"
     assert asked == [0, WINDOW_BYTES]
 
 
@@ -208,8 +215,9 @@ def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
         changes_of(b"not compressed", compressed=False),
         changes_of(zlib.compress(b" " * 100)[:-5], compressed=False),
         changes_of(b" " * (MOST_DOCUMENT_BYTES + 1)),
+        changes_of(many_files(MOST_FILES + 1)),
     ],
-    ids=["another document", "no text", "not compressed", "without an end", "a bomb"],
+    ids=["another document", "no text", "not compressed", "without an end", "a bomb", "many files"],
 )
 def test_what_is_not_the_changes_of_a_task_is_refused(answer: Callable[[int], ArtifactWindow]) -> None:
     with refused(ErrorCode.INTERNAL) as caught:
