@@ -75,7 +75,7 @@ class Additions:
     """The files of a check: those below `folders`, which are on one file system.
 
     `since_ns`: only those changed at that time or later, 0: all. `deleted_open`: open files that were deleted.
-    `has_in_flight`: whether files of unknown size wait in sockets, where they cannot be measured.
+    `has_in_flight`: whether the last counts met files of unknown size in sockets, where they cannot be measured.
     """
 
     folders: tuple[Path, ...]

@@ -21,7 +21,8 @@ def is_pattern(text: str) -> bool:
 
 def find_folders(collection: Collection, pattern: str) -> list[str] | None:
     """The folders that fit, by name; None for a pattern that is not understood: `**`, unprintable text, one that leaves
-    the tree, or one that fits too many; and past `MAX_PATTERNS`. Names that begin with a dot, and `node_modules`, fit no pattern.
+    the tree, or one that fits too many; and past `MAX_PATTERNS`. Names that begin with a dot, and `node_modules`, fit
+    no pattern.
     """
     parts = posixpath.normpath(pattern).split("/")
     marks = sum(pattern.count(mark) for mark in _MARKS)

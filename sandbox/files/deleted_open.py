@@ -17,6 +17,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -27,51 +28,58 @@ _UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
 _SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
 _IN_FLIGHT = lazy_pattern(rb"^scm_fds:\s*0*[1-9]", re.MULTILINE)
 _libc = ctypes.CDLL(None, use_errno=True)
+_COUNTS = 2
 _MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
 
 
-def measure_deleted_open(
-    worktree: Path, mounted_at: PurePosixPath, devices: frozenset[int], proc: Path = Path("/proc")
-) -> Iterator[DiskUse]:
-    """Disk use of unlinked files that processes with this worktree at `mounted_at` have open or mapped. Yields one
-    value for each examined file, zero for a file that does not count.
-
-    Only files on `devices` count: a tmpfs is memory. Files that we may not examine count as zero.
+@dataclass
+class OpenFiles:
+    """What processes with this worktree at `mounted_at` have open or mapped. Only files on `devices` count: a tmpfs is
+    memory.
     """
-    known: set[tuple[int, int]] = set()
-    for info in islice(_stat_guest_files(worktree, mounted_at, proc), _MAX_FILES):
-        key = info.st_dev, info.st_ino
-        if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in devices and key not in known:
-            known.add(key)
-            yield disk_use_of(info)
-        else:
-            yield DiskUse()
+
+    worktree: Path
+    mounted_at: PurePosixPath
+    devices: frozenset[int]
+    proc: Path = Path("/proc")
+    _counts_in_flight: list[int] = field(default_factory=lambda: [0])
+
+    def measure_deleted(self) -> Iterator[DiskUse]:
+        """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count.
+
+        Files that we may not examine count as zero.
+        """
+        known: set[tuple[int, int]] = set()
+        self._counts_in_flight.append(0)
+        del self._counts_in_flight[:-_COUNTS]
+        for info, path in islice(self._stat_files(), _MAX_FILES):
+            key = info.st_dev, info.st_ino
+            if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in self.devices and key not in known:
+                known.add(key)
+                yield disk_use_of(info)
+            else:
+                self._counts_in_flight[-1] += stat.S_ISSOCK(info.st_mode) and _has_files_in_flight(path)
+                yield DiskUse()
+
+    def has_in_flight(self) -> bool:
+        """Whether the last two measurements each found a socket with file descriptors that were not received: one that
+        is on its way for a moment is no way to hold a file. False for a kernel that does not say so.
+        """
+        return len(self._counts_in_flight) == _COUNTS and all(self._counts_in_flight)
+
+    def _stat_files(self) -> Iterator[tuple[os.stat_result, str]]:
+        with suppress(OSError):  # the worktree was removed
+            for process in _find_guest_processes(self.proc, self.worktree.stat(), self.mounted_at):
+                with suppress(OSError):  # the process has ended
+                    yield from _stat_open_files(self.proc, process)
 
 
-def has_files_in_flight(worktree: Path, mounted_at: PurePosixPath, proc: Path = Path("/proc")) -> bool:
-    """Whether a process with this worktree at `mounted_at` has a socket with file descriptors that were not received.
-    False for a kernel that does not say so.
-    """
-    sockets = islice(_find_sockets(worktree, mounted_at, proc), _MAX_FILES)
-    return any(_IN_FLIGHT.search(information) for information in sockets)
-
-
-def _find_sockets(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[bytes]:
-    """What the kernel says of each socket that guests have open."""
-    with suppress(OSError):  # the worktree was removed
-        for process in _find_guest_processes(proc, worktree.stat(), mounted_at):
-            for table in _list_tables([thread.name for thread in (process / "task").iterdir()], process):
-                with suppress(OSError), os.scandir(table) as names:
-                    for entry in names:
-                        with suppress(OSError):
-                            if stat.S_ISSOCK(entry.stat().st_mode):
-                                yield (table.with_name("fdinfo") / entry.name).read_bytes()
-
-
-def _stat_guest_files(worktree: Path, mounted_at: PurePosixPath, proc: Path) -> Iterator[os.stat_result]:
-    with suppress(OSError):  # the worktree was removed
-        for process in _find_guest_processes(proc, worktree.stat(), mounted_at):
-            yield from _stat_open_files(proc, process)
+def _has_files_in_flight(descriptor: str) -> bool:
+    """Whether a socket has some, by its path in proc."""
+    table, number = os.path.split(descriptor)
+    with suppress(OSError):
+        return _IN_FLIGHT.search((Path(table).with_name("fdinfo") / number).read_bytes()) is not None
+    return False
 
 
 def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
@@ -95,14 +103,14 @@ def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosix
     return False
 
 
-def _stat_open_files(proc: Path, process: Path) -> Iterator[os.stat_result]:
-    """Open and mapped files: a mapping keeps a file after its descriptor was closed."""
+def _stat_open_files(proc: Path, process: Path) -> Iterator[tuple[os.stat_result, str]]:
+    """Open and mapped files, and where they are found: a mapping keeps a file after its descriptor was closed."""
     threads = [thread.name for thread in (process / "task").iterdir()]
     for folder in (*_list_tables(threads, process), *_find_mappings(proc, threads)):
         with suppress(OSError), os.scandir(folder) as names:
             for entry in names:
                 with suppress(OSError):
-                    yield entry.stat()
+                    yield entry.stat(), entry.path
 
 
 def _list_tables(threads: Sequence[str], process: Path) -> list[Path]:

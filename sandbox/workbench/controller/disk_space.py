@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.files.deleted_open import has_files_in_flight, measure_deleted_open
+from sandbox.files.deleted_open import OpenFiles
 from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.lazy_module import LazyModule
@@ -65,10 +65,9 @@ def watch_disk(
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
     mounted_at = services.policies.workspace
-    held = partial(measure_deleted_open, place.workspace, mounted_at, devices)
-    in_flight = partial(has_files_in_flight, place.workspace, mounted_at)
+    held = OpenFiles(place.workspace, mounted_at, devices)
     return disk_watch.DiskWatch(
-        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held, in_flight),
+        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held.measure_deleted, held.has_in_flight),
         limits,
         _minimum_free_space(services.settings),
     )

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.deleted_open import has_files_in_flight, measure_deleted_open
+from sandbox.files.deleted_open import OpenFiles
 from sandbox.files.disk_usage import MAX_DEPTH, DiskUse, FreeSpace, TooDeepError, measure_disk_use
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
@@ -149,7 +149,8 @@ class Processes:
             (thread / "fdinfo" / str(fd)).symlink_to(f"/proc/self/fdinfo/{fd}")
 
     def held(self, devices: frozenset[int] | None = None) -> DiskUse:
-        found = measure_deleted_open(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
+        files = OpenFiles(self.worktree, PurePosixPath("/worktree"), devices or self.devices, self.proc)
+        found = files.measure_deleted()
         return sum(found, DiskUse())
 
 
@@ -227,7 +228,7 @@ os.setgroups([]); os.setgid(66123); os.setuid(66123)
         while is_shown(child.pid):  # it says so just before its end
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        found = sum(measure_deleted_open(worktree, PurePosixPath(worktree), devices), DiskUse())
+        found = sum(OpenFiles(worktree, PurePosixPath(worktree), devices).measure_deleted(), DiskUse())
         assert found.bytes >= MIB
     finally:
         child.kill()
@@ -271,9 +272,15 @@ def test_s05_a_socket_says_that_files_are_in_flight(
         stranger.mkdir(parents=True)
         processes.add(1, stranger, receiver.fileno())
         processes.add(2, processes.worktree, sender.fileno(), unlinked)
-        assert not has_files_in_flight(processes.worktree, mounted_at, processes.proc)
+        files = OpenFiles(processes.worktree, mounted_at, processes.devices, processes.proc)
+        for _ in range(3):
+            assert sum(files.measure_deleted(), DiskUse()).bytes > 0
+            assert not files.has_in_flight()
         processes.add(3, processes.worktree, receiver.fileno())
-        assert has_files_in_flight(processes.worktree, mounted_at, processes.proc)
+        sum(files.measure_deleted(), DiskUse())
+        assert not files.has_in_flight(), "it may be on its way to who receives it"
+        sum(files.measure_deleted(), DiskUse())
+        assert files.has_in_flight()
 
 
 def test_s05_a_file_system_that_grew_past_the_budget_stops_a_check_with_files_in_flight(
