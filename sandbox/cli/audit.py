@@ -64,6 +64,7 @@ def export(invocation: Invocation, since: str | None, task_id: str | None) -> No
     start = _parse_time(since) if since is not None else None
     with invocation.workbench() as workbench:
         for record in workbench.audit_export(since=start, task_id=task_id):
+            invocation.has_printed = True
             click.echo(to_json(record))
 
 

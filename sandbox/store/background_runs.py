@@ -94,9 +94,11 @@ def list_background_runs(home: Home, limit: int) -> Iterator[BackgroundRunRecord
 
 
 def prune_background_runs(home: Home, most: int) -> None:
-    """Remove the oldest records beyond `most`, or none for 0. A live run writes its record again at its end."""
+    """Remove the oldest records beyond `most`, or none for 0. The newest `PRUNE_SLACK` always stay: runs that have not
+    ended are among them, because they write their records again.
+    """
     if most and sum(1 for _ in home.background_runs.iterdir()) > most + PRUNE_SLACK:
-        for path in newest_files(home.background_runs)[most:]:
+        for path in newest_files(home.background_runs)[max(most, PRUNE_SLACK) :]:
             path.unlink(missing_ok=True)
 
 

@@ -82,7 +82,7 @@ def count_uncommitted(services: Services, task: Task) -> int | None:
     try:
         with compare_task(services, task) as opened:
             return len(_list_changes(opened))
-    except SandboxError as error:
+    except (SandboxError, OSError) as error:
         _log.info("the changes of %s were not counted: %s", task.id, error)
         return None
 
