@@ -197,7 +197,8 @@ def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
 
 def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
     found = plan(
-        package__json='{"workspaces": ["m", "../out", "./lib/*/", "**", "\\ud800/*", "\\u0000/*"], "devDependencies": {"one": "1"}}',
+        package__json='{"workspaces": ["m", "../out", "./lib/*/", "**", "\\ud800/*", "\\u0000/*"],'
+        '"devDependencies": {"one": "1"}}',
         **{
             "m/package__json": '{"name": "m", "dependencies": {"a": "1", "one": "^1"}}',
             "lib/one/package__json": '{"name": "one", "dependencies": {"b": "2", "m": "*"}}',
