@@ -18,12 +18,12 @@ from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.deleted_open import OpenFiles
 from sandbox.models import Actor, Check, Limits, Permission, Verdict
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
-from sandbox.workbench.controller import disk_space
 from sandbox.workbench.controller.services import build_services
 from tests.attack.layer_bench import LayerBench, open_bench
 from tests.docker.conftest import image_digest
@@ -193,7 +193,7 @@ def test_s05_files_in_flight_between_sockets_count_in_the_install_of_a_layer(
 ) -> None:
     """Control: a watch that does not ask sockets sees none of these bytes: no process has such a file open."""
     if disk == "blind":
-        monkeypatch.setattr(disk_space.OpenFiles, "has_in_flight", lambda _: False)
+        monkeypatch.setattr(OpenFiles, "has_in_flight", lambda _: False)
     limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=16, disk_bytes=16 * 1024**2)
     argv = ("python3", "-c", IN_FLIGHT, "4" if disk == "blind" else "30")
     check = Check(id="install", label="install", argv=argv, timeout_s=60, limits=limits)
