@@ -1,4 +1,4 @@
-"""Which version of Go a module needs, from its go.mod: data, nothing of it runs. Pure.
+"""Which version of Go a module needs, from its go.mod, which is read as data. Pure.
 
 Go since 1.21 refuses an older toolchain than the line `go` says. Before, it tried all the same, but it stops at a
 version with three numbers and at the line `toolchain`, both of which came with 1.21. https://go.dev/doc/toolchain

@@ -80,7 +80,7 @@ def _add_members(collection: Collection, project: NodeProject, projects: _Projec
 
 
 def _find_members(collection: Collection, pattern: str) -> Iterator[str]:
-    """The folders that fit and whose names archives of packages can have."""
+    """The folders that fit, if archives of packages can have their names."""
     found = find_folders(collection, pattern.removeprefix("./").rstrip("/"))
     if found is None:
         collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)

@@ -1111,7 +1111,7 @@ class Workbench:
         return use.home_events.list_recent(self._services.home, limit)
 
     def events_after(self, event_id: str, limit: int = 1000) -> tuple[HomeEvent, ...]:
-        """The events that a follower may have missed whose last one was this, oldest first; of many the newest `limit`.
+        """The events that a follower may have missed after this one, oldest first; of many the newest `limit`.
 
         Some that it has may be among them. Raises: no specific code.
         """
