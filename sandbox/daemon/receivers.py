@@ -30,6 +30,7 @@ from sandbox.workbench.controller.home_events import POLL_S, JournalLine, measur
 
 FOLDER = "receivers"
 _SAVE_S = 1.0
+_RETRY_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -99,14 +100,21 @@ class Deliveries:
                     path.unlink(missing_ok=True)
 
     def _deliver(self, receiver: EventReceiver) -> None:
-        try:
-            with self._locked(receiver) as has_lock:
-                if has_lock:
-                    _Sender(self._home, self._folder / f"{receiver.name}.json", receiver).run(self._poll_s)
-        except Exception:  # noqa: BLE001 - the edge of a thread: the daemon does its other work
-            _log.exception("%s gets no more events until the daemon is started again", receiver.name)
-        finally:
-            receiver.end()
+        logged = ""
+        while not receiver.ending.is_set():
+            try:
+                self._deliver_until_end(receiver)
+                break
+            except Exception as error:  # noqa: BLE001 - the edge of a thread: such as too many open files for a while
+                if logged != (logged := repr(error)):
+                    _log.exception("%s gets no events; this is tried again", receiver.name)
+                receiver.ending.wait(_RETRY_S)
+        receiver.end()
+
+    def _deliver_until_end(self, receiver: EventReceiver) -> None:
+        with self._locked(receiver) as has_lock:
+            if has_lock:
+                _Sender(self._home, self._folder / f"{receiver.name}.json", receiver).run(self._poll_s)
 
     @contextmanager
     def _locked(self, receiver: EventReceiver) -> Iterator[bool]:
@@ -168,12 +176,12 @@ class _Sender:
             return True
 
     def _load(self) -> dict[str, int]:
-        """Where it was; for a new receiver, and after a damaged file, where the journals end now."""
+        """Where it was; for a new receiver, and after a damaged file, where the journals end now. Raises: `OSError`."""
         sizes = measure_journals(self._home)
         try:
             found = json.loads(self._path.read_bytes())
             return {name: int(place) for name, place in found.items() if name in sizes}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return sizes
 
     def _save(self) -> None:

@@ -218,3 +218,30 @@ def test_places_of_a_receiver_that_is_named_no_more_are_removed(desk: Desk) -> N
     Deliveries(desk.home, [])
     assert list(path.parent.iterdir()) == [written]
     os.close(fd)
+
+
+def test_a_receiver_goes_on_after_too_many_files_were_open(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And forgets nothing. Control: the thread ends, or a place that cannot be read counts as none."""
+    with delivering(desk, Recorder()):
+        pass
+    missed = snapshot(desk)
+    refused: list[str] = []
+
+    def refuse_once(what: str, do: Callable[..., object]) -> Callable[..., object]:
+        def refuse_first(*arguments: object) -> object:
+            if what not in refused:
+                refused.append(what)
+                raise OSError(errno.EMFILE, what)
+            return do(*arguments)
+
+        return refuse_first
+
+    monkeypatch.setattr(receivers, "_RETRY_S", 0.0, raising=False)
+    monkeypatch.setattr(receivers, "measure_journals", refuse_once("journals", receivers.measure_journals))
+    monkeypatch.setattr(Path, "read_bytes", refuse_once("places", Path.read_bytes))
+    with delivering(desk, found := Recorder()):
+        assert found.next() == missed
+    assert refused == ["journals", "places"]
+    assert caplog.text.count("recorder gets no events") == len(refused)
