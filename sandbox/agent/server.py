@@ -171,7 +171,7 @@ async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     answer = await _answer_call(agent, context, params)
-    return add_losses(answer, agent.workbench) if isinstance(answer, types.CallToolResult) else answer
+    return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
 
 
 async def _answer_call(
