@@ -8,11 +8,11 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from sandbox.cluster import task_workflow
 from sandbox.cluster.task_workflow import TaskWorkflow
 
 HISTORIES = Path(__file__).parents[2] / "data" / "temporal"
@@ -45,6 +45,6 @@ def test_what_a_worker_says_of_a_loss_is_dropped(monkeypatch: pytest.MonkeyPatch
     async def perform() -> object:
         return said
 
-    monkeypatch.setattr(task_workflow.workflow, "start_activity", lambda *_, **__: perform())
+    monkeypatch.setattr(workflow, "start_activity", lambda *_, **__: perform())
     waiting = TaskWorkflow._await_answer(MagicMock(), "one", ("perform", {}), "queue", 1.0, 1.0)
     assert asyncio.run(waiting) == kept
