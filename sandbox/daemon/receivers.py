@@ -143,16 +143,16 @@ class _Sender:
     def __init__(self, home: Home, path: Path, receiver: EventReceiver) -> None:
         self._home, self._path, self._receiver = home, path, receiver
         self._places = self._load()
-        self._is_saved, self._save_due = False, 0.0
+        self._is_saved, self._save_due, self._logged = False, 0.0, ""
 
     def run(self, poll_s: float) -> None:
         """Until the daemon ends."""
         self._save()
-        goes_on = True
-        while goes_on:
-            goes_on = self._look()
-            self._save()
-            goes_on = goes_on and not self._receiver.ending.wait(poll_s)
+        while self._look():
+            self._save_if_due()
+            if self._receiver.ending.wait(poll_s):
+                break
+        self._save()
 
     def _look(self) -> bool:
         """Hand on what is new. False: the daemon ends."""
@@ -161,8 +161,7 @@ class _Sender:
                 return False
             self._places[line.journal] = line.end
             self._is_saved = False
-            if time.monotonic() > self._save_due:
-                self._save()
+            self._save_if_due()
         return True
 
     def _hand_on(self, line: JournalLine) -> bool:
@@ -184,12 +183,18 @@ class _Sender:
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return sizes
 
+    def _save_if_due(self) -> None:
+        if time.monotonic() > self._save_due:
+            self._save()
+
     def _save(self) -> None:
         if self._is_saved or not self._receiver.flush():
             return
         try:
             write_atomically(self._path, json.dumps(self._places).encode(), synced=False)
-            self._is_saved = True
+            self._is_saved, self._logged = True, ""
         except OSError as error:  # a full disk: events still go on, and the next daemon may repeat them
-            _log.warning("the place of %s cannot be stored: %s", self._receiver.name, error.strerror)
+            if self._logged != (reason := str(error.strerror)):
+                self._logged = reason
+                _log.warning("the place of %s cannot be stored: %s", self._receiver.name, reason)
         self._save_due = time.monotonic() + _SAVE_S
