@@ -11,10 +11,12 @@ import pytest
 
 from sandbox.daemon import event_stream
 from sandbox.daemon.event_stream import EventHub
-from sandbox.models import HomeEvent
+from sandbox.models import HomeEvent, HomeEventKind
 from sandbox.workbench import Workbench
+from tests.unit.daemon.event_receiver import make_event
 
 DEADLINE_S = 60
+EVENT = make_event(HomeEventKind.PUSH, 1)
 
 
 class Faulty:
@@ -31,7 +33,7 @@ class Faulty:
         if self.looks == 2:
             raise OSError(errno.EMFILE, "meanwhile")
         while True:
-            yield cast("HomeEvent", "event")
+            yield EVENT
             yield None
 
 
@@ -43,7 +45,7 @@ def test_events_are_followed_again_after_too_many_files_were_open(
     hub, got = EventHub(cast("Workbench", Faulty())), Queue[HomeEvent | None]()
     hub.add(got.put)
     try:
-        assert [got.get(timeout=DEADLINE_S), got.get(timeout=DEADLINE_S)] == [None, "event"]
+        assert [got.get(timeout=DEADLINE_S), got.get(timeout=DEADLINE_S)] == [None, EVENT]
     finally:
         hub.remove(got.put)
         hub.end()

@@ -89,10 +89,11 @@ def test_only_https_and_this_host_are_receivers(url: str, tmp_path: Path) -> Non
 
 def test_two_keys_of_one_receiver_are_two_webhooks_and_the_same_twice_is_refused(tmp_path: Path) -> None:
     """While the receiver changes its key. Webhooks of one name would wait for each other's lock."""
-    tables = [{"url": "https://example.org/", "secret_file": tmp_path / name} for name in ("old", "new")]
-    for table in tables:
-        Path(table["secret_file"]).write_text(KEY)
-        Path(table["secret_file"]).chmod(0o600)
+    files = [tmp_path / "old", tmp_path / "new"]
+    for file in files:
+        file.write_text(KEY)
+        file.chmod(0o600)
+    tables = [{"url": "https://example.org/", "secret_file": file} for file in files]
     both = ServeSettings.model_validate({"webhook": tables}).webhook
     assert len({Webhook(one).name for one in both}) == 2
     again = [{**tables[0], "kinds": kinds} for kinds in (["push", "task"], ["task", "push", "task"])]
