@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import anyio
 import mcp_types as types
@@ -319,11 +320,11 @@ def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
 
 
 def test_a_long_name_of_an_argument_is_cut_before_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[str] = []
-    monkeypatch.setattr(difflib, "get_close_matches", lambda name, *_: compared.append(name) or [])
+    compare = MagicMock(return_value=[])
+    monkeypatch.setattr(difflib, "get_close_matches", compare)
     with pytest.raises(SandboxError) as caught:
         validate_arguments(TOOLS["space_repo_edit_file"], {"x" * 10**6: 1})
-    assert [len(name) for name in compared] == [100]
+    assert [len(call.args[0]) for call in compare.call_args_list] == [100]
     assert f"{'x' * 100}: Extra inputs" in caught.value.details
 
 
