@@ -431,6 +431,14 @@ class ServeSettings(_SettingsSection):
     webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
     otlp_url: str = Field(default="", pattern=f"^$|{_RECEIVER_URL}")
 
+    @field_validator("webhook")
+    @classmethod
+    def _refuse_duplicates(cls, value: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
+        """Two that differ in the key only are meant: the receiver changes from one to the other."""
+        if len({(one.url, one.secret_file, frozenset(one.kinds)) for one in value}) < len(value):
+            raise ValueError("two have the same url, secret_file and kinds")
+        return value
+
 
 class ClusterSettings(_SettingsSection):
     """Several hosts (docs/cluster.md). `address`: host and port of the Temporal server; empty: there is no cluster.

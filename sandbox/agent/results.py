@@ -7,7 +7,7 @@ except in the content of a file: an edit needs the exact text (`file_results`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
 from sandbox.models import FileContent
-from sandbox.text import neutralise
+from sandbox.text import neutralise, one_line
 from sandbox.workbench import Workbench
 
 BUDGET_BYTES = 50 * 1024
 _NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
+_MOST_LOSSES = 3  # of one task in one answer; each has a limit (`sandbox.cluster.dispatcher`)
 
 
 def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
@@ -48,9 +49,17 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
     )
 
 
-def add_losses(answer: types.CallToolResult, workbench: Workbench) -> types.CallToolResult:
-    """With what tasks of a cluster lost with their workers, if this was not reported before."""
-    losses = [types.TextContent(type="text", text=f"Note: {neutralise(loss)}") for loss in workbench.take_losses()]
+def add_losses(
+    answer: types.CallToolResult, workbench: Workbench, arguments: Mapping[str, Any] | None
+) -> types.CallToolResult:
+    """With what the task of a call lost with its worker on a cluster, if this was not reported before. Other clients
+    of this process ask about other tasks.
+    """
+    owner = (arguments or {}).get("task_id") or (arguments or {}).get("run_id")
+    if not isinstance(owner, str):
+        return answer
+    newest = workbench.take_losses(owner)[-_MOST_LOSSES:]
+    losses = [types.TextContent(type="text", text=f"The cluster says of {one_line(loss)}") for loss in newest]
     return answer.model_copy(update={"content": [*answer.content, *losses]}) if losses else answer
 
 

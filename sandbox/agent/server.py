@@ -48,6 +48,9 @@ PROGRESS_S = 0.5
 _ALIKE = 0.5
 """How near the name of an argument is to one that may be meant: enough for `old_text` and `old`."""
 
+_NAME_CHARS = 100
+"""Of an argument that is wrong; a request sets its length."""
+
 PROGRESS_CHARS = 200
 INSTRUCTIONS = (
     "Work on repositories without trusting them: clone, create a task, read, edit with the sha256 of what you read, "
@@ -171,7 +174,7 @@ async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     answer = await _answer_call(agent, context, params)
-    return add_losses(answer, agent.workbench) if isinstance(answer, types.CallToolResult) else answer
+    return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
 
 
 async def _answer_call(
@@ -225,7 +228,7 @@ def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "tools
 
 def _describe_wrong_field(error: ErrorDetails, unused: Collection[str]) -> str:
     """`unused`: the fields that were not given: one of them may be meant by an unknown one, as `old` by `old_text`."""
-    name = ".".join(map(str, error["loc"]))
+    name = ".".join(map(str, error["loc"]))[:_NAME_CHARS]
     near = difflib.get_close_matches(name, unused, 1, _ALIKE) if error["type"] == "extra_forbidden" else []
     return f"{name}: {error['msg']}{f'; did you mean {near[0]}?' if near else ''}"
 

@@ -178,7 +178,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
     if answer is None:  # only with a limit on the wait
         return
     if answer.lost:
-        note(answer.lost)
+        note(one_line(answer.lost))
     raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(to_json({"value": answer.value})))
 

@@ -36,7 +36,8 @@ class AskedOperations:
         self._connect = connect
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
-        self._losses: dict[str, str] = {}
+        self._losses: dict[tuple[str, str], str] = {}
+        """By task and operation; empty: it was reported."""
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -95,17 +96,22 @@ class AskedOperations:
         finally:
             is_over.set()
 
-    def take_losses(self) -> tuple[str, ...]:
-        """What tasks lost with their workers, as the answers since the last call say. Each loss is reported once."""
+    def take_losses(self, task_id: str | None = None) -> tuple[str, ...]:
+        """What tasks, or this one, lost with their workers, as the answers since the last call say. Each loss is
+        reported once.
+        """
         with self._lock:
-            found = tuple(text for text in self._losses.values() if text)
-            self._losses = dict.fromkeys([*self._losses][-MOST_LOSSES:], "")
-        return found
+            found = {key: text for key, text in self._losses.items() if text and task_id in {None, key[0]}}
+            self._losses |= dict.fromkeys(found, "")
+        return tuple(found.values())
 
     def _note_loss(self, answer: OperationAnswer) -> None:
         if answer.lost:
             with self._lock:
-                self._losses.setdefault(f"{answer.task_id} {answer.operation_id}", f"{answer.task_id}: {answer.lost}")
+                key = answer.task_id, answer.operation_id
+                self._losses.setdefault(key, f"{answer.task_id}: {answer.lost}")
+                while len(self._losses) > MOST_LOSSES:  # also of who never takes them
+                    del self._losses[next(iter(self._losses))]
 
     def start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> None:
         """Ask for checks, and return."""

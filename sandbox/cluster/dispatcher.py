@@ -28,6 +28,9 @@ from sandbox.models.operations import (
     WorkerDrain,
     WorkerInfo,
 )
+from sandbox.text import one_line
+
+_LOST_CHARS = 500
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class Dispatcher(Protocol):
 
 
 def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
-    """The answer to an operation, from what a worker says. Workers run untrusted code, so it is read as hostile.
+    """The answer to an operation, from what a worker says. Workers run untrusted code, so it is read as hostile; what
+    it says of a loss is cut to one short line.
 
     Raises: `internal` for what is no answer, or one to another operation.
     """
@@ -113,7 +117,7 @@ def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
         raise unreadable_answer_error("a worker", describe_errors(error)) from error
     if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):
         raise unreadable_answer_error(answer.worker, f"It is about {answer.operation_id} of {answer.task_id}.")
-    return answer
+    return answer if answer.lost is None else answer.model_copy(update={"lost": one_line(answer.lost)[:_LOST_CHARS]})
 
 
 def read_placement(document: object) -> Placement:

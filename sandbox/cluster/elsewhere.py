@@ -44,9 +44,15 @@ class TasksElsewhere(Workbench):
         self._cancellations: dict[str, Callable[[], bool]] = {}
         """By run that was started here: whether its caller cancelled it."""
 
-    def take_losses(self) -> tuple[str, ...]:
+    def take_losses(self, owner: str | None = None) -> tuple[str, ...]:
         """As in `Workbench`."""
-        return self._asked.take_losses()
+        if owner is None:
+            return self._asked.take_losses()
+        home = self._services.home
+        placed = placed_tasks.find_placed_run(home, owner)
+        return self._asked.take_losses(
+            placed.task_id if placed else placed_tasks.find_task_of_run(home, owner) or owner
+        )
 
     def complete_owner(self, name: str) -> str:
         """The whole id of a task or run that this home knows, from its beginning or `-`; any other name unchanged.

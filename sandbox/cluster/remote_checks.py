@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -176,20 +177,17 @@ class RemoteChecks(RemoteRuns):
         self, placed: PlacedRun, wait_s: float | None, cancelled: Callable[[], bool] | None
     ) -> BackgroundRun:
         is_stopped = self._cancellations.get(placed.run_id)
-        if wait_s is None or (cancelled is None and is_stopped is None):
+        if cancelled is None and is_stopped is None:
             return self._asked.wait(placed, wait_s)
-        ends_at = time.monotonic() + wait_s
-        while True:
-            if is_stopped is not None and is_stopped():
-                found = self._asked.stop(placed)
-            else:
-                left = ends_at - time.monotonic()
-                found = self._asked.wait(placed, max(0.0, min(left, WAIT_S)))
-            if found.state != "running":
-                self._cancellations.pop(placed.run_id, None)
+        ends_at = math.inf if wait_s is None else time.monotonic() + wait_s
+        while is_stopped is None or not is_stopped():
+            left = ends_at - time.monotonic()
+            found = self._asked.wait(placed, max(0.0, min(left, WAIT_S)))
+            if found.state != "running" or time.monotonic() >= ends_at:
                 return found
-            if time.monotonic() >= ends_at or (cancelled is not None and cancelled() and is_stopped is None):
-                return found
+            if cancelled is not None and cancelled() and not (is_stopped is not None and is_stopped()):
+                return found  # another request than the one with which it was started
+        return self._asked.stop(placed)
 
     @elsewhere
     def wait_for_start(self, run_id: str) -> BackgroundRun:

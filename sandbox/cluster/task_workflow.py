@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
@@ -239,13 +239,16 @@ class TaskWorkflow:
         )
         self._running[operation_id] = handle
         try:
-            return await handle
+            answer: Any = await handle
         except ActivityError as error:
             if is_cancelled_exception(error):  # no worker had taken it
                 raise cancellation_error() from error
             raise
         finally:
             self._running.pop(operation_id, None)
+        if isinstance(answer, dict):
+            answer.pop("lost", None)  # only the workflow says it
+        return cast("dict[str, Any]", answer)
 
 
 @workflow.defn(name="space-sandbox-drain")

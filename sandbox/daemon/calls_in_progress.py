@@ -19,6 +19,7 @@ class CallsInProgress:
 
     def __init__(self) -> None:
         self._count = 0
+        self._is_cut_off = False
 
     def counting(self, app: ASGIApp) -> ASGIApp:
         """The application, with its calls counted."""
@@ -36,10 +37,14 @@ class CallsInProgress:
         return counted
 
     async def wait_until_none(self) -> None:
-        """Until the last one was answered."""
+        """Until the last one was answered, or `cut_off`."""
         until = time.monotonic() + _LONGEST_S
-        while self._count and time.monotonic() < until:
+        while self._count and not self._is_cut_off and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
+
+    def cut_off(self) -> None:
+        """Wait no more. Also for a signal handler."""
+        self._is_cut_off = True
 
 
 def _is_call(scope: Scope) -> bool:

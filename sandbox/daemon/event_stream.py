@@ -10,6 +10,7 @@ stream.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -32,12 +33,15 @@ _MOST_MISSED = 1000
 _START_S, _LOOK_S = 30.0, 0.5
 _IDLE_S = 15.0
 _MOST_LISTENERS = 100
+_RETRY_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 class EventHub:
     """Follows the journals of a home in a thread while there are listeners, and calls all of them with each event.
 
-    A listener is called in that thread, and must not block; None says that the daemon ends.
+    A listener is called in that thread, and must not block; None says that it gets no more: the daemon ends, or events
+    may have been missed, and it should ask for them.
     """
 
     def __init__(self, workbench: Workbench) -> None:
@@ -84,13 +88,26 @@ class EventHub:
         return len(self._listeners) >= _MOST_LISTENERS
 
     def _follow(self) -> None:
+        logged = ""
         while self._has_listeners.wait() and not self._is_ending.is_set():
-            for event in self._workbench.follow_events():
-                self._is_following.set()
-                if event is not None:
-                    self._give(event)
-                elif self._may_pause():
-                    break
+            try:
+                self._follow_journals()
+                logged = ""
+            except Exception as error:  # noqa: BLE001 - the edge of a thread: such as too many open files for a while
+                if logged != (logged := repr(error)):
+                    _log.exception("The events cannot be followed; this is tried again")
+                if self._is_following.is_set():
+                    self._is_following.clear()
+                    self._give(None)
+                self._is_ending.wait(_RETRY_S)
+
+    def _follow_journals(self) -> None:
+        for event in self._workbench.follow_events():
+            self._is_following.set()
+            if event is not None:
+                self._give(event)
+            elif self._may_pause():
+                break
 
     def _may_pause(self) -> bool:
         with self._lock:

@@ -2,7 +2,7 @@
 
 It is a controller like any other. On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a
 newer program or its main process was killed, it accepts no more requests and ends when the last check that it runs has
-ended.
+ended, or at another signal as on SIGTERM.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def serve_http_process(
     protocol = _make_protocol(for_our_user, calls.counting(apps.for_network))
     server = make_uvicorn(for_our_user, ending.shut_down, protocol)
     signal.signal(signal.SIGUSR1, partial(ending.drain, server))
-    with handle_signals(server.handle_exit):
+    with handle_signals(partial(ending.end_now, server)):
         deliveries.start()
         start_timers(make_timers(controllers.person, settings, agent.workbench.settings.pool.size), ending.begun)
         anyio.run(server.serve, [one for one in (unix_listener, tcp_listener) if one is not None])
@@ -101,8 +101,19 @@ class _Ending:
         """A signal handler."""
         outlive_parent()
         self.is_draining = True
-        server.finish_calls = self._calls.wait_until_none
+        server.finish_calls = self._finish_calls
         server.handle_exit(number, frame)
+
+    def end_now(self, server: LifelongServer, number: int, frame: FrameType | None) -> None:
+        """A signal handler: a signal that asks to end ends the wait for calls, too."""
+        self.is_draining = False
+        self._calls.cut_off()
+        server.handle_exit(number, frame)
+
+    async def _finish_calls(self) -> None:
+        await self._calls.wait_until_none()
+        if not self.is_draining:
+            self._agent.workbench.end_network()
 
     def shut_down(self) -> None:
         """The server begins to end its connections."""

@@ -30,6 +30,7 @@ from sandbox.workbench.controller.home_events import POLL_S, JournalLine, measur
 
 FOLDER = "receivers"
 _SAVE_S = 1.0
+_RETRY_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -99,14 +100,21 @@ class Deliveries:
                     path.unlink(missing_ok=True)
 
     def _deliver(self, receiver: EventReceiver) -> None:
-        try:
-            with self._locked(receiver) as has_lock:
-                if has_lock:
-                    _Sender(self._home, self._folder / f"{receiver.name}.json", receiver).run(self._poll_s)
-        except Exception:  # noqa: BLE001 - the edge of a thread: the daemon does its other work
-            _log.exception("%s gets no more events until the daemon is started again", receiver.name)
-        finally:
-            receiver.end()
+        logged = ""
+        while not receiver.ending.is_set():
+            try:
+                self._deliver_until_end(receiver)
+                break
+            except Exception as error:  # noqa: BLE001 - the edge of a thread: such as too many open files for a while
+                if logged != (logged := repr(error)):
+                    _log.exception("%s gets no events; this is tried again", receiver.name)
+                receiver.ending.wait(_RETRY_S)
+        receiver.end()
+
+    def _deliver_until_end(self, receiver: EventReceiver) -> None:
+        with self._locked(receiver) as has_lock:
+            if has_lock:
+                _Sender(self._home, self._folder / f"{receiver.name}.json", receiver).run(self._poll_s)
 
     @contextmanager
     def _locked(self, receiver: EventReceiver) -> Iterator[bool]:
@@ -135,16 +143,16 @@ class _Sender:
     def __init__(self, home: Home, path: Path, receiver: EventReceiver) -> None:
         self._home, self._path, self._receiver = home, path, receiver
         self._places = self._load()
-        self._is_saved, self._save_due = False, 0.0
+        self._is_saved, self._save_due, self._logged = False, 0.0, ""
 
     def run(self, poll_s: float) -> None:
         """Until the daemon ends."""
         self._save()
-        goes_on = True
-        while goes_on:
-            goes_on = self._look()
-            self._save()
-            goes_on = goes_on and not self._receiver.ending.wait(poll_s)
+        while self._look():
+            self._save_if_due()
+            if self._receiver.ending.wait(poll_s):
+                break
+        self._save()
 
     def _look(self) -> bool:
         """Hand on what is new. False: the daemon ends."""
@@ -153,8 +161,7 @@ class _Sender:
                 return False
             self._places[line.journal] = line.end
             self._is_saved = False
-            if time.monotonic() > self._save_due:
-                self._save()
+            self._save_if_due()
         return True
 
     def _hand_on(self, line: JournalLine) -> bool:
@@ -168,20 +175,26 @@ class _Sender:
             return True
 
     def _load(self) -> dict[str, int]:
-        """Where it was; for a new receiver, and after a damaged file, where the journals end now."""
+        """Where it was; for a new receiver, and after a damaged file, where the journals end now. Raises: `OSError`."""
         sizes = measure_journals(self._home)
         try:
             found = json.loads(self._path.read_bytes())
             return {name: int(place) for name, place in found.items() if name in sizes}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return sizes
+
+    def _save_if_due(self) -> None:
+        if time.monotonic() > self._save_due:
+            self._save()
 
     def _save(self) -> None:
         if self._is_saved or not self._receiver.flush():
             return
         try:
             write_atomically(self._path, json.dumps(self._places).encode(), synced=False)
-            self._is_saved = True
+            self._is_saved, self._logged = True, ""
         except OSError as error:  # a full disk: events still go on, and the next daemon may repeat them
-            _log.warning("the place of %s cannot be stored: %s", self._receiver.name, error.strerror)
+            if self._logged != (reason := str(error.strerror)):
+                self._logged = reason
+                _log.warning("the place of %s cannot be stored: %s", self._receiver.name, reason)
         self._save_due = time.monotonic() + _SAVE_S

@@ -37,7 +37,7 @@ class Webhook(EventReceiver):
         self._key = read_token(settings.secret_file, create=False).encode()
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy or netrc of the environment: the operator's URL is used as it is
-        identity = "\n".join([settings.url, *sorted(settings.kinds)])
+        identity = "\n".join([settings.url, str(settings.secret_file), *sorted(set(settings.kinds))])
         super().__init__(f"webhook-{hashlib.sha256(identity.encode()).hexdigest()[:16]}")
 
     def wants(self, event: HomeEvent) -> bool:

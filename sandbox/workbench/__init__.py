@@ -230,9 +230,10 @@ class Workbench:
         """Whether the settings name a cluster. Raises: no specific code."""
         return self._services.has_settings and bool(self._services.settings.cluster.address)
 
-    def take_losses(self) -> tuple[str, ...]:
+    def take_losses(self, owner: str | None = None) -> tuple[str, ...]:
         """What tasks of a cluster lost with their workers, for people: of the answers since the last call. Empty in a
-        home without a cluster. Raises: no specific code.
+        home without a cluster. `owner`: the whole id of a task, or of a run of it; None: all tasks. Raises: no specific
+        code.
         """
         return ()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import anyio
 import mcp_types as types
@@ -315,6 +317,15 @@ def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
     lines = {line.partition(":")[0]: line for line in caught.value.details.splitlines()}
     assert lines["old_text"].endswith("; did you mean old?")
     assert "did you mean" not in lines["zzz"] + lines["news"] + lines["path"], "`new` was given"
+
+
+def test_a_long_name_of_an_argument_is_cut_before_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = MagicMock(return_value=[])
+    monkeypatch.setattr(difflib, "get_close_matches", compare)
+    with pytest.raises(SandboxError) as caught:
+        validate_arguments(TOOLS["space_repo_edit_file"], {"x" * 10**6: 1})
+    assert [len(call.args[0]) for call in compare.call_args_list] == [100]
+    assert f"{'x' * 100}: Extra inputs" in caught.value.details
 
 
 def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:

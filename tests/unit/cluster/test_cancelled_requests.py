@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from sandbox.checks.cancellation import Cancellation
+from sandbox.cluster import remote_checks
 from sandbox.cluster.asked_operations import AskedOperations
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.models.operations import OperationAnswer, TaskOperation
@@ -82,3 +83,26 @@ def test_a_check_whose_client_has_gone_is_stopped_if_it_was_started_so(
     token.set()
     assert workbench.wait_run(run, 60, cancelled=token.is_set).state == "finished"
     assert endless.cancelled == ["check"]
+
+
+def test_only_the_request_that_started_a_check_stops_it(
+    workbench: ClusterWorkbench, endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one that waits for it ends alone. Control: it waits on, for the whole time."""
+    monkeypatch.setattr(remote_checks, "WAIT_S", 0.05)
+    starter = Cancellation()
+    run = workbench.start_checks(TASK, ["test"], Watch(cancelled=starter.is_set)).run_id
+    for wait_s in (60, None):
+        assert workbench.wait_run(run, wait_s, cancelled=lambda: True).state == "running"
+    assert endless.waited_s < 60
+    assert endless.cancelled == []
+    starter.set()
+    assert workbench.wait_run(run).state == "finished"
+    assert endless.cancelled == ["check"]
+
+
+def test_a_run_that_was_stopped_by_name_is_forgotten(workbench: ClusterWorkbench) -> None:
+    run = workbench.start_checks(TASK, ["test"], Watch(cancelled=Cancellation().is_set)).run_id
+    assert run in workbench._cancellations, "the control"
+    workbench.stop_run(run)
+    assert not workbench._cancellations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 from types import FunctionType
@@ -10,16 +11,18 @@ from unittest.mock import MagicMock
 from uuid import uuid4
 
 import pytest
+from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
-from sandbox.cluster.asked_operations import AskedOperations, read_value
+from sandbox.agent.results import add_losses
+from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher, read_answer, read_placement
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Status, Task
-from sandbox.models.operations import OperationName, TaskOperation
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.home import Home
-from sandbox.store.placed_tasks import save_placed_task
+from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import refused
@@ -142,6 +145,36 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
     assert read_answer(SAID, ASKED).task_id == TASK, "control"
     with refused(ErrorCode.INTERNAL):
         read_answer(said, ASKED)
+
+
+def test_what_an_answer_says_of_a_loss_is_one_short_line() -> None:
+    lost = read_answer({**SAID, "lost": "\x1b[2J\n" + "x" * 10**6}, ASKED).lost
+    assert lost is not None
+    assert lost.isprintable()
+    assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
+    assert len(lost) < 1000
+
+
+def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:
+    """And those that nobody takes are bounded. Control: every caller got all, and they were kept until then."""
+    asked = AskedOperations(connect)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    save_placed_run(
+        Home(tmp_path / "home"),
+        PlacedRun(run_id="run-" + 32 * "0", task_id=TASK, operation="check", started_at=datetime.now(UTC)),
+    )
+    for number in range(2 * MOST_LOSSES):
+        said = OperationAnswer.model_validate({**SAID, "operation_id": f"operation-{number}", "lost": "\x1b[2Jall"})
+        asked._note_loss(said)
+    found = CallToolResult(content=[])
+    assert add_losses(found, workbench, {"task_id": OTHER}) == add_losses(found, workbench, None) == found
+    told = add_losses(found, workbench, {"run_id": "run-" + 32 * "0"}).content
+    assert [one.text for one in told if isinstance(one, TextContent)] == [f"The cluster says of {TASK}: all"] * len(
+        told
+    )
+    assert 0 < len(told) < 10
+    assert workbench.take_losses() == ()
+    assert len(asked._losses) == MOST_LOSSES
 
 
 @pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
@@ -34,3 +36,15 @@ def test_the_replay_notices_a_workflow_that_would_do_something_else() -> None:
     offer["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "take-over"
     with pytest.raises(NondeterminismError):
         replay(json.dumps(history))
+
+
+@pytest.mark.parametrize(("said", "kept"), [({"epoch": 1, "lost": "all"}, {"epoch": 1}), ([], [])])
+def test_what_a_worker_says_of_a_loss_is_dropped(monkeypatch: pytest.MonkeyPatch, said: object, kept: object) -> None:
+    """Only the workflow knows of one. What is no answer is refused by who reads it."""
+
+    async def perform() -> object:
+        return said
+
+    monkeypatch.setattr(workflow, "start_activity", lambda *_, **__: perform())
+    waiting = TaskWorkflow._await_answer(MagicMock(), "one", ("perform", {}), "queue", 1.0, 1.0)
+    assert asyncio.run(waiting) == kept

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from unittest.mock import MagicMock
 
+import pytest
 from starlette.types import Receive, Scope, Send
 
 from sandbox.agent.transports.http import make_uvicorn
+from sandbox.daemon import http_process
 from sandbox.daemon.calls_in_progress import CallsInProgress
 
 DEADLINE_S = 60
@@ -79,3 +83,29 @@ def test_a_call_that_waits_is_answered_and_a_stream_is_cut_off() -> None:
     assert b"answered" not in stream
     call, _ = asyncio.run(run(False))
     assert b"answered" not in call, "the control"
+
+
+def test_a_signal_to_end_ends_the_wait_for_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without it the server still waits."""
+    monkeypatch.setattr(http_process, "outlive_parent", lambda: None)
+    agent, site, calls = MagicMock(), Site(), CallsInProgress()
+    ending = http_process._Ending(agent, MagicMock(), MagicMock(), calls)
+
+    async def run() -> bytes:
+        async with AsyncExitStack() as stack:
+            port = (listener := stack.enter_context(socket.create_server(("127.0.0.1", 0)))).getsockname()[1]
+            server = make_uvicorn(calls.counting(site), ending.shut_down)
+            server.config.timeout_graceful_shutdown = 0
+            serving = asyncio.create_task(server.serve([listener]))
+            call = await ask(port, "POST", stack)
+            ending.drain(server, signal.SIGUSR1, None)
+            await wait_until_refused(port)
+            assert not serving.done(), "the control"
+            assert not agent.workbench.end_network.called
+            ending.end_now(server, signal.SIGTERM, None)
+            await asyncio.wait_for(serving, DEADLINE_S)
+            return await call.read()
+
+    assert b"answered" not in asyncio.run(run())
+    assert agent.workbench.end_network.called
+    assert not ending.is_draining, "its checks are not waited for either"

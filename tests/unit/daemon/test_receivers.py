@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,6 +19,7 @@ from sandbox.daemon import receivers
 from sandbox.daemon.receivers import FOLDER, Deliveries, EventReceiver
 from sandbox.models import HomeEvent
 from sandbox.store.lockfile import create_locked
+from sandbox.workbench.controller.home_events import measure_journals, read_new_lines
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -166,7 +167,10 @@ def test_a_receiver_that_does_not_answer_does_not_hold_the_end(desk: Desk) -> No
     deliveries.wait(DEADLINE_S)
 
 
-def test_a_journal_that_was_replaced_and_damaged_places_repeat_nothing(desk: Desk) -> None:
+def test_a_journal_that_was_replaced_and_damaged_places_repeat_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "_SAVE_S", 0.0)
     with delivering(desk, Recorder()):
         pass
     path = places_of(desk, "recorder")
@@ -218,3 +222,64 @@ def test_places_of_a_receiver_that_is_named_no_more_are_removed(desk: Desk) -> N
     Deliveries(desk.home, [])
     assert list(path.parent.iterdir()) == [written]
     os.close(fd)
+
+
+def test_a_receiver_goes_on_after_too_many_files_were_open(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And forgets nothing. Control: the thread ends, or a place that cannot be read counts as none."""
+    with delivering(desk, Recorder()):
+        pass
+    missed = snapshot(desk)
+    refused: list[str] = []
+
+    def refuse_once(what: str, do: Callable[..., object]) -> Callable[..., object]:
+        def refuse_first(*arguments: object) -> object:
+            if what not in refused:
+                refused.append(what)
+                raise OSError(errno.EMFILE, what)
+            return do(*arguments)
+
+        return refuse_first
+
+    monkeypatch.setattr(receivers, "_RETRY_S", 0.0, raising=False)
+    monkeypatch.setattr(receivers, "measure_journals", refuse_once("journals", measure_journals))
+    monkeypatch.setattr(Path, "read_bytes", refuse_once("places", Path.read_bytes))
+    with delivering(desk, found := Recorder()):
+        assert found.next() == missed
+    assert refused == ["journals", "places"]
+    assert caplog.text.count("recorder gets no events") == len(refused)
+
+
+def test_a_full_disk_is_tried_when_it_is_due_and_logged_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Control: at each look it was tried, and logged."""
+    refused, looks = Queue[int](), Queue[int]()
+
+    def refuse(*_arguments: object, **_options: object) -> NoReturn:
+        refused.put(1)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def look(*arguments: Any) -> Iterator[Any]:
+        looks.put(1)
+        return read_new_lines(*arguments)
+
+    def wait_for_looks() -> None:
+        wanted = looks.qsize() + 4
+        wait_until(lambda: looks.qsize() >= wanted)
+
+    monkeypatch.setattr(receivers, "_SAVE_S", 1e6)
+    monkeypatch.setattr(receivers, "read_new_lines", look)
+    with delivering(desk, found := Recorder()), monkeypatch.context() as full:
+        full.setattr(receivers, "write_atomically", refuse)
+        assert snapshot(desk) == found.next()
+        wait_for_looks()
+        assert refused.empty(), "not due"
+    with monkeypatch.context() as full:
+        full.setattr(receivers, "_SAVE_S", 0.0)
+        with delivering(desk, found := Recorder()):
+            full.setattr(receivers, "write_atomically", refuse)
+            assert snapshot(desk) == found.next()
+            wait_until(lambda: refused.qsize() >= 4)
+    assert caplog.text.count("cannot be stored") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import WebhookSettings
+from sandbox.config import ServeSettings, WebhookSettings
 from sandbox.daemon.webhooks import Webhook
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import HomeEventKind
@@ -85,3 +85,18 @@ def test_a_secret_that_others_can_read_is_refused(receiver: Receiver, tmp_path: 
 def test_only_https_and_this_host_are_receivers(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="url"):
         WebhookSettings.model_validate({"url": url, "secret_file": tmp_path / "secret"})
+
+
+def test_two_keys_of_one_receiver_are_two_webhooks_and_the_same_twice_is_refused(tmp_path: Path) -> None:
+    """While the receiver changes its key. Webhooks of one name would wait for each other's lock."""
+    files = [tmp_path / "old", tmp_path / "new"]
+    for file in files:
+        file.write_text(KEY)
+        file.chmod(0o600)
+    tables = [{"url": "https://example.org/", "secret_file": file} for file in files]
+    both = ServeSettings.model_validate({"webhook": tables}).webhook
+    assert len({Webhook(one).name for one in both}) == 2
+    again = [{**tables[0], "kinds": kinds} for kinds in (["push", "task"], ["task", "push", "task"])]
+    assert len({Webhook(WebhookSettings.model_validate(one)).name for one in again}) == 1
+    with pytest.raises(ValueError, match="the same url"):
+        ServeSettings.model_validate({"webhook": again})
