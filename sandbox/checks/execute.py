@@ -189,7 +189,7 @@ def _count_at_end(ending: ContainerExit, disk: DiskCount | None) -> ContainerExi
         return ending
     if not ending.timed_out and ending.stop_verdict is None and disk.check_at_end() is Verdict.DISK_LIMIT:
         ending = replace(ending, stop_verdict=Verdict.DISK_LIMIT)
-    if judge(ending) is not Verdict.DISK_LIMIT:  # there the count that stopped it stands
+    if ending.stop_verdict is not Verdict.DISK_LIMIT:  # there the count that stopped it stands
         disk.count_at_end(ending.wall_time_s * COUNTING_TIME_SHARE)
     if disk.used is None or not ending.samples:
         return ending
