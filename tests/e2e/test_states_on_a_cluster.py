@@ -355,6 +355,7 @@ def test_a_newer_base_is_merged_into_a_task_which_then_goes_on_elsewhere(
     listed = {row["id"]: row for row in sandbox.ok("task", "list")["tasks"]}
     assert listed[task]["head_commit"] == merged["head_commit"]
     had = cluster.dispatcher.find_placement(task)["worker"]
+    add_profile(introduce(cluster.base / "second", cluster.server))  # for tests that follow, in whatever order
     cluster.start_worker("second")
     cluster.kill(had)
     assert read(sandbox, task, "newer") == "ours\n"
