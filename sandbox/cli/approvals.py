@@ -13,6 +13,7 @@ from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.cli.person import describe_user
 from sandbox.cli.time_format import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
+from sandbox.store.short_ids import ambiguous_error
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def _complete(workbench: Workbench, name: str) -> str:
         return name
     found = [one.id for one in workbench.approvals(everything=True) if one.id.startswith(name)]
     if len(found) > 1:
-        raise click.UsageError(f"The ids of {len(found)} requests begin with '{name}': give more characters.")
+        brief = f"The ids of {len(found)} requests begin with '{name}'"
+        raise ambiguous_error(brief, found, "Give more characters of the id.")
     return found[0] if found else name
 
 

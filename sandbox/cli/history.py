@@ -70,10 +70,8 @@ def _show_results(found: TestResults, tests: Sequence[TestResult]) -> None:
         took = "" if one.time_s is None else f"  {one.time_s:.2f} s"
         place = "" if one.path is None else f"  {one_line(one.path)}{f':{one.line}' if one.line else ''}"
         click.echo(f"  {one.outcome.value:<8} {one_line(one.test)}{took}{place}")
-        for line in neutralise(
-            one.message or ""
-        ).splitlines():  # indented more than a row, so that no line can look like one
-            click.echo(f"           {line}")
+        for line in neutralise(one.message or "").splitlines():
+            click.echo(f"           {line}")  # indented more than a row, so that no line can look like one
     if not found.complete:
         note("Not all tests of the report are here: it has more than are kept, or could not be read to its end.")
 

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import stat
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class OpenFiles:
     mounted_at: PurePosixPath
     devices: frozenset[int]
     proc: Path = Path("/proc")
-    _counts_in_flight: list[int] = field(default_factory=lambda: [0])
+    _met_in_flight: deque[bool] = field(default_factory=lambda: deque([False], maxlen=_COUNTS))
 
     def measure_deleted(self) -> Iterator[DiskUse]:
         """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count.
@@ -50,22 +51,22 @@ class OpenFiles:
         Files that we may not examine count as zero.
         """
         known: set[tuple[int, int]] = set()
-        self._counts_in_flight.append(0)
-        del self._counts_in_flight[:-_COUNTS]
+        self._met_in_flight.append(False)
         for info, path in islice(self._stat_files(), _MAX_FILES):
             key = info.st_dev, info.st_ino
             if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in self.devices and key not in known:
                 known.add(key)
                 yield disk_use_of(info)
             else:
-                self._counts_in_flight[-1] += stat.S_ISSOCK(info.st_mode) and _has_files_in_flight(path)
+                if stat.S_ISSOCK(info.st_mode) and _has_files_in_flight(path):
+                    self._met_in_flight[-1] = True
                 yield DiskUse()
 
     def has_in_flight(self) -> bool:
         """Whether the last two measurements each found a socket with file descriptors that were not received: one that
         is on its way for a moment is no way to hold a file. False for a kernel that does not say so.
         """
-        return len(self._counts_in_flight) == _COUNTS and all(self._counts_in_flight)
+        return all(self._met_in_flight)
 
     def _stat_files(self) -> Iterator[tuple[os.stat_result, str]]:
         with suppress(OSError):  # the worktree was removed

@@ -19,6 +19,7 @@ from pathlib import Path
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
+from sandbox.store.growing_files import read_from
 from sandbox.store.home import Home
 from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_last_entries
 
@@ -156,11 +157,7 @@ def _changed_at(path: Path) -> float:
 
 def _read_lines(home: Home, name: str, place: int) -> Iterator[JournalLine]:
     """Whole lines after a place."""
-    try:
-        with home.journal(name).open("rb", buffering=0) as file:
-            chunk = os.pread(file.fileno(), _MOST_BYTES, place)
-    except OSError:
-        return
+    chunk = read_from(home.journal(name), place, _MOST_BYTES)
     for line in chunk[: chunk.rfind(b"\n") + 1].splitlines(keepends=True):
         place += len(line)
         yield JournalLine(name, place, next(_make_events(name, [parse_entry(line.rstrip(b"\n"))]), None))
