@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from sandbox.daemon import page_templates
+from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
 from sandbox.errors import ErrorCode, SandboxError
@@ -250,10 +250,10 @@ def test_the_storage_page_measures_and_other_pages_show_what_was_measured(site: 
         measured = desk.workbench.last_storage()
         assert measured is not None
         after = [read_texts(client.get(site.url + path).text) for path in pages]
-    held = page_templates._format_size(measured.repositories[desk.repo_id])
+    held = format_bytes(measured.repositories[desk.repo_id])
     assert f"{desk.repo_id} | {held} of no limit |" in storage
     assert f"{held} of no limit" in after[0]
-    assert f"{page_templates._format_size(measured.bytes)} of no limit (storage.max_bytes), measured at" in after[1]
+    assert f"{format_bytes(measured.bytes)} of no limit (storage.max_bytes), measured at" in after[1]
 
 
 def test_the_page_of_a_closed_task_has_no_files_and_forks_its_snapshots(site: Site) -> None:
