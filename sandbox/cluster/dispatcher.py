@@ -11,26 +11,19 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from sandbox.cluster.operation_table import OPERATIONS
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
     OperationName,
-    Placement,
     TaskOperation,
     TaskPriority,
     WaitingLine,
     WorkerDrain,
     WorkerInfo,
 )
-from sandbox.text import one_line
-
-_LOST_CHARS = 500
 
 
 @dataclass(frozen=True)
@@ -103,39 +96,6 @@ class Dispatcher(Protocol):
     def close(self) -> None:
         """Let go of connections and threads; operations in progress are waited for."""
         ...
-
-
-def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
-    """The answer to an operation, from what a worker says. Workers run untrusted code, so it is read as hostile; what
-    it says of a loss is cut to one short line.
-
-    Raises: `internal` for what is no answer, or one to another operation.
-    """
-    try:
-        answer = OperationAnswer.model_validate(document, extra="ignore")
-    except ValidationError as error:
-        raise unreadable_answer_error("a worker", describe_errors(error)) from error
-    if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):
-        raise unreadable_answer_error(answer.worker, f"It is about {answer.operation_id} of {answer.task_id}.")
-    return answer if answer.lost is None else answer.model_copy(update={"lost": one_line(answer.lost)[:_LOST_CHARS]})
-
-
-def read_placement(document: object) -> Placement:
-    """Where a task is, from what a worker says of it. Raises: `internal`."""
-    try:
-        return Placement.model_validate(document)
-    except ValidationError as error:
-        raise unreadable_answer_error("a worker", describe_errors(error)) from error
-
-
-def unreadable_answer_error(worker: str, details: str) -> SandboxError:
-    """`worker`: its id, or what is known of it."""
-    return SandboxError(
-        ErrorCode.INTERNAL,
-        f"The answer of {worker} cannot be read",
-        details=details,
-        hint="Use the same version of space-sandbox on all hosts of a cluster.",
-    )
 
 
 def draw_task_id() -> str:

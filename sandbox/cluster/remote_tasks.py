@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
-from sandbox.cluster.dispatcher import draw_task_id, unreadable_answer_error
+from sandbox.cluster.dispatcher import draw_task_id
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (

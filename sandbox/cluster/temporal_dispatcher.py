@@ -26,15 +26,8 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.dispatcher import (
-    PlaceInLine,
-    complete_operation,
-    draw_task_id,
-    name_fork,
-    read_answer,
-    read_placement,
-    unreadable_answer_error,
-)
+from sandbox.cluster.answers import read_answer, read_placement, unreadable_answer_error
+from sandbox.cluster.dispatcher import PlaceInLine, complete_operation, draw_task_id, name_fork
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_queues import (

@@ -15,9 +15,10 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
+from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher, read_answer, read_placement
+from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
