@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sandbox.cluster.operation_table import OPERATIONS
@@ -27,13 +27,17 @@ from sandbox.models.operations import (
 
 
 @dataclass(frozen=True)
-class PlaceInLine:
-    """Where a task waits if all workers are busy. `owner`: for whom; owners of one priority take turns. Empty: the
-    repository.
+class PlacementTerms:
+    """Which worker a task needs, and where it waits if all workers are busy. `requirements`: of the worker. `owner`:
+    for whom the task is; owners of one priority take turns. Empty: the repository.
     """
 
     priority: TaskPriority = TaskPriority.AGENT
     owner: str = ""
+    requirements: Requirements = field(default_factory=dict)
+
+
+ANY_WORKER = PlacementTerms()
 
 
 class Dispatcher(Protocol):
@@ -42,20 +46,15 @@ class Dispatcher(Protocol):
     """
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
         `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
-        `line`: where it waits if all workers are busy; None: as the task of an agent. Raises: `engine_unavailable`
-        (`reason`: `cluster_busy`, with its place, or `no_worker`); it waits on, and the same call waits for it.
-        `requirements`: of a worker. Raises: `engine_unavailable` (`reason`: `requirements_unmet`) at once if no worker
-        meets them; no task is created then.
+
+        Raises: `engine_unavailable`. With `reason` `requirements_unmet` no worker meets the requirements, and no task
+        is created; with `cluster_busy` (and its place in the line) or `no_worker` it waits on, and the same call waits
+        for it.
         """
         ...
 
@@ -129,16 +128,11 @@ class LocalDispatcher:
         self._lock = threading.Lock()
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`. There is no line."""
-        if requirements:
-            require_worker((self._worker.describe(),), requirements)
+        if terms.requirements:
+            require_worker((self._worker.describe(),), terms.requirements)
         create = TaskOperation(
             id="create",
             task_id=task_id or draw_task_id(),

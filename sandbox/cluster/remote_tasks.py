@@ -8,7 +8,7 @@ from typing import Any
 from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
-from sandbox.cluster.dispatcher import draw_task_id
+from sandbox.cluster.dispatcher import PlacementTerms, draw_task_id
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
@@ -51,7 +51,7 @@ class RemoteTasks(TasksElsewhere):
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
         try:
             required = find_requirements(self, url, chosen.profile, {})
-            placed = self._asked.dispatcher.place(url, arguments, task_id, requirements=required)
+            placed = self._asked.dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
         except SandboxError as error:
             if error.reason == "cluster_busy":
                 create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)

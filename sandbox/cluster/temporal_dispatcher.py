@@ -27,7 +27,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.answers import read_answer, read_placement, unreadable_answer_error
-from sandbox.cluster.dispatcher import PlaceInLine, complete_operation, draw_task_id, name_fork
+from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms, complete_operation, draw_task_id, name_fork
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.task_queues import (
@@ -94,38 +94,33 @@ class TemporalDispatcher:
             raise
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`."""
-        if requirements:
-            require_worker(self.workers(), requirements)
+        if terms.requirements:
+            require_worker(self.workers(), terms.requirements)
         task = task_id or draw_task_id()
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
-        self._wait(self._start(task, url, line or PlaceInLine(), requirements or {}))
+        self._wait(self._start(task, url, terms))
         self._wait(self._submit(create))
         return self._wait_for_answer(create)
 
-    async def _start(self, task: str, url: str, line: PlaceInLine, requirements: Requirements) -> None:
+    async def _start(self, task: str, url: str, terms: PlacementTerms) -> None:
         key, prefix = make_repository_key(url), self._place.name
         is_cloned = bool(key and await list_readers(self._client, name_offer_queue(prefix, key)))
         start = TaskStart(
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
-            requirements=dict(requirements), publisher_s=self._place.publisher_s,
+            requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
         await self._client.start_workflow(
             TaskWorkflow.run,
             start,
             id=self._name(task),
-            task_queue=_name_workflow_queue(prefix, requirements),
+            task_queue=_name_workflow_queue(prefix, terms.requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            priority=_make_priority(line, key),  # of all that the workflow asks for
+            priority=_make_priority(terms, key),  # of all that the workflow asks for
         )
 
     def submit(self, operation: TaskOperation) -> None:
@@ -439,6 +434,6 @@ def _busy_task_error(operation: TaskOperation) -> SandboxError:
     )
 
 
-def _make_priority(line: PlaceInLine, repository: str) -> Priority:
-    key = hashlib.sha256(line.owner.encode()).hexdigest()[:16] if line.owner else repository
-    return Priority(priority_key=_PRIORITIES[line.priority], fairness_key=key or None)
+def _make_priority(terms: PlacementTerms, repository: str) -> Priority:
+    key = hashlib.sha256(terms.owner.encode()).hexdigest()[:16] if terms.owner else repository
+    return Priority(priority_key=_PRIORITIES[terms.priority], fairness_key=key or None)
