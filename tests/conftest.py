@@ -113,6 +113,15 @@ def _mounts() -> list[str]:
     return [f[4] for f in rows if f[f.index("-") + 1] in MOUNT_TYPES and "/overlay2/" not in f[4]]
 
 
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The name of a bucket of a server that speaks S3."""
+    from devtools.s3server import serve_s3  # noqa: PLC0415 - slow, and for a few modules
+
+    with serve_s3() as name:
+        yield name
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests leave tasks open in homes of their own; their guests and mounts go with the session."""
