@@ -19,6 +19,7 @@ from xdist.remote import Producer
 
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
+from devtools.mounts import MountEvents
 from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
 from devtools.suite_groups import GroupScheduling
@@ -48,6 +49,7 @@ for _name in ("NO_PROXY", "no_proxy"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 
 _BEFORE = pytest.StashKey["Holdings"]()
+_mount_events = MountEvents()
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     finally:
         folder = getattr(item, "funcargs", {}).get("tmp_path")
         if folder is not None:
-            unmount_below(folder)
+            if _mount_events.since_last_look():  # a host in use has hundreds of mounts, and few tests add one
+                unmount_below(folder)
             release_users_below(folder)
 
 
