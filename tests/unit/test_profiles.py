@@ -15,15 +15,9 @@ from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
-from sandbox.profiles import (
-    MARKER_BYTES,
-    Profile,
-    add_suggested_file,
-    detect_profile,
-    find_matches,
-    load_profiles,
-    require_usable,
-)
+from sandbox.profiles import MARKER_BYTES, Profile, load_profiles, require_usable
+from sandbox.profiles.detection import detect_profile, find_matches
+from sandbox.profiles.suggested_checks import add_suggested_file
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")

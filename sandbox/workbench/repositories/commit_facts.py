@@ -13,7 +13,8 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, list_suggested_folders
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
+from sandbox.profiles.suggested_checks import list_suggested_folders
 from sandbox.store.home import Home, write_json
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
