@@ -19,9 +19,6 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model, ObjectId
 from sandbox.store.home import Home, read_json, write_json
 
-KEPT_FOLDERS = 2
-"""The one in use and the one before it, which a room may just be about to mount."""
-
 _RECORD = "current.json"
 
 

@@ -51,19 +51,19 @@ class CommitListing:
         return list_tree(self.git, self.tree)
 
 
-def load_base(
-    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()
-) -> BaseTree:
-    """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
+def load_base(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseTree:
+    """A base commit as its worktrees need it."""
     facts = load_facts(home, policies, repo_id, git, commit)
     chosen = complete_settings(home, policies, repo_id, facts, read_settings(home, policies, repo_id))
-    return base_from_facts(policies, facts, chosen, without)
+    return base_from_facts(policies, facts, chosen)
 
 
 def base_from_facts(
     policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
 ) -> BaseTree:
-    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit."""
+    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit. `without`: paths to
+    ignore in addition to the profile's build output.
+    """
     artifacts = choose_artifacts(policies, facts, chosen)
     rules = facts.rules((*artifacts, *map(exact_rule, without)))
     return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))
