@@ -82,7 +82,7 @@ _COMMANDS = {
     "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove the credentials of hosts."),
     "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
     "pool": ("sandbox.cli.pool:pool", "Manage spare tasks, which make `task create` and its first check fast."),
-    "storage": ("sandbox.cli.storage_tables:storage", "Show who holds how much disk space, and what gc would free."),
+    "storage": ("sandbox.cli.storage_tables:storage", "Show what uses how much disk space, and what gc would free."),
     "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
     "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
     "serve": ("sandbox.cli.home_daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @global_options
 @click.pass_obj
 def storage(invocation: Invocation, with_parts: bool) -> None:
-    """Show who holds how much disk space in this home, what limits it, and what `gc` would free now.
+    """Show what uses how much disk space in this home, what limits it, and what `gc` would free now.
 
     Bytes are allocated blocks. It only looks.
     """
@@ -32,7 +32,7 @@ def storage(invocation: Invocation, with_parts: bool) -> None:
 
 
 def show_storage(found: Storage, *, with_parts: bool = False) -> None:
-    """Print totals, then who holds what, then what would be freed. `with_parts`: of each kind the repositories."""
+    """Print totals, then what uses how much, then what would be freed. `with_parts`: of each kind the repositories."""
     limit = f" of {format_bytes(found.max_bytes)} (storage.max_bytes)" if found.max_bytes else ", without a limit"
     click.echo(f"home         {format_bytes(found.bytes)}{limit}, {found.files:,} files")
     click.echo(f"only here    {format_bytes(found.only_here_bytes)}, which no limit removes")
