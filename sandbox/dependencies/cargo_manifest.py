@@ -87,7 +87,7 @@ def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[
 
 
 def _find_folders(collection: Collection, pattern: str) -> list[str] | None:
-    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern)
+    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern, FILE)
 
 
 def _list_dependencies(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

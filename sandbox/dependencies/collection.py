@@ -16,15 +16,15 @@ FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
 MAX_FILES = 64
 MAX_LOOKS = 512  # for files, also for those that are not there: each may be a process of git
-MAX_LISTINGS = 64  # of folders
-MAX_NAMES = 2_000  # of one listing
+MAX_LISTED_FILES = 200_000  # of a tree in which folders are looked for
 ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
 
 ReadFile = Callable[[str], bytes | None]
 """Reads a regular file of the tree by its repository-relative path; None if there is none, also for links.
 
-For a path that ends with a slash, `/` alone for the top: the names of the folders in that folder, one a line.
+For `/**/NAME`: the folders, at any depth, that hold a regular file NAME, one a line, an empty line for the top; None if
+the tree has more than `MAX_LISTED_FILES` files.
 """
 
 
@@ -65,14 +65,14 @@ class Collection:
             self.files[path] = self._read_once(path, limit)
         return self.files[path] or ""
 
-    def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders in a folder, '' for the top; none if there is no such folder."""
-        if folder not in self.listings:
-            if len(self.listings) >= MAX_LISTINGS:
-                self.refuse(f"{folder}/", RefusalReason.LIMIT, folder)
-                return []
-            self.listings[folder] = (self.read(f"{folder}/") or b"").decode(errors="replace").split("\n")[:MAX_NAMES]
-        return [name for name in self.listings[folder] if name]
+    def list_folders(self, name: str) -> list[str]:
+        """The folders below the top, at any depth, that hold a file of this name."""
+        if name not in self.listings:
+            listed = self.read(f"/**/{name}")
+            if listed is None:
+                self.refuse(f"a tree of more than {MAX_LISTED_FILES} files", RefusalReason.LIMIT, name)
+            self.listings[name] = [folder for folder in (listed or b"").decode(errors="replace").split("\n") if folder]
+        return self.listings[name]
 
     def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""
