@@ -142,6 +142,7 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "an unclosed array": ("uv.lock", "a = [\n" + "1,\n" * 300_000),
     "a multi-line string": ("pyproject.toml", 'a = """' + '\\"' * 100_000),
     "spaces of a version": ("setup.py", "python_requires" + " " * 200_000 + "\npython_requires" * 10_000),
+    "spaces of .ini lines": ("setup.cfg", "[a]\n" + ("b" + " " * 99) * 2_000 + "\n"),
     "spaces of an .ini line": ("setup.cfg", "[a]\nb" + " " * 200_000 + "c\n"),
     "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(20_000))),
     "nested brackets of Python": ("setup.py", "setup(install_requires=" + "[" * 200_000),

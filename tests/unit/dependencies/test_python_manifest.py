@@ -72,6 +72,13 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
+def test_a_long_line_of_an_ini_file_hides_nothing_of_it() -> None:
+    """Control: many spaces in a row, for which its parser takes long, do."""
+    long = f"[tox]\nenvlist = {'py313, ' * 100}\n[testenv]\ndeps = pytest\n"
+    assert names(read(tox__ini=long), TEST) == ["pytest"]
+    assert read(tox__ini=f"{long}commands = a{' ' * 101}b\n").requirements == ()
+
+
 _TOX_TABLE = 'deps = ["pytest>=8", "-r needs.txt", ".[fast]", {replace = "ref"}]\ndependency_groups = ["ci"]\n'
 _TOX_LINES = "[testenv]\ndeps =\n  pytest>=8\n  -r needs.txt\n  .[fast]\n  {x}\ndependency_groups = ci\n"
 
