@@ -78,6 +78,15 @@ def _find_in_setup_cfg(content: bytes) -> str:
         return ""
 
 
+def _find_in_pipfile(content: bytes) -> str:
+    try:
+        document = untrusted_toml.loads(content.decode())
+    except ValueError:
+        return ""
+    wanted = _get(document, "requires", "python_version") or _get(document, "requires", "python_full_version")
+    return f">={wanted}" if isinstance(wanted, str) else ""
+
+
 def _find_in_setup_py(content: bytes) -> str:
     found = _IN_SETUP_PY.search(content.decode(errors="replace"))
     return found[2] if found else ""
@@ -93,4 +102,5 @@ _FINDERS: Mapping[str, Callable[[bytes], str]] = {
     "pyproject.toml": _find_in_pyproject,
     "setup.cfg": _find_in_setup_cfg,
     "setup.py": _find_in_setup_py,
+    "Pipfile": _find_in_pipfile,
 }

@@ -22,6 +22,14 @@ def is_pattern(text: str) -> bool:
     return any(mark in text for mark in _MARKS)
 
 
+def resolve_folder(folder: str, path: object) -> str | None:
+    """A folder of the tree, by its path from another one, '' for the top; None for one that is elsewhere."""
+    if not isinstance(path, str) or path.startswith(("/", "~")) or "\\" in path or "\0" in path:
+        return None
+    found = posixpath.normpath(posixpath.join(folder, path))
+    return None if found.split("/")[0] == ".." else "" if found == "." else found
+
+
 def find_folders(collection: Collection, pattern: str, manifest: str) -> list[str] | None:
     """The folders that fit and have a file `manifest`, by name, without the top; None for a pattern that is not
     understood: unprintable text, one that leaves the tree, has many marks, or fits too many folders; and past

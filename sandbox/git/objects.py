@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import IO, NamedTuple
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
@@ -236,15 +235,15 @@ def list_folders_with(git: Git, tree: str, name: bytes, most: int) -> list[bytes
     """The directories, at any depth, that hold a regular file of this name, b"" for the tree itself; None if the tree
     has more than `most` files. Raises: `not_found` for a damaged clone.
     """
-    count, found = 0, []
+    found = []
     with git.stream("ls-tree", "-r", "-z", "--full-tree", tree) as process:
-        for count, record in enumerate(islice(read_records(process.stdout), most + 1), 1):
+        for count, record in enumerate(read_records(process.stdout)):
+            if count >= most:
+                return None
             head, path = record.split(b"\t", 1)
             folder, _, last = path.rpartition(b"/")
             if last == name and head.split()[0].decode() in {REGULAR, EXECUTABLE}:
                 found.append(folder)
-    if count > most:
-        return None
     if process.code != 0:
         raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
     return found

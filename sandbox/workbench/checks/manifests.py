@@ -44,7 +44,7 @@ def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
-    """Reads files of a tree: the usual ones together; those that they include, and which folders have one, one by one."""
+    """Reads files of a tree: the usual ones together, those that they include, and listings one by one."""
     usual = {
         entry.path.decode(): entry
         for entry in list_named_entries(git, tree, [path.encode() for path in manifests])

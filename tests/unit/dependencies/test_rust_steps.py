@@ -83,9 +83,7 @@ f = ["win/extra", "dep:win", "win?/more"]
         'd3 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
         'd4 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
     )
-    assert [(entry.text, entry.reason) for entry in found.refused] == [
-        ("members = a/**/b/**/c/**", RefusalReason.PATH)
-    ]
+    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = a/**/b/**/c/**", RefusalReason.PATH)]
 
 
 def test_the_members_of_a_pattern_are_left_to_a_lock_file() -> None:
