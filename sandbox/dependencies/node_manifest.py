@@ -10,7 +10,7 @@ from typing import Any
 from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.collection import FILE_BYTES, Collection
 from sandbox.dependencies.node_tree import require_folder
-from sandbox.dependencies.node_values import require_name, require_range, split_alias
+from sandbox.dependencies.node_values import read_engines, require_name, require_range, split_alias
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
@@ -54,7 +54,7 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     members, patterns = ((), ()) if folder else _read_members(collection, document)
     name = document.get("name")
     return NodeProject(
-        groups, declared, members, linked, _read_engines(document), patterns, name if isinstance(name, str) else ""
+        groups, declared, members, linked, read_engines(document), patterns, name if isinstance(name, str) else ""
     )
 
 
@@ -90,14 +90,6 @@ def _read_group(collection: Collection, found: Mapping[str, object], path: str) 
 
 MAX_GROUP = 1_000
 MAX_MEMBERS = 100  # folders and patterns that a workspace lists
-
-
-def _read_engines(document: Mapping[str, Any]) -> str:
-    found = document.get("engines")
-    try:
-        return require_range(found.get("node", "*") if isinstance(found, dict) else "*") or "*"
-    except RefusedTextError:
-        return "*"
 
 
 def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:

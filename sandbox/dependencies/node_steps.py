@@ -114,6 +114,7 @@ def _write_packages(placed: Iterable[Placed]) -> bytes:
     rows = [
         {"file": one.file, "name": one.package.name, "version": one.package.version, "optional": one.optional}
         | {name: list(words) for name, words in one.package.systems.items()}
+        | ({"engines": {"node": one.package.engines}} if one.package.engines else {})
         for one in placed
     ]
     return json.dumps(sorted(rows, key=lambda row: str(row["file"])), sort_keys=True).encode("ascii")
