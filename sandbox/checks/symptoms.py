@@ -237,9 +237,8 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     """The cause with the Debian packages of all Perl modules that the lines miss."""
     found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
     names = ", ".join(list(found)[:_MAX_MODULES])
-    return symptom.model_copy(
-        update={"sentence": f"{symptom.sentence}: Debian may have it in {names} (docs/images.md, Debian packages)"}
-    )
+    way = f"add {names} to `packages` of the repository (docs/images.md, Debian packages)"
+    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
