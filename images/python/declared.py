@@ -4,6 +4,7 @@
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
 `declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv takes by a
 path from the tree.
+`declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
@@ -144,6 +145,18 @@ def is_passed_over(name: str) -> bool:
     return name.startswith(".") or name == "node_modules"
 
 
+def extensions(wheel: Path, root: Path) -> list[str]:
+    """Those of packages that stand at the root: there tests find the sources instead of what is installed."""
+    placed = []
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            path = root / name
+            if name.endswith(".so") and "/" in name and path.parent.is_dir() and not path.exists():
+                path.write_bytes(archive.read(name))
+                placed.append(name)
+    return placed
+
+
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
     """What its developers test it with."""
     declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
@@ -154,6 +167,13 @@ def wants(pyproject: Path, *wheel: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    commands = {"application": application, "builds": builds, "members": members, "needs": needs, "wants": wants}
+    commands = {
+        "application": application,
+        "builds": builds,
+        "extensions": extensions,
+        "members": members,
+        "needs": needs,
+        "wants": wants,
+    }
     answer = commands[sys.argv[1]](*map(Path, sys.argv[2:]))
     sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))

@@ -18,6 +18,13 @@ from sandbox.workbench import Workbench
 
 EXITS = "int main(void) { return 0; }\n"
 CALC = "package Calc;\nour $VERSION = '1.0';\nsub add { $_[0] + $_[1] }\n1;\n"
+EXTENSION = """
+#include <Python.h>
+static PyObject *three(PyObject *self, PyObject *none) { return PyLong_FromLong(3); }
+static PyMethodDef methods[] = {{"three", three, METH_NOARGS, ""}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calc", "", -1, methods};
+PyMODINIT_FUNC PyInit__calc(void) { return PyModule_Create(&module); }
+"""
 BUILD = '[build-system]\nrequires = ["setuptools>=61"]\nbuild-backend = "setuptools.build_meta"\n'
 CALC_TEST = "use Test::More tests => 1;\nuse Calc;\nis(Calc::add(1, 2), 3);\n"
 MAKEFILE = "all: t\nt: t.c\n\tcc -o t t.c\n{target}: all\n\t./t\n"
@@ -110,6 +117,20 @@ PROJECTS = {
             "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
         },
         {"shop/__init__.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
+    "python-extension": Project(  # beside its sources, which pytest finds before what is installed
+        "python",
+        {
+            "pyproject.toml": BUILD,
+            "setup.py": "from setuptools import Extension, setup\n"
+            "setup(name='calc', packages=['calc'], ext_modules=[Extension('calc._calc', ['calc/_calc.c'])])\n",
+            "calc/__init__.py": "from calc._calc import three\n",
+            "calc/_calc.c": EXTENSION,
+            "tests/__init__.py": "",
+            "tests/test_calc.py": "from calc import three\n\n\ndef test_three():\n    assert three() == 3\n",
+        },
+        {"calc/_calc.c": EXTENSION.replace("(3)", "(4)")},
         report=True,
     ),
     "python-workspace": Project(  # of uv: packages of one tree that need each other
