@@ -71,6 +71,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "meson-dependency": (1, ENVIRONMENT, "'nosuchdep'"),
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
+    "vitest-own-folder": (1, ENVIRONMENT, "into its own folder"),
     "npm-offline": (1, ENVIRONMENT, "packages"),
     "cargo-error": (101, CODE, "compiler"),
     "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
