@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from sandbox.models.operations import (
     WorkerDrain,
     WorkerInfo,
 )
+from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.text import one_line
 
 _LOST_CHARS = 500
@@ -89,6 +90,10 @@ class Dispatcher(Protocol):
         """The workers that can be given tasks now."""
         ...
 
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """Where each of these tasks is, `unknown` if that is not said within seconds."""
+        ...
+
     def drain(self, worker_id: str) -> WorkerDrain:
         """Let a worker take no more tasks, and end once its operations have ended. Its tasks continue on others.
 
@@ -121,11 +126,12 @@ def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
 
 
 def read_placement(document: object) -> Placement:
-    """Where a task is, from what a worker says of it. Raises: `internal`."""
+    """Where a task is, from what a worker says of it, as `read_answer`. Raises: `internal`."""
     try:
-        return Placement.model_validate(document)
+        found = Placement.model_validate(document)
     except ValidationError as error:
         raise unreadable_answer_error("a worker", describe_errors(error)) from error
+    return found if found.loss is None else found.model_copy(update={"loss": one_line(found.loss)[:_LOST_CHARS]})
 
 
 def unreadable_answer_error(worker: str, details: str) -> SandboxError:
@@ -230,6 +236,10 @@ class LocalDispatcher:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
         return (self._worker.describe().model_copy(update={"address": "this process"}),)
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """See `Dispatcher`. They are here."""
+        return dict.fromkeys(task_ids, TaskPlace(state=PlaceState.ON_WORKER, worker=self._worker.id))
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""
