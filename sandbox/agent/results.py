@@ -52,15 +52,20 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
 def add_losses(
     answer: types.CallToolResult, workbench: Workbench, arguments: Mapping[str, Any] | None
 ) -> types.CallToolResult:
-    """With what the task of a call lost with its worker on a cluster, if this was not reported before. Other clients
-    of this process ask about other tasks.
-    """
-    owner = (arguments or {}).get("task_id") or (arguments or {}).get("run_id")
-    if not isinstance(owner, str):
-        return answer
-    newest = workbench.take_losses(owner)[-_MOST_LOSSES:]
-    losses = [types.TextContent(type="text", text=f"The cluster says of {one_line(loss)}") for loss in newest]
+    """With what `take_losses` says, as notes."""
+    found = take_losses(workbench, arguments or {})
+    losses = [types.TextContent(type="text", text=f"The cluster says of {loss}") for loss in found]
     return answer.model_copy(update={"content": [*answer.content, *losses]}) if losses else answer
+
+
+def take_losses(workbench: Workbench, arguments: Mapping[str, Any]) -> list[str]:
+    """What the task of a call lost with its worker on a cluster, if this was not reported before. Other clients of this
+    process ask about other tasks.
+    """
+    owner = arguments.get("task_id") or arguments.get("run_id")
+    if not isinstance(owner, str):
+        return []
+    return [one_line(loss) for loss in workbench.take_losses(owner)[-_MOST_LOSSES:]]
 
 
 def _show(result: BaseModel) -> dict[str, Any]:

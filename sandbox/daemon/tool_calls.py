@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from sandbox.agent import approval
 from sandbox.agent.agent import Agent
-from sandbox.agent.results import failure, success
+from sandbox.agent.results import failure, success, take_losses
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.server import request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
@@ -36,6 +36,9 @@ MAX_BODY_BYTES = 16 * 1024**2
 _CLIENT_CHARS = 100
 _NAME_CHARS = 100
 _SCHEMA_HINT = f"GET {PREFIX}/openapi.json describes all tools and their arguments."
+LOST = "lost"
+"""A field beside those of a result or an error: what the call's task lost when its worker on a cluster was lost."""
+
 _STATUS = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.UNSAFE_PATH: 400,
@@ -55,6 +58,11 @@ _STATUS = {
     ErrorCode.INTERNAL: 500,
 }
 _OTHER_STATUS = 422
+_LOST_SCHEMA = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What the task lost when its worker on a cluster was lost; told once, also beside an error.",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -98,9 +106,20 @@ async def read_body(request: Request) -> bytes | None:
 
 
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
-    """In a thread: one call, from its JSON to its result or error."""
+    """In a thread: one call, from its JSON to its result or error, with what its task lost with a worker."""
     try:
-        arguments = validate_arguments(tool, _parse(body), _SCHEMA_HINT)
+        given = _parse(body)
+    except SandboxError as error:
+        return failure(error, agent.home)
+    answer = _carry_out(agent, tool, given, client)
+    if not (losses := take_losses(agent.workbench, given)):
+        return answer
+    return answer.model_copy(update={"structured_content": {**(answer.structured_content or {}), LOST: losses}})
+
+
+def _carry_out(agent: Agent, tool: Tool, given: dict[str, Any], client: str) -> types.CallToolResult:
+    try:
+        arguments = validate_arguments(tool, given, _SCHEMA_HINT)
         caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
         return success(tool, _run(agent, tool, arguments, caller), agent.budget_bytes)
     except SandboxError as error:
@@ -147,13 +166,16 @@ def describe_api() -> dict[str, Any]:
 
 
 def _describe_call(tool: Tool, shapes: dict[str, Any]) -> dict[str, Any]:
+    result = _content(tool.result_model, "serialization", shapes)
+    if {"task_id", "run_id"} & set(tool.input_model.model_fields):
+        result["application/json"]["schema"]["properties"][LOST] = _LOST_SCHEMA
     return {
         "operationId": tool.name,
         "tags": [tool.preset.value],
         "summary": tool.description,
         "requestBody": {"required": True, "content": _content(tool.input_model, "validation", shapes)},
         "responses": {
-            "200": {"description": "The result.", "content": _content(tool.result_model, "serialization", shapes)},
+            "200": {"description": "The result.", "content": result},
             "default": {"description": 'A typed error: `{"error": {code, brief, details, hint}}`.'},
         },
     }
