@@ -23,7 +23,7 @@ from sandbox.agent import approval
 from sandbox.agent.agent import Agent
 from sandbox.agent.results import failure, success
 from sandbox.agent.run_results import build_answer
-from sandbox.agent.server import request_tool_approval, validate_arguments
+from sandbox.agent.server import complete_task_ids, request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
@@ -100,7 +100,7 @@ async def read_body(request: Request) -> bytes | None:
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
     """In a thread: one call, from its JSON to its result or error."""
     try:
-        arguments = validate_arguments(tool, _parse(body), _SCHEMA_HINT)
+        arguments = validate_arguments(tool, complete_task_ids(agent.workbench, _parse(body)), _SCHEMA_HINT)
         caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
         return success(tool, _run(agent, tool, arguments, caller), agent.budget_bytes)
     except SandboxError as error:
