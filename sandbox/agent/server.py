@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import itertools
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -42,11 +43,14 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
 from sandbox.text import decode_for_display, one_line
 from sandbox.version import __version__
-from sandbox.workbench import Watch
+from sandbox.workbench import Watch, Workbench
 
 PROGRESS_S = 0.5
 _ALIKE = 0.5
 """How near the name of an argument is to one that may be meant: enough for `old_text` and `old`."""
+
+_BEGINNING = re.compile(r"(?:task-)?([0-9a-f]{4}[0-9a-f-]{0,31})")
+"""Of the id of a task; `-`, the task of a terminal, is none of an agent."""
 
 _NAME_CHARS = 100
 """Of an argument that is wrong; a request sets its length."""
@@ -173,6 +177,11 @@ def _explain_absence(agent: Agent, tool: Tool | None) -> str:
 async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    try:
+        whole = complete_task_ids(agent.workbench, params.arguments or {})  # reads names of files, for short ids only
+    except SandboxError as error:
+        return failure(error, agent.home)
+    params = params.model_copy(update={"arguments": whole})
     answer = await _answer_call(agent, context, params)
     return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
 
@@ -208,6 +217,22 @@ async def _answer_call(
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
 
 
+def complete_task_ids(workbench: Workbench, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call with the whole ids of tasks that they name by a beginning, as lists for people show them.
+
+    So a question, its answer and the journal have whole ids. Raises: `invalid_input` when several tasks begin so.
+    """
+
+    def complete(value: Any) -> Any:
+        found = _BEGINNING.fullmatch(value) if isinstance(value, str) else None
+        return workbench.complete_id(f"task-{found[1]}") if found else value
+
+    completed = {name: complete(value) if name == "task_id" else value for name, value in arguments.items()}
+    if isinstance(others := completed.get("task_ids"), list):
+        completed["task_ids"] = [complete(other) for other in others]
+    return completed
+
+
 def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "tools/list has the schema.") -> Any:
     """The input model of a tool. `hint`: where the caller finds its schema.
 
@@ -238,7 +263,8 @@ def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
     tool = TOOLS.get(arguments.tool)
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
         raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {arguments.tool[:100]!r}")
-    return approval.request_approval(agent, tool, validate_arguments(tool, arguments.arguments))
+    wanted = complete_task_ids(agent.workbench, arguments.arguments)
+    return approval.request_approval(agent, tool, validate_arguments(tool, wanted))
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:

@@ -23,7 +23,7 @@ from sandbox.agent import approval
 from sandbox.agent.agent import Agent
 from sandbox.agent.results import failure, success, take_losses
 from sandbox.agent.run_results import build_answer
-from sandbox.agent.server import request_tool_approval, validate_arguments
+from sandbox.agent.server import complete_task_ids, request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
@@ -108,7 +108,7 @@ async def read_body(request: Request) -> bytes | None:
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
     """In a thread: one call, from its JSON to its result or error, with what its task lost with a worker."""
     try:
-        given = _parse(body)
+        given = complete_task_ids(agent.workbench, _parse(body))
     except SandboxError as error:
         return failure(error, agent.home)
     answer = _carry_out(agent, tool, given, client)
