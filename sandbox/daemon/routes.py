@@ -19,19 +19,11 @@ from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
 from sandbox.daemon.metrics import make_registry, show_metrics
+from sandbox.daemon.served_home import HttpOptions
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
 from sandbox.remotes import is_loopback
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
-
-
-@dataclass(frozen=True)
-class HttpOptions:
-    """`host`, `port`: of the TCP listener; `token`: what its clients must send, '' without a listener."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    token: str = ""
 
 
 @dataclass(frozen=True)
