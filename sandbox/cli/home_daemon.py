@@ -151,13 +151,13 @@ def _make_parts(
 
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:
         from sandbox.daemon.http_process import serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
-        from sandbox.daemon.served_home import Controllers, HttpOptions, Listeners  # noqa: PLC0415 - as above
+        from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets  # noqa: PLC0415 - as above
 
         bound = int(http.getsockname()[1]) if http is not None else port
         with invocation.agent_workbench() as workbench, invocation.workbench() as person:
             surface = partial(make_agent, workbench, ServerOptions(approvals, None))
             controllers = Controllers(workbench, surface, person)
-            return serve_http_process(controllers, HttpOptions(host, bound, token), Listeners(api, http))
+            return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
 
     return Parts(
         home=home.root,

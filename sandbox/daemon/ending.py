@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sandbox.daemon.parent_death import outlive_parent
 from sandbox.daemon.receivers import Deliveries
-from sandbox.daemon.served_home import Listeners
+from sandbox.daemon.served_home import HttpSockets
 
 
 class Server(Protocol):
@@ -56,9 +56,9 @@ class Ending:
         if self._server is not None:
             self._server.stop(number, frame)
 
-    def wait_for_client(self, listeners: Listeners) -> bool:
+    def wait_for_client(self, listeners: HttpSockets) -> bool:
         """Wait until a client connects; False: a signal came first."""
-        ready, _, _ = select.select([self._wakeup, *listeners.list_open()], [], [])
+        ready, _, _ = select.select([self._wakeup, *(one.fileno() for one in listeners.list_open())], [], [])
         return self._wakeup not in ready
 
     def attach(self, server: Server) -> None:

@@ -20,7 +20,7 @@ from sandbox.config import ServeSettings
 from sandbox.daemon.desktop_notifications import find_notifier
 from sandbox.daemon.ending import Ending
 from sandbox.daemon.receivers import Deliveries, EventReceiver
-from sandbox.daemon.served_home import Controllers, HttpOptions, Listeners
+from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets
 from sandbox.daemon.timers import make_timers, start_timers
 from sandbox.memory import prepare_server
 from sandbox.models import ApprovalState
@@ -30,7 +30,7 @@ _END_S = 5.0
 """How long the end waits for events that are being sent; what is cut off, the next daemon sends."""
 
 
-def serve_http_process(controllers: Controllers, options: HttpOptions, listeners: Listeners) -> int:
+def serve_http_process(controllers: Controllers, options: HttpOptions, listeners: HttpSockets) -> int:
     """Serve until a signal. Returns the exit code of the process."""
     prepare_server()
     workbench = controllers.workbench

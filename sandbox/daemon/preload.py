@@ -98,7 +98,7 @@ def _has_cluster(home: Path) -> bool:
 
 
 def _import_modules(folders: Iterable[str], prefix: str, left_out: Set[str]) -> None:
-    """Import the modules of a package. (`pkgutil.walk_packages` would import those left out, too, to look into them.)"""
+    """Import the modules of a package; `pkgutil.walk_packages` would also import those left out, to look into them."""
     for found in pkgutil.iter_modules(folders, prefix):
         if found.name not in left_out:
             _import_with_all_below(found.name, left_out)

@@ -35,7 +35,7 @@ class Controllers:
 
 
 @dataclass(frozen=True)
-class Listeners:
+class HttpSockets:
     """Where clients connect. `unix`: processes of our user. `tcp`: those with the token; None: not served."""
 
     unix: socket.socket

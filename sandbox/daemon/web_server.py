@@ -1,4 +1,4 @@
-"""What the daemon's process serves over HTTP: at a Unix socket for processes of our user, at TCP for who has the token."""
+"""The daemon's HTTP server: at a Unix socket for processes of our user, at TCP for clients with the token."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import FrameType
 import anyio
 from starlette.types import ASGIApp
 
-from sandbox.agent.transports.http import make_uvicorn
+from sandbox.agent.transports.lifelong_server import make_uvicorn
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.daemon.calls_in_progress import CallsInProgress
 from sandbox.daemon.ending import Ending
 from sandbox.daemon.event_stream import EventHub
 from sandbox.daemon.peers import find_difference, identify_peer, is_same_user
 from sandbox.daemon.routes import Applications, make_applications
-from sandbox.daemon.served_home import Controllers, HttpOptions, Listeners
+from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets
 
 
-def serve_web(controllers: Controllers, options: HttpOptions, listeners: Listeners, ending: Ending) -> None:
+def serve_web(controllers: Controllers, options: HttpOptions, listeners: HttpSockets, ending: Ending) -> None:
     """Serve until a signal."""
     hub = EventHub(controllers.workbench)
     server = WebServer(make_applications(controllers.make_agent(), controllers.person, hub, options), hub, ending)
@@ -36,7 +36,7 @@ class WebServer:
         protocol = _make_protocol(for_our_user, self._calls.counting(apps.for_network))
         self._server = make_uvicorn(for_our_user, self._shut_down, protocol)
 
-    async def serve(self, listeners: Listeners) -> None:
+    async def serve(self, listeners: HttpSockets) -> None:
         """Serve at these sockets."""
         await self._server.serve(listeners.list_open())
 
