@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import sandbox
-from sandbox.daemon.command_requests import Program, stamp_file
+from sandbox.daemon.command_requests import ModuleOrigin, Program
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.extras import find_extra
 
@@ -77,13 +77,14 @@ def preload(home: Path, environment: Mapping[bytes, bytes]) -> Program:
         raise SandboxError(ErrorCode.INTERNAL, "An import started a thread, so this process cannot be forked")
     gc.collect()
     gc.freeze()  # forks share these pages as long as no collection writes to them
+    package = Path(sandbox.__file__).resolve().parent
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return Program(
-        package=str(Path(sandbox.__file__).resolve().parent),
+        package=str(package),
         environment=dict(environment),
         read=frozenset(map(os.fsencode, (read | read_for_cluster) - {_SET_BY_US})),
         file_encoding=sys.getfilesystemencoding(),
-        files={name: stamp_file(name) for name in files if name and os.path.exists(name)},  # noqa: PTH110 - many
+        origin=ModuleOrigin(package, filter(None, files)),
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from sandbox.daemon.command_requests import ModuleOrigin
 
 _PRELOAD = "from sandbox.daemon.preload import preload; import os; preload(Path(sys.argv[1]), os.environb)"
 _ROUTES = """
@@ -52,3 +56,41 @@ def test_the_process_for_http_loads_it_at_the_first_client_and_mcp_at_the_first_
     assert not serves & _FOR_MCP
     speaks = find_loaded(f"{_ROUTES}\nimport sandbox.agent.transports.mcp_endpoint", tmp_path)
     assert speaks >= _FOR_MCP, "the control"
+
+
+def _replace(file: Path) -> None:
+    (new := file.with_name("new")).write_text("pass\n")
+    new.replace(file)
+
+
+def _write_in_place(file: Path) -> None:
+    file.write_text("pass\n")
+    os.utime(file, ns=(1, 1))  # a clock that did not move on would hide it
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "seen"),
+    [
+        ("ours/a.py", _replace, True),
+        ("ours/a.py", _write_in_place, True),
+        ("ours/a.py", Path.unlink, True),
+        ("library/sub/b.py", _replace, True),
+        ("library/sub/b.py", Path.unlink, True),
+        ("library/sub/b.py", _write_in_place, False),
+        ("library/other/c.py", _replace, False),
+    ],
+    ids=["ours", "ours-in-place", "ours-removed", "library", "library-removed", "library-in-place", "not-loaded"],
+)
+def test_what_an_installation_changes_is_noticed(
+    tmp_path: Path, place: str, change: Callable[[Path], object], seen: bool
+) -> None:
+    """What no installer does is not: to write into a file of a library."""
+    files = [tmp_path / name for name in ("ours/a.py", "library/sub/b.py", "library/other/c.py")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+        os.utime(file.parent, ns=(1, 1))
+    origin = ModuleOrigin(tmp_path / "ours", [str(files[0]), str(files[1]), str(tmp_path / "none.py")])
+    assert not origin.has_changed(), "the control"
+    change(tmp_path / place)
+    assert origin.has_changed() is seen
