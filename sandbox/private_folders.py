@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def make_private(folder: Path) -> None:
-    """Create a directory and its missing parents with mode 0700, unlike `Path.mkdir`, whose mode is not that of the
+    """Create a directory and its missing parents with mode 0700, unlike `Path.mkdir`, which gives its mode to no
     parents. What exists stays as it is. Raises: OSError.
     """
     if not folder.is_dir():

@@ -1,7 +1,7 @@
 """The daemon's process for what is no command: it does what time asks for, delivers events, and serves HTTP.
 
 It is a controller like any other. What serves HTTP is 40 MB, and many homes are never asked over HTTP. So it is
-imported when the first client connects, whose connection waits in the listener's queue until then.
+imported when the first client connects. Its connection waits in the queue of the listener until then.
 
 On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a newer program or its main process
 was killed, it accepts no more requests and ends when the last check that it runs has ended, or at another signal as on
