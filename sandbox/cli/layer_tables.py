@@ -23,12 +23,13 @@ def show_layers(found: tuple[LayerSummary, ...]) -> None:
             layer.ecosystem,
             str(layer.packages),
             format_bytes(layer.bytes),
+            format_for_listing(layer.built_at),
             format_for_listing(layer.used_at),
             _describe_users(layer),
         ]
         for layer in found
     ]
-    show_table(["LAYER", "KIND", "PACKAGES", "SIZE", "USED", "USED BY"], rows)
+    show_table(["LAYER", "KIND", "PACKAGES", "SIZE", "BUILT", "USED", "USED BY"], rows)
 
 
 def _describe_users(layer: LayerSummary) -> str:

@@ -49,8 +49,10 @@ def show(invocation: Invocation, key: str, sbom: bool) -> None:
 
 def _show_one(found: LayerDetails) -> None:
     layer = found.layer
-    click.echo(f"{layer.key}\n  {layer.ecosystem}, {format_bytes(layer.bytes)}, {layer.files} files, built in "
-               f"{layer.wall_time_s:.1f} s, used {format_for_listing(found.used_at)}")  # fmt: skip
+    click.echo(
+        f"{layer.key}\n  {layer.ecosystem}, {format_bytes(layer.bytes)}, {layer.files} files, built "
+        f"{format_for_listing(layer.built_at)} in {layer.wall_time_s:.1f} s, used {format_for_listing(found.used_at)}"
+    )
     for user in found.users:
         task = f" {user.task_id}" if user.task_id else ""
         click.echo(f"  used by {user.repo_id}{task}, {format_for_listing(user.used_at)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from sandbox.models.operations import (
     WorkerDrain,
     WorkerInfo,
 )
+from sandbox.models.workers import PlaceState, TaskPlace
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ class Dispatcher(Protocol):
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """The workers that can be given tasks now."""
+        ...
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """Where each of these tasks is, `unknown` if that is not said within seconds."""
         ...
 
     def drain(self, worker_id: str) -> WorkerDrain:
@@ -184,6 +189,10 @@ class LocalDispatcher:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
         return (self._worker.describe().model_copy(update={"address": "this process"}),)
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """See `Dispatcher`. They are here."""
+        return dict.fromkeys(task_ids, TaskPlace(state=PlaceState.ON_WORKER, worker=self._worker.id))
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""

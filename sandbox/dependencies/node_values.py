@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
@@ -99,3 +101,12 @@ def parse_integrity(text: object) -> str:
 def find_reason(text: str) -> RefusalReason:
     """Why a text is no version."""
     return next((reason for pattern, reason in _REASONS if pattern.search(text)), RefusalReason.VERSION)
+
+
+def read_engines(document: Mapping[str, Any]) -> str:
+    """The range of Node.js that a package is for, as package.json and lock files say it; `*` for any."""
+    found = document.get("engines")
+    try:
+        return require_range(found.get("node", "*") if isinstance(found, dict) else "*") or "*"
+    except RefusedTextError:
+        return "*"

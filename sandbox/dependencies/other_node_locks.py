@@ -14,7 +14,14 @@ from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
 from sandbox.dependencies.node_lock import read_hashes
 from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_tree import Package, Placed, lay_out, require_folder, require_systems
-from sandbox.dependencies.node_values import find_reason, require_name, require_version, split_alias, split_spec
+from sandbox.dependencies.node_values import (
+    find_reason,
+    read_engines,
+    require_name,
+    require_version,
+    split_alias,
+    split_spec,
+)
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
@@ -80,6 +87,7 @@ def _read_pnpm_package(collection: Collection, key: str, about: Mapping[str, Any
         require_systems(about),
         {n: k for group in _GROUPS for n, k in _list_pnpm_needs(_map(entry, group))},
         frozenset(_map(entry, "optionalDependencies")),
+        engines=read_engines(about),
     )
 
 
