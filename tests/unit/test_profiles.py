@@ -16,7 +16,7 @@ from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
 from sandbox.profiles import MARKER_BYTES, Profile, load_profiles, require_usable
-from sandbox.profiles.detection import detect_profile, find_matches
+from sandbox.profiles.profile_matches import detect_profile, find_matches
 from sandbox.profiles.suggested_checks import add_suggested_file
 from tests.unit.conftest import refused
 

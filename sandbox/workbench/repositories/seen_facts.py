@@ -9,7 +9,7 @@ from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile
-from sandbox.profiles.detection import find_near_profiles
+from sandbox.profiles.profile_matches import find_near_profiles
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.profile_images import is_image_overridden
