@@ -19,6 +19,7 @@ import click
 import pytest
 
 import sandbox
+from sandbox.agent.tools import Preset
 from sandbox.cli import main
 from sandbox.cli.app import cli
 from sandbox.cli.misuse import ELSEWHERE
@@ -430,6 +431,15 @@ def test_bash_completes(words: str, completed: str) -> None:
     _sandbox_completion '{program}'; echo "${{COMPREPLY[@]}}" """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{completed}\n", "")
+
+
+def test_presets_of_tools_are_named_short_or_as_the_table_of_tools_does() -> None:
+    mcp = cli.get_command(click.Context(cli), "mcp")
+    (option,) = [found for found in (mcp.params if mcp else ()) if found.name == "tools"]
+    assert option.type.convert("repo-edit-tools, check", option, None) == ("edit", "check")
+    assert option.type.convert(",".join(set(Preset) - {Preset.BOOTSTRAP}), option, None) is not None
+    with pytest.raises(click.UsageError, match="'nonsense' is none of"):
+        option.type.convert("repo-nonsense-tools", option, None)
 
 
 def test_the_version_is_told(command: Command) -> None:
