@@ -450,6 +450,7 @@ def test_importing_the_package_loads_nothing_and_unknown_names_are_unknown() -> 
     code = "import sys, sandbox; assert not {'docker', 'pydantic', 'sandbox.workbench'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=Path(sandbox.__file__).parents[1], check=True)
     assert sandbox.Workbench is Workbench
+    assert set(sandbox.__all__) <= set(dir(sandbox))
     with pytest.raises(AttributeError):
         _ = sandbox.nonsense
 
