@@ -2,6 +2,9 @@
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
+`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv takes by a
+path from the tree.
+`declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
@@ -15,11 +18,13 @@ from collections.abc import Iterator, Sequence
 from email.parser import Parser
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 WHEELS = Path("/wheels")
+PYPROJECT = "pyproject.toml"
 WANTED = ("dev", "develop", "test", "tests", "testing")
 
 
@@ -100,6 +105,58 @@ def application(pyproject: Path) -> list[str]:
     return [] if is_built else ["pyproject.toml has no [build-system]"]
 
 
+def members(root: Path) -> list[str]:
+    """Those that have a pyproject.toml, without the project at the root."""
+    root = root.resolve()
+    workspace = of_uv(root).get("workspace", {})
+    named, left_out = (
+        [path for pattern in workspace.get(key, []) for path in sorted(root.glob(pattern.strip("/")))]
+        for key in ("members", "exclude")
+    )
+    pending = [*(path for path in named if path not in left_out), *of_paths(root)]
+    found = list[Path]()
+    for path in map(Path.resolve, pending):  # grows while it is read
+        inside = (
+            path.is_relative_to(root) and path != root and not any(map(is_passed_over, path.relative_to(root).parts))
+        )
+        if inside and path not in found and (path / PYPROJECT).is_file():
+            found.append(path)
+            pending += of_paths(path)
+    return [str(path.relative_to(root)) for path in found]
+
+
+def of_uv(folder: Path) -> dict[str, Any]:
+    """`[tool.uv]` of a folder's pyproject.toml."""
+    path = folder / PYPROJECT
+    tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return tables.get("tool", {}).get("uv", {})  # type: ignore[no-any-return]
+
+
+def of_paths(folder: Path) -> Iterator[Path]:
+    """The folders that its sources name."""
+    for source in of_uv(folder).get("sources", {}).values():
+        for one in source if isinstance(source, list) else [source]:
+            if "path" in one:
+                yield folder / one["path"]
+
+
+def is_passed_over(name: str) -> bool:
+    """Whether no pattern means folders of this name."""
+    return name.startswith(".") or name == "node_modules"
+
+
+def extensions(wheel: Path, root: Path) -> list[str]:
+    """Those of packages that stand at the root: there tests find the sources instead of what is installed."""
+    placed = []
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            path = root / name
+            if name.endswith(".so") and "/" in name and path.parent.is_dir() and not path.exists():
+                path.write_bytes(archive.read(name))
+                placed.append(name)
+    return placed
+
+
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
     """What its developers test it with."""
     declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
@@ -110,7 +167,13 @@ def wants(pyproject: Path, *wheel: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    answer = {"application": application, "builds": builds, "needs": needs, "wants": wants}[sys.argv[1]](
-        *map(Path, sys.argv[2:])
-    )
+    commands = {
+        "application": application,
+        "builds": builds,
+        "extensions": extensions,
+        "members": members,
+        "needs": needs,
+        "wants": wants,
+    }
+    answer = commands[sys.argv[1]](*map(Path, sys.argv[2:]))
     sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))

@@ -152,7 +152,9 @@ def _create_task(request: ToolCall) -> BaseModel:
 def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
     cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
-    return outputs.Tasks(tasks=tuple(cut))
+    places = request.workbench.places([task.id for task in found])
+    waiting = {task_id: place for task_id, place in places.items() if place.state is not models.PlaceState.ON_WORKER}
+    return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 
 def _run_check(request: ToolCall) -> BaseModel:

@@ -32,10 +32,13 @@ _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and li
 _READ_ONLY = (
     "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
 )
+_OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
+
+_NODE_SAID = r"^(?:Uncaught )?(?:\[?Error\]?: ){1,2}(?:error TS\d{4}: Could not write file '\S{1,300}': )?"
 
 IsDeclared = Callable[[str], bool]
 """Whether the project declares the package of a module with this name."""
@@ -134,7 +137,10 @@ _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 28\] No space left on device", _NO_SPACE),
     (_GUEST, r"^[\w./+-]{1,80}: (?:.{0,200}: )?No space left on device$", _NO_SPACE),
     (_GUEST, rf"{_RAISED}OSError: \[Errno 24\] Too many open files", "it has too many open files (limits.open_files)"),
+    (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system: '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
+    (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
+    (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, ", _READ_ONLY),
 )
 _PLUGINS = (
     ("pytest-cov", r"--(?:no-)?cov(?:-[a-z-]{1,20})?"),
@@ -237,9 +243,8 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     """The cause with the Debian packages of all Perl modules that the lines miss."""
     found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
     names = ", ".join(list(found)[:_MAX_MODULES])
-    return symptom.model_copy(
-        update={"sentence": f"{symptom.sentence}: Debian may have it in {names} (docs/images.md, Debian packages)"}
-    )
+    way = f"add {names} to `packages` of the repository (docs/images.md, Debian packages)"
+    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.gc import format_leftover
 from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.text import one_line
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sandbox.models.storage import Storage, StorageUse
-
-_KIBIBYTE = 1024
 
 
 @click.command()
@@ -102,13 +101,3 @@ def _show_reclaimable(found: Storage) -> None:
     for left in found.reclaimable:
         size = f"{format_bytes(left.bytes)}  " if left.bytes else ""
         click.echo(f"{size}{format_leftover(left, dry_run=True)}")
-
-
-def format_bytes(count: int) -> str:
-    """A size with its unit."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < _KIBIBYTE:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= _KIBIBYTE
-    return f"{size:.1f} TiB"

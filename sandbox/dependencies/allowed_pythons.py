@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from configparser import ConfigParser
 from configparser import Error as ConfigError
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from sandbox.dependencies import ini_files
 from sandbox.lazy_module import LazyModule
 from sandbox.policy import untrusted_toml
 
@@ -25,7 +25,6 @@ else:  # loaded at first use (docs/adr/0080)
     poetry_constraints = LazyModule("sandbox.dependencies.poetry_constraints")
 
 _SPECIFIER = re.compile(r"(?!.*===)[0-9a-z.,*<>=!~ ]{1,100}", re.ASCII)  # no more is shown of it
-_LINE_CHARS = 300  # of an .ini file: its parser is quadratic in the spaces of a line
 _AT_LEAST = re.compile(r">=\s*(\d{1,4})\.(\d{1,4})", re.ASCII)
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*", re.ASCII)
 _IN_SETUP_PY = re.compile(r"""^[^#\n]{0,200}\bpython_requires\s*=\s*(["'])([^"'\n]{1,100})\1""", re.MULTILINE)
@@ -73,14 +72,19 @@ def _find_in_pyproject(content: bytes) -> str:
 @lru_cache(maxsize=64)
 def _find_in_setup_cfg(content: bytes) -> str:
     text = content.decode(errors="replace")
-    parser = ConfigParser(interpolation=None, strict=False)
-    if max(map(len, text.split("\n"))) > _LINE_CHARS:
-        return ""
     try:
-        parser.read_string(text)
+        return ini_files.parse(text).get("options", "python_requires", fallback="")
     except ConfigError:
         return ""
-    return parser.get("options", "python_requires", fallback="")
+
+
+def _find_in_pipfile(content: bytes) -> str:
+    try:
+        document = untrusted_toml.loads(content.decode())
+    except ValueError:
+        return ""
+    wanted = _get(document, "requires", "python_version") or _get(document, "requires", "python_full_version")
+    return f">={wanted}" if isinstance(wanted, str) else ""
 
 
 def _find_in_setup_py(content: bytes) -> str:
@@ -98,4 +102,5 @@ _FINDERS: Mapping[str, Callable[[bytes], str]] = {
     "pyproject.toml": _find_in_pyproject,
     "setup.cfg": _find_in_setup_cfg,
     "setup.py": _find_in_setup_py,
+    "Pipfile": _find_in_pipfile,
 }

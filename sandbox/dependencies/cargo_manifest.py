@@ -14,7 +14,7 @@ from typing import Any
 from sandbox.dependencies.cargo_lock import CRATE_NAME
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
 from sandbox.dependencies.collection import LOCK_BYTES, Collection
-from sandbox.dependencies.folder_patterns import find_folders, is_pattern
+from sandbox.dependencies.folder_patterns import find_folders, is_pattern, resolve_folder
 from sandbox.models.dependencies import RefusalReason
 
 FILE = "Cargo.toml"
@@ -56,7 +56,7 @@ def read_cargo_manifests(collection: Collection) -> tuple[CrateWish, ...]:
             wanted = _inherit(key, value, inherited)
             base = "" if wanted is not value else folder
             if isinstance(wanted, dict) and "path" in wanted:
-                found = _resolve_path(base, wanted["path"])
+                found = resolve_folder(base, wanted["path"])
                 if found is None:
                     collection.refuse(f"{key} {wanted['path']}", RefusalReason.PATH, path)
                 elif found not in folders:
@@ -77,17 +77,17 @@ def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[
     """
     folders: list[str] = []
     for member in _list(workspace.get("members")):
-        path = _resolve_path("", member)
+        path = resolve_folder("", member)
         found = None if path is None else _find_folders(collection, path) if is_pattern(path) else [path]
         if found is None:
             collection.refuse(f"members = {member}", RefusalReason.PATH, FILE)
         folders += found or []
-    excluded = {_resolve_path("", path) for path in _list(workspace.get("exclude"))}
+    excluded = {resolve_folder("", path) for path in _list(workspace.get("exclude"))}
     return [folder for folder in dict.fromkeys(folders) if folder and folder not in excluded]
 
 
 def _find_folders(collection: Collection, pattern: str) -> list[str] | None:
-    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern)
+    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern, FILE)
 
 
 def _list_dependencies(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -141,14 +141,6 @@ def _find_fault(name: object, requirement: object, features: list[Any]) -> Refus
     if not all(isinstance(feature, str) and _FEATURE.fullmatch(feature) for feature in features):
         return RefusalReason.SYNTAX
     return None
-
-
-def _resolve_path(folder: str, path: object) -> str | None:
-    """A folder of the tree, '' for its root; None for one that is elsewhere."""
-    if not isinstance(path, str) or path.startswith(("/", "~")) or "\\" in path or "\0" in path:
-        return None
-    found = posixpath.normpath(posixpath.join(folder, path))
-    return None if found.split("/")[0] == ".." else "" if found == "." else found
 
 
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
@@ -16,25 +16,26 @@ FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
 MAX_FILES = 64
 MAX_LOOKS = 512  # for files, also for those that are not there: each may be a process of git
-MAX_LISTINGS = 64  # of folders
-MAX_NAMES = 2_000  # of one listing
+MAX_LISTED_FILES = 200_000  # of a tree in which folders are looked for
 ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
 
 ReadFile = Callable[[str], bytes | None]
 """Reads a regular file of the tree by its repository-relative path; None if there is none, also for links.
 
-For a path that ends with a slash, `/` alone for the top: the names of the folders in that folder, one a line.
+For `/**/NAME`: the folders, at any depth, that hold a regular file NAME, one a line, an empty line for the top; None if
+the tree has more than `MAX_LISTED_FILES` files.
 """
 
 
 @dataclass
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
-    by normalized name. `wanted_extras`: those that some file selects. `unnamed`: lists, with their origins, that hold a
-    test tool and have names that do not say what they are for. `groups`: the entries of dependency groups, by
-    normalized name. `of_tree`: names of packages that come from the tree or beside it. `computed`: the project's build
-    computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
+    by normalized name, `NAME[EXTRA]` for those of another package of the tree. `wanted_extras`: those that some file
+    selects. `unnamed`: lists, with their origins, that hold a test tool and have names that do not say what they are
+    for. `groups`: the entries of dependency groups, by normalized name. `of_tree`: names of packages of the tree, which
+    no registry is asked for. `elsewhere`: of those that come from neither, and why they are refused. `computed`: the
+    project's build computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
     """
 
     read: ReadFile
@@ -47,6 +48,7 @@ class Collection:
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
     groups: dict[str, object] = field(default_factory=dict)
     of_tree: frozenset[str] = frozenset()
+    elsewhere: Mapping[str, RefusalReason] = field(default_factory=dict)
     computed: bool = False
     declared: bool = False
     unnamed: list[tuple[object, str]] = field(default_factory=list)
@@ -65,14 +67,14 @@ class Collection:
             self.files[path] = self._read_once(path, limit)
         return self.files[path] or ""
 
-    def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders in a folder, '' for the top; none if there is no such folder."""
-        if folder not in self.listings:
-            if len(self.listings) >= MAX_LISTINGS:
-                self.refuse(f"{folder}/", RefusalReason.LIMIT, folder)
-                return []
-            self.listings[folder] = (self.read(f"{folder}/") or b"").decode(errors="replace").split("\n")[:MAX_NAMES]
-        return [name for name in self.listings[folder] if name]
+    def list_folders(self, name: str) -> list[str]:
+        """The folders below the top, at any depth, that hold a file of this name."""
+        if name not in self.listings:
+            listed = self.read(f"/**/{name}")
+            if listed is None:
+                self.refuse(f"a tree of more than {MAX_LISTED_FILES} files", RefusalReason.LIMIT, name)
+            self.listings[name] = [folder for folder in (listed or b"").decode(errors="replace").split("\n") if folder]
+        return self.listings[name]
 
     def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""
@@ -100,22 +102,28 @@ class Collection:
         found = parse_requirement(text, role, origin, tuple(hashes))
         if isinstance(found, RefusedEntry):
             self.refused.append(found)
-        elif found.name in self.of_tree and found.name != self.project:
-            self.refuse(f"{found.name}{found.specifier}", RefusalReason.PATH, origin)
+        elif found.name in self.elsewhere and found.name != self.project:
+            self.refuse(f"{found.name}{found.specifier}", self.elsewhere[found.name], origin)
         else:
             self.requirements.append(found)
         return None
 
     def want_extras(self, names: Iterable[str], role: Role) -> None:
-        """Select extras of the project itself; `expand_extras` adds their lists."""
+        """Select extras, by their names in `extras`; `expand_extras` adds their lists."""
         self.wanted_extras += [(canonicalize_name(name.strip()), role) for name in names if name.strip()]
 
     def expand_extras(self) -> None:
         """Add the lists of the selected extras, and of those that they name: `dev = ["name[test]"]`."""
         done: set[tuple[str, Role]] = set()
+        names = self.of_tree | ({self.project} if self.project else set())
         while True:
-            own = [r for r in self.requirements if self.project and r.name == self.project]
-            pending = {*self.wanted_extras, *((extra, r.role) for r in own for extra in r.extras)} - done
+            own = [r for r in self.requirements if r.name in names]
+            asked = [
+                (extra if found.name == self.project else f"{found.name}[{extra}]", found.role)
+                for found in own
+                for extra in found.extras
+            ]
+            pending = {*self.wanted_extras, *asked} - done
             if not pending:
                 break
             for name, role in sorted(pending):

@@ -1,7 +1,12 @@
-"""Read uv.lock, poetry.lock, pdm.lock and pylock.toml: names, versions and hashes. Addresses in them are never used."""
+"""Read uv.lock, poetry.lock, pdm.lock, pylock.toml and Pipfile.lock: names, versions and hashes.
+
+Addresses in them are never used.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -11,7 +16,8 @@ from sandbox.dependencies.collection import LOCK_BYTES, Collection
 from sandbox.dependencies.requirement_text import RefusedTextError, parse_requirement, require_strong_hash
 from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry, RequirementRole
 
-LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock")
+PIPFILE_LOCK = "Pipfile.lock"
+LOCK_FILES = ("uv.lock", "pylock.toml", "poetry.lock", "pdm.lock", PIPFILE_LOCK)
 _NAME_CHARS = 100
 _SOURCES = {
     "git": RefusalReason.VERSION_CONTROL,
@@ -31,11 +37,37 @@ def read_lock_files(collection: Collection) -> None:
     for path in LOCK_FILES:
         if not collection.load_text(path, LOCK_BYTES):
             continue
-        document = collection.load_toml(path, LOCK_BYTES)
-        packages = document.get("packages" if path == "pylock.toml" else "package")
-        for package in packages if isinstance(packages, list) else ():
+        for package in _list_packages(collection, path):
             _add_package(collection, package if isinstance(package, dict) else {}, path)
         return
+
+
+def _list_packages(collection: Collection, path: str) -> Iterable[Any]:
+    if path == PIPFILE_LOCK:
+        return _list_pipfile_packages(collection)
+    packages = collection.load_toml(path, LOCK_BYTES).get("packages" if path == "pylock.toml" else "package")
+    return packages if isinstance(packages, list) else ()
+
+
+def _list_pipfile_packages(collection: Collection) -> Iterator[dict[str, Any]]:
+    """Entries in the form of the other files: here a version is a specifier, and hashes are texts."""
+    try:
+        document = json.loads(collection.load_text(PIPFILE_LOCK, LOCK_BYTES))
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        return collection.refuse(PIPFILE_LOCK, RefusalReason.SYNTAX, PIPFILE_LOCK)
+    for category, entries in document.items():
+        for name, entry in entries.items() if category != "_meta" and isinstance(entries, dict) else ():
+            found = entry if isinstance(entry, dict) else {}
+            hashes, version = found.get("hashes"), found.get("version")
+            yield {
+                **found,
+                "name": name,
+                "version": version.removeprefix("==") if isinstance(version, str) else version,
+                "files": [{"hash": value} for value in hashes] if isinstance(hashes, list) else [],
+            }
+    return None
 
 
 def _add_package(collection: Collection, package: dict[str, Any], path: str) -> None:
@@ -76,7 +108,7 @@ def _read_marker(package: dict[str, Any], name: str, path: str) -> str:
 def _list_kinds(package: dict[str, Any], source: dict[str, Any]) -> set[str]:
     """Words that say where a package is from: poetry.lock has a `type`, others have keys of these names."""
     tables = set(source) if "type" not in source else {str(source["type"])}
-    return tables | ({"vcs", "directory", "archive", "git", "url", "path"} & set(package))
+    return tables | ({"vcs", "directory", "archive", "git", "hg", "url", "path", "file"} & set(package))
 
 
 def _require_name(name: str) -> str:

@@ -89,6 +89,7 @@ function listPackages (lock) {
     found.push({
       ...entry,
       name,
+      engines: entry.engines || {},
       optional: entry.optional || entry.devOptional,
       file: `${start}${names.join(',')}${alias}@${entry.version}.tgz`.replace(/\//g, '+')
     })
@@ -162,9 +163,17 @@ async function resolve (projects, options, groups) {
 
 // What says which Node.js a project is for: its own engines, those of the packages that it names itself, and the types
 // of Node.js's API that it is written with.
-function listWishes (packages) {
+async function listWishes (packages) {
   const asked = new Set(Object.values(readJson('projects.json')['']).flatMap(group => Object.keys(group)))
-  return packages.filter(one => asked.has(one.file.slice(0, one.file.lastIndexOf('@')).replace('+', '/'))).map(one => {
+  const own = packages.filter(one => asked.has(one.file.slice(0, one.file.lastIndexOf('@')).replace('+', '/')))
+  await Promise.all(own.filter(one => !one.engines).map(async one => {
+    try {
+      one.engines = (await pacote.manifest(`${one.name}@${one.version}`, settings)).engines
+    } catch (error) {
+      if (!NOT_GIVEN.has(error.code)) throw error
+    }
+  }))
+  return own.map(one => {
     if (one.name === '@types/node') return `>=${semver.major(one.version)}`
     return (one.engines && one.engines.node) || '*'
   })
@@ -174,7 +183,7 @@ function listWishes (packages) {
 // newest version of the day. It is a package like any other, and nothing of it runs here. Returns what to say of it.
 async function fetchRuntime (packages) {
   const own = readJson('engines.json').node
-  const wishes = listWishes(packages)
+  const wishes = await listWishes(packages)
   const rate = version => semver.satisfies(version, own) ? wishes.filter(wish => semver.satisfies(version, wish)).length : -1
   const name = `node-${process.platform}-${process.arch}`
   if (rate(process.versions.node) === wishes.length || packages.some(one => one.name === name)) return ''

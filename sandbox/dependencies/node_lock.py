@@ -8,7 +8,14 @@ from typing import Any
 from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
 from sandbox.dependencies.node_manifest import NodeProject, load_json
 from sandbox.dependencies.node_tree import MAX_DEPTH, Package, Placed, parse_place, require_systems
-from sandbox.dependencies.node_values import find_reason, parse_integrity, require_name, require_version, split_alias
+from sandbox.dependencies.node_values import (
+    find_reason,
+    parse_integrity,
+    read_engines,
+    require_name,
+    require_version,
+    split_alias,
+)
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
@@ -58,7 +65,7 @@ def _read_entry(collection: Collection, path: str, entry: Mapping[str, Any], ori
         name, version = split_alias(name, version)
     package = Package(
         name, require_version(version), read_hashes(collection, path, entry.get("integrity"), origin),
-        require_systems(entry),
+        require_systems(entry), engines=read_engines(entry),
     )  # fmt: skip
     placed = Placed(place, package, any(entry.get(key) is True for key in ("optional", "devOptional")))
     _ = placed.file  # refused here if it is too long

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.collection import FILE_BYTES, Collection
 from sandbox.dependencies.node_tree import require_folder
-from sandbox.dependencies.node_values import require_name, require_range, split_alias
+from sandbox.dependencies.node_values import read_engines, require_name, require_range, split_alias
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
 FILE = "package.json"
+PNPM_WORKSPACE = "pnpm-workspace.yaml"
 GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 
 
@@ -49,10 +51,10 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
         groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
-    members, patterns = _read_members(collection, document)
+    members, patterns = ((), ()) if folder else _read_members(collection, document)
     name = document.get("name")
     return NodeProject(
-        groups, declared, members, linked, _read_engines(document), patterns, name if isinstance(name, str) else ""
+        groups, declared, members, linked, read_engines(document), patterns, name if isinstance(name, str) else ""
     )
 
 
@@ -87,14 +89,7 @@ def _read_group(collection: Collection, found: Mapping[str, object], path: str) 
 
 
 MAX_GROUP = 1_000
-
-
-def _read_engines(document: Mapping[str, Any]) -> str:
-    found = document.get("engines")
-    try:
-        return require_range(found.get("node", "*") if isinstance(found, dict) else "*") or "*"
-    except RefusedTextError:
-        return "*"
+MAX_MEMBERS = 100  # folders and patterns that a workspace lists
 
 
 def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:
@@ -105,15 +100,18 @@ def _list_optional_peers(document: Mapping[str, Any]) -> set[str]:
 
 def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Folders of workspace members, and patterns: they are not expanded here, because lock files name the members."""
-    found = document.get("workspaces", [])
-    listed = found.get("packages", []) if isinstance(found, dict) else found
+    found = document.get("workspaces")
+    listed = found.get("packages") if isinstance(found, dict) else found
+    if listed is None:
+        listed = yaml_subset.read_list(collection.load_text(PNPM_WORKSPACE), "packages")
     members, patterns = [], []
-    for text in listed[:100] if isinstance(listed, list) else ():
+    for text in listed[:MAX_MEMBERS] if isinstance(listed, list) else ():
+        is_pattern = isinstance(text, str) and ("*" in text or text.startswith("!"))
         try:
-            members.append(require_folder(text))
-        except RefusedTextError as refused:
-            if isinstance(text, str) and "*" in text and ".." not in text and not text.startswith("/"):
+            if is_pattern and ".." not in text and not text.startswith("/"):
                 patterns.append(text)
-            else:
-                collection.refuse(f"workspace {text}", refused.reason, FILE)
+            elif text != ".":  # of pnpm: the root, which is a project anyway
+                members.append(require_folder(text))
+        except RefusedTextError as refused:
+            collection.refuse(f"workspace {text}", refused.reason, FILE)
     return tuple(members), tuple(patterns)

@@ -13,18 +13,18 @@ from functools import cache
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.folder_patterns import find_folders
+from sandbox.dependencies.folder_patterns import find_members
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
-from sandbox.dependencies.node_manifest import FILE, GROUPS, NodeProject, read_project
+from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
 from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
-from sandbox.dependencies.node_values import require_name, require_range
+from sandbox.dependencies.node_values import require_name, require_range, split_spec
 from sandbox.dependencies.other_node_locks import PNPM, YARN, read_other_locks
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import LockedPackage, RefusalReason
 from sandbox.models.layers import LayerPackage
 
-MANIFESTS = (FILE, *LOCK_FILES, PNPM, YARN)
+MANIFESTS = (FILE, *LOCK_FILES, PNPM, PNPM_WORKSPACE, YARN)
 _FETCH = "node_fetch.js"
 _INSTALL = "node_install.js"
 _INSTALL_ENV = {
@@ -68,9 +68,7 @@ _Projects = dict[str, Mapping[str, Mapping[str, str]]]
 
 def _add_members(collection: Collection, project: NodeProject, projects: _Projects) -> _Projects:
     """With the members of the workspace, without what they need of each other: that is no package of a registry."""
-    folders = [*project.members]
-    for pattern in project.patterns:
-        folders += _find_members(collection, pattern)
+    folders = [*project.members, *_find_members(collection, project.patterns)]
     members = {folder: member for folder in folders if (member := read_project(collection, folder))}
     own = {member.name for member in members.values()}
     return {
@@ -79,12 +77,12 @@ def _add_members(collection: Collection, project: NodeProject, projects: _Projec
     }
 
 
-def _find_members(collection: Collection, pattern: str) -> Iterator[str]:
+def _find_members(collection: Collection, patterns: Iterable[str]) -> Iterator[str]:
     """The folders that fit, if archives of packages can have their names."""
-    found = find_folders(collection, pattern.removeprefix("./").rstrip("/"))
-    if found is None:
+    folders, refused = find_members(collection, patterns, FILE)
+    for pattern in refused:
         collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)
-    for folder in found or ():
+    for folder in folders:
         try:
             yield require_folder(folder)
         except RefusedTextError as refused:
@@ -98,9 +96,9 @@ def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) ->
 
 def _parse_need(text: str) -> tuple[str, str]:
     """Raises: ValueError for a need that is no plain requirement."""
-    name, at, wanted = text[1:].partition("@")
+    name, wanted = split_spec(text)
     try:
-        return require_name(text[:1] + name), require_range(wanted) if at else "*"
+        return require_name(name), require_range(wanted or "*")
     except RefusedTextError as refused:
         raise ValueError(f"{text!r} is refused: {refused.reason.value}") from refused
 
@@ -116,6 +114,7 @@ def _write_packages(placed: Iterable[Placed]) -> bytes:
     rows = [
         {"file": one.file, "name": one.package.name, "version": one.package.version, "optional": one.optional}
         | {name: list(words) for name, words in one.package.systems.items()}
+        | ({"engines": {"node": one.package.engines}} if one.package.engines else {})
         for one in placed
     ]
     return json.dumps(sorted(rows, key=lambda row: str(row["file"])), sort_keys=True).encode("ascii")

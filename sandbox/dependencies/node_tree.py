@@ -37,7 +37,8 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class Package:
     """A package of a lock file. `systems`: its `os`, `cpu` and `libc`. `needs`: keys of others by the names under which
-    it finds them; `optional_needs`: names of those that it can do without.
+    it finds them; `optional_needs`: names of those that it can do without. `engines`: the range of Node.js that it is
+    for, `*` for any, '' if the lock file does not say.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Package:
     systems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs: Mapping[str, str] = field(default_factory=dict)
     optional_needs: frozenset[str] = frozenset()
+    engines: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
@@ -71,10 +73,16 @@ def split_alias(name: str, text: str) -> tuple[str, str]:
     if not text.startswith("npm:"):
         return name, text
     rest = text.removeprefix("npm:")
-    real, at, wanted = rest[:1] + rest[1:].partition("@")[0], *rest[1:].partition("@")[1:]
     if _COMPARATOR.fullmatch(rest):
         return name, rest  # yarn's `npm:^1.0.0`
-    return require_name(real), wanted if at else "*"
+    real, wanted = split_spec(rest)
+    return require_name(real), wanted or "*"
+
+
+def split_spec(text: str) -> tuple[str, str]:
+    """The name and the range of `NAME@RANGE` or `@SCOPE/NAME@RANGE`, '' for a name alone; both unchecked."""
+    name, _, wanted = text[1:].partition("@")
+    return text[:1] + name, wanted
 
 
 def parse_integrity(text: object) -> str:
@@ -93,3 +101,12 @@ def parse_integrity(text: object) -> str:
 def find_reason(text: str) -> RefusalReason:
     """Why a text is no version."""
     return next((reason for pattern, reason in _REASONS if pattern.search(text)), RefusalReason.VERSION)
+
+
+def read_engines(document: Mapping[str, Any]) -> str:
+    """The range of Node.js that a package is for, as package.json and lock files say it; `*` for any."""
+    found = document.get("engines")
+    try:
+        return require_range(found.get("node", "*") if isinstance(found, dict) else "*") or "*"
+    except RefusedTextError:
+        return "*"

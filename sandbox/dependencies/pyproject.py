@@ -1,11 +1,11 @@
-"""Read pyproject.toml: PEP 621, PEP 735 groups, and the tables of Poetry, PDM, Hatch and uv. Tables of indexes and
-sources (`tool.uv.index`, `tool.poetry.source`) are never read.
+"""Read pyproject.toml: PEP 621, PEP 735 groups, and the tables of Poetry, PDM, Hatch and uv. Tables of indexes
+(`tool.uv.index`, `tool.poetry.source`) are never read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -37,39 +37,30 @@ def classify_list(name: str) -> Role | None:
 def read_pyproject(collection: Collection) -> None:
     """Add what pyproject.toml declares."""
     document = collection.load_toml(FILE)
-    project = _table(document, "project")
-    poetry = _table(document, "tool", "poetry")
+    project = read_table(document, "project")
+    poetry = read_table(document, "tool", "poetry")
     name = project.get("name") or poetry.get("name")
     collection.project = canonicalize_name(name) if isinstance(name, str) else ""
     wanted = project.get("requires-python")
     collection.requires_python = wanted if isinstance(wanted, str) and len(wanted) <= 100 else ""
-    collection.of_tree = frozenset(_list_names_of_tree(_table(document, "tool", "uv", "sources")))
     dynamic = project.get("dynamic")
     is_dynamic = isinstance(dynamic, list) and "dependencies" in dynamic
     collection.declared = bool(project) and not is_dynamic
     collection.computed = is_dynamic and not _read_dynamic(
-        collection, _table(document, "tool", "setuptools", "dynamic")
+        collection, read_table(document, "tool", "setuptools", "dynamic")
     )
     if "dependencies" in project:
         collection.add(project["dependencies"], Role.RUNTIME, f"{FILE}: project.dependencies")
-    _read_extras(collection, _table(project, "optional-dependencies"))
-    _read_groups(collection, _table(document, "dependency-groups"))
-    if "requires" in (build := _table(document, "build-system")):
+    _read_extras(collection, read_table(project, "optional-dependencies"))
+    _read_groups(collection, read_table(document, "dependency-groups"))
+    if "requires" in (build := read_table(document, "build-system")):
         collection.add(build["requires"], Role.BUILD, f"{FILE}: build-system.requires")
-    _read_tools(collection, _table(document, "tool"))
-
-
-def _list_names_of_tree(sources: Mapping[str, Any]) -> Iterator[str]:
-    """What uv takes from a folder. A registry may have another package of that name."""
-    for name, source in sources.items():
-        tables = source if isinstance(source, list) else [source]
-        if any(isinstance(table, dict) and (table.get("workspace") is True or "path" in table) for table in tables):
-            yield canonicalize_name(name)
+    _read_tools(collection, read_table(document, "tool"))
 
 
 def _read_dynamic(collection: Collection, tables: Mapping[str, Any]) -> bool:
     """Add what setuptools reads from files. Returns whether one is for what the project needs to run."""
-    lists = {"": tables.get("dependencies"), **_table(tables, "optional-dependencies")}
+    lists = {"": tables.get("dependencies"), **read_table(tables, "optional-dependencies")}
     for name, table in lists.items():
         files = table.get("file") if isinstance(table, dict) else None
         role = classify_list(name) if name else Role.RUNTIME
@@ -103,7 +94,7 @@ def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
     for name in collection.groups:
         if role := classify_list(name):
             add_group(collection, name, role)
-        elif _names_test_tool(texts := _expand_group(collection.groups, name)):
+        elif _names_test_tool(texts := expand_group(collection.groups, name)):
             collection.unnamed.append((texts, f"{FILE}: dependency group {name}"))
 
 
@@ -111,10 +102,10 @@ def add_group(collection: Collection, name: str, role: Role) -> None:
     """Add a dependency group of pyproject.toml, if there is one of this name."""
     plain = canonicalize_name(name)
     if plain in collection.groups:
-        collection.add(_expand_group(collection.groups, plain), role, f"{FILE}: dependency group {plain}")
+        collection.add(expand_group(collection.groups, plain), role, f"{FILE}: dependency group {plain}")
 
 
-def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
+def expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
     """The entries of a group and of the groups that it includes, each group once."""
     texts: list[object] = []
     names = [name]
@@ -130,24 +121,24 @@ def _expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
 
 
 def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
-    poetry = _table(tool, "poetry")
-    _read_poetry_extras(collection, _table(poetry, "dependencies"), _table(poetry, "extras"))
-    _read_poetry(collection, _table(poetry, "dependencies"), Role.RUNTIME, "tool.poetry.dependencies")
-    _read_poetry(collection, _table(poetry, "dev-dependencies"), Role.DEVELOPMENT, "tool.poetry.dev-dependencies")
-    for name, group in _table(poetry, "group").items():
+    poetry = read_table(tool, "poetry")
+    _read_poetry_extras(collection, read_table(poetry, "dependencies"), read_table(poetry, "extras"))
+    _read_poetry(collection, read_table(poetry, "dependencies"), Role.RUNTIME, "tool.poetry.dependencies")
+    _read_poetry(collection, read_table(poetry, "dev-dependencies"), Role.DEVELOPMENT, "tool.poetry.dev-dependencies")
+    for name, group in read_table(poetry, "group").items():
         if role := classify_list(name):
-            _read_poetry(collection, _table(group, "dependencies"), role, f"tool.poetry.group.{name}")
-    for name, texts in _table(tool, "pdm", "dev-dependencies").items():
+            _read_poetry(collection, read_table(group, "dependencies"), role, f"tool.poetry.group.{name}")
+    for name, texts in read_table(tool, "pdm", "dev-dependencies").items():
         if role := classify_list(name):
             collection.add(texts, role, f"{FILE}: tool.pdm.dev-dependencies.{name}")
-    if "dev-dependencies" in (uv := _table(tool, "uv")):
+    if "dev-dependencies" in (uv := read_table(tool, "uv")):
         collection.add(uv["dev-dependencies"], Role.DEVELOPMENT, f"{FILE}: tool.uv.dev-dependencies")
-    for name, environment in _table(tool, "hatch", "envs").items():
+    for name, environment in read_table(tool, "hatch", "envs").items():
         role = Role.DEVELOPMENT if name == "default" else classify_list(name)
         for key in ("dependencies", "extra-dependencies"):
-            if role and key in (table := _table(environment)):
+            if role and key in (table := read_table(environment)):
                 collection.add(table[key], role, f"{FILE}: tool.hatch.envs.{name}.{key}")
-        features = _table(environment).get("features")
+        features = read_table(environment).get("features")
         if role and isinstance(features, list):
             collection.want_extras(filter(lambda feature: isinstance(feature, str), features), role)
 
@@ -179,7 +170,7 @@ def _read_poetry(collection: Collection, entries: Mapping[str, Any], role: Role,
                 collection.add_text(converted, role, origin)
 
 
-def _table(document: Any, *keys: str) -> Mapping[str, Any]:
+def read_table(document: Any, *keys: str) -> Mapping[str, Any]:
     """A nested table; empty if there is none."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None

@@ -6,10 +6,13 @@ from collections.abc import Collection as Paths
 
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
+from sandbox.dependencies.pipfile import FILE as PIPFILE
+from sandbox.dependencies.pipfile import read_pipfile
 from sandbox.dependencies.pyproject import FILE, read_pyproject
 from sandbox.dependencies.requirement_files import read_requirement_file
 from sandbox.dependencies.setup_files import read_pkg_info, read_setup_cfg, read_setup_py
 from sandbox.dependencies.test_environments import RECIPES, read_all_extras, read_noxfile, read_tox
+from sandbox.dependencies.uv_workspace import find_packages_of_tree, read_packages_of_tree
 from sandbox.models.dependencies import Manifest
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -39,7 +42,7 @@ _NOT_FOR_TESTS = frozenset(
     | {"sphinx-rtd-theme", "towncrier", "tox", "tox-uv", "twine", "ty", "zest-releaser"}
 )
 MANIFESTS = (
-    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", *RECIPES, *LOCK_FILES,
+    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", PIPFILE, *RECIPES, *LOCK_FILES,
     *_REQUIREMENT_FILES,
 )  # fmt: skip
 """The files that are looked at; those that they include are read too."""
@@ -50,7 +53,9 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     for what a repository holds: entries that cannot be used are in `refused`.
     """
     collection = Collection(read)
+    members = find_packages_of_tree(collection)
     read_pyproject(collection)
+    read_packages_of_tree(collection, members)
     read_setup_cfg(collection)
     read_setup_py(collection)
     if not any(found.role is Role.RUNTIME for found in collection.requirements):
@@ -61,6 +66,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
             read_requirement_file(collection, path, role)
     read_tox(collection)
     read_noxfile(collection)
+    read_pipfile(collection)
     read_all_extras(collection)
     read_lock_files(collection)
     if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:

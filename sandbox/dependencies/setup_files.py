@@ -15,12 +15,12 @@ from configparser import Error as ConfigError
 
 from packaging.utils import canonicalize_name
 
+from sandbox.dependencies import ini_files
 from sandbox.dependencies.collection import MAX_ENTRIES, Collection
 from sandbox.dependencies.pyproject import add_extra
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
-LINE_CHARS = 300  # of an .ini file: its parser is quadratic in the spaces of a line
 LITERAL_DEPTH = 20  # of lists that are added to lists
 
 _EXTRA = re.compile(r"""\s*(?:;|\band)\s*\(?extra == ['"]([A-Za-z0-9._-]{1,100})['"]\)?\s*$""")
@@ -90,15 +90,11 @@ def parse_ini(collection: Collection, path: str) -> ConfigParser:
 
 def parse_ini_text(collection: Collection, text: str, path: str) -> ConfigParser:
     """The sections of an .ini file, or of such a text in the file `path`; empty if it is refused, which is recorded."""
-    parser = ConfigParser(interpolation=None, strict=False)
     try:
-        if max(map(len, text.split("\n"))) > LINE_CHARS:
-            raise ConfigError("a long line")
-        parser.read_string(text)
+        return ini_files.parse(text)
     except ConfigError:
         collection.refuse(path, RefusalReason.SYNTAX, path)
         return ConfigParser(interpolation=None)
-    return parser
 
 
 def list_lines(text: str) -> list[str]:

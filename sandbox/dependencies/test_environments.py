@@ -13,7 +13,6 @@ from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.dependencies.pyproject import add_group, classify_list
 from sandbox.dependencies.requirement_files import add_itself, read_named_file
 from sandbox.dependencies.setup_files import (
-    LINE_CHARS,
     list_lines,
     name_of_call,
     parse_ini,
@@ -27,6 +26,7 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)\s*(.
 _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
 RECIPES = ("justfile", "Justfile", "Makefile")
 _INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
+_LINE_CHARS = 300  # of a recipe: more of a line is not looked at
 _NOT_FOR_CHECKS = frozenset({"doc", "docs", "documentation", "lint", "typing"})
 _OF_EVERY_TEST = frozenset({"py", "py3", "unit", "full", "all"})
 
@@ -116,7 +116,7 @@ def _means_tests(factors: str) -> bool:
 def read_all_extras(collection: Collection) -> None:
     """Select all extras if a recipe of a justfile or Makefile installs the project with all of them."""
     lines = (line for path in RECIPES for line in collection.load_text(path).split("\n"))
-    if any("--all-extras" in line and _INSTALLS.search(line[:LINE_CHARS]) for line in lines):
+    if any("--all-extras" in line and _INSTALLS.search(line[:_LINE_CHARS]) for line in lines):
         wanted = (name for name in collection.extras if name not in _NOT_FOR_CHECKS and classify_list(name) is None)
         collection.want_extras(wanted, Role.DEVELOPMENT)
 

@@ -7,11 +7,13 @@ not know is left out. Time and memory are linear in the text.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Any
 
 MAX_DEPTH = 12
 _LINE_CHARS = 4_000
 _ENTRY = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s'"#{}\[\]&*!|>-][^:]*(?::[^:\s][^:]*)*):(?: +(.*))?""")
+_ITEM = re.compile(r"-\s+(\S.*)")
 _INNER = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s:,]+):\s*([^,]*)""")
 
 
@@ -33,6 +35,26 @@ def parse(text: str) -> dict[str, Any]:
             here[key] = {}
             stack.append((indent, here[key]))
     return root
+
+
+def read_list(text: str, key: str) -> list[str]:
+    """The texts of a list at the top of a document, `[a, b]` or one a line. Never raises."""
+    lines = iter(text.split("\n"))
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon and _unquote(name.rstrip()) == key:
+            break
+    else:
+        return []
+    if value := _drop_comment(value):
+        found = _parse_value(value)
+        return found if isinstance(found, list) else []
+    items = (_ITEM.fullmatch(rest) for line in lines if len(line) <= _LINE_CHARS and (rest := _drop_comment(line)))
+    return [_unquote(item[1]) for item in takewhile(bool, items) if item]
+
+
+def _drop_comment(text: str) -> str:
+    return re.sub(r"(?:^|\s)#.*", "", text).strip()
 
 
 def _parse_value(text: str) -> str | list[str] | dict[str, str]:

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import IO, NamedTuple
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
@@ -232,17 +231,20 @@ def find_tree(git: Git, tree: str, path: bytes) -> str | None:
     return None
 
 
-def list_subtrees(git: Git, tree: str, path: bytes, most: int) -> list[bytes]:
-    """The names of the first directories in the one at `path`, b"" for the tree itself; none if it is no directory.
-
-    Raises: `not_found` for a damaged clone.
+def list_folders_with(git: Git, tree: str, name: bytes, most: int) -> list[bytes] | None:
+    """The directories, at any depth, that hold a regular file of this name, b"" for the tree itself; None if the tree
+    has more than `most` files. Raises: `not_found` for a damaged clone.
     """
-    below = ["--", f"{os.fsdecode(path)}/"] if path else []
-    with git.stream("ls-tree", "-d", "-z", "--full-tree", tree, *below) as process:
-        records = (record.split(b"\t", 1) for record in read_records(process.stdout))
-        names = (name.rpartition(b"/")[2] for head, name in records if head.split()[1] == b"tree")
-        found = list(islice(names, most))
-    if process.code != 0 and len(found) < most:
+    found = []
+    with git.stream("ls-tree", "-r", "-z", "--full-tree", tree) as process:
+        for count, record in enumerate(read_records(process.stdout)):
+            if count >= most:
+                return None
+            head, path = record.split(b"\t", 1)
+            folder, _, last = path.rpartition(b"/")
+            if last == name and head.split()[0].decode() in {REGULAR, EXECUTABLE}:
+                found.append(folder)
+    if process.code != 0:
         raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
     return found
 

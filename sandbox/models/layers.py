@@ -97,6 +97,7 @@ class LayerSummary(Model):
     ecosystem: str
     packages: int
     bytes: int
+    built_at: datetime
     used_at: datetime
     repositories: tuple[str, ...] = ()
     tasks: int = 0

@@ -110,6 +110,28 @@ def test_s19_an_option_within_a_marker_reaches_an_ordinary_pip(tmp_path: Path) -
         ("pdm.lock", '[[package]]\nname = "a"\nversion = "1"\nurl = "https://evil.example/a.whl"\n'),
         ("pdm.lock", '[[package]]\nname = "a"\nversion = "1"\npath = "../a"\n'),
         ("setup.py", "setup(install_requires=__import__('os').listdir('/'))"),
+        (
+            "pyproject.toml",
+            '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {git = "https://evil.example/a"}\n',
+        ),
+        (
+            "pyproject.toml",
+            '[project]\ndependencies = ["A_b"]\n[tool.uv.sources]\na-b = [{url = "https://evil.whl"}]\n',
+        ),
+        ("pyproject.toml", '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {path = "../../a"}\n'),
+        ("pyproject.toml", '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {workspace = true}\n'),
+        ("Pipfile", '[packages]\na = {git = "https://evil.example/a", ref = "x"}\n'),
+        ("Pipfile", '[packages]\na = {file = "https://evil.example/a.whl"}\n'),
+        ("Pipfile", '[dev-packages]\na = {path = "../a", editable = true}\n'),
+        ("Pipfile", '[packages]\na = {version = "*", index = "evil"}\n'),
+        ("Pipfile", '[[source]]\nname = "pypi"\nurl = "https://evil"\n[packages]\na = {index = "pypi"}\n'),
+        ("Pipfile", "[packages]\na = '==1 --index-url=https://evil'\n'--evil' = '*'\n"),
+        ("Pipfile", '[packages]\na = {version = "*", os_name = "== \'$(evil)\'"}\n'),
+        ("Pipfile", '[packages]\na = {version = 1}\nb = {extras = "x"}\n'),
+        ("Pipfile.lock", '{"default": {"a": {"git": "https://evil.example/a", "ref": "x"}}}'),
+        ("Pipfile.lock", '{"default": {"a": {"file": "https://evil.example/a.whl"}}}'),
+        ("Pipfile.lock", '{"default": {"a": {"version": "==1", "hashes": ["md5:00"]}, "--evil": {"version": "==1"}}}'),
+        ("Pipfile.lock", '{"default": ["evil"], "develop": {"a": "==1"}}'),
     ],
 )
 def test_s19_a_manifest_that_points_elsewhere_gives_no_requirement(path: str, content: str) -> None:
@@ -121,12 +143,17 @@ def test_s19_a_manifest_that_points_elsewhere_gives_no_requirement(path: str, co
 def test_s19_an_index_of_the_repository_is_never_read() -> None:
     manifest = _read(
         "pyproject.toml",
-        '[project]\ndependencies = ["a"]\n[[tool.uv.index]]\nurl = "https://evil.example"\ndefault = true\n'
+        '[project]\ndependencies = ["a", "b"]\n[[tool.uv.index]]\nurl = "https://evil.example"\ndefault = true\n'
         '[[tool.poetry.source]]\nname = "evil"\nurl = "https://evil.example"\n'
-        '[tool.uv.sources]\na = {git = "https://evil.example/a"}\n[tool.pip]\nindex-url = "https://evil.example"\n',
+        '[tool.uv.sources]\na = {index = "evil"}\nb = {git = "https://evil.example/b"}\n[tool.pip]\nindex-url = "https://evil.example"\n',
     )
     assert "evil" not in manifest.model_dump_json()
     assert [found.name for found in manifest.requirements] == ["a"]  # the control: the list itself is read
+
+
+def _folders_that_name_others() -> str:
+    sources = "".join(f'a{n} = {{path = "a{n}"}}\n' for n in range(5_000))
+    return f"[tool.uv.workspace]\nmembers = {['**/a*'] * 500}\n[tool.uv.sources]\n{sources}"
 
 
 def _groups_that_include_others() -> str:
@@ -142,10 +169,13 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "an unclosed array": ("uv.lock", "a = [\n" + "1,\n" * 300_000),
     "a multi-line string": ("pyproject.toml", 'a = """' + '\\"' * 100_000),
     "spaces of a version": ("setup.py", "python_requires" + " " * 200_000 + "\npython_requires" * 10_000),
+    "spaces of .ini lines": ("setup.cfg", "[a]\n" + ("b" + " " * 99) * 2_000 + "\n"),
     "spaces of an .ini line": ("setup.cfg", "[a]\nb" + " " * 200_000 + "c\n"),
     "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(20_000))),
     "nested brackets of Python": ("setup.py", "setup(install_requires=" + "[" * 200_000),
     "unary operators of Python": ("setup.py", "x = " + "-" * 200_000 + "1"),
+    "tables of a Pipfile": ("Pipfile", "".join(f"[a{n}.b]\nc = 1\n" for n in range(15_000))),
+    "members that name each other": ("pyproject.toml", _folders_that_name_others()),
     "sums of Python": ("setup.py", "setup(install_requires=" + "+".join(["[]"] * 60_000) + ")"),
     "attributes of Python": ("setup.py", "x" + ".a" * 100_000),
     "a NUL byte": ("setup.py", "setup(\0)"),
@@ -163,7 +193,11 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "lists that name themselves": ("setup.py", "a = a + a\nsetup(install_requires=a)"),
     "groups that include others many times": ("pyproject.toml", _groups_that_include_others()),
 }
-UNREFUSED = {"sections of an .ini", "groups that include others many times"}  # they are valid, and cheap to read
+UNREFUSED = {  # they are valid, and cheap to read
+    "tables of a Pipfile",
+    "sections of an .ini",
+    "groups that include others many times",
+}
 
 
 @pytest.mark.parametrize("name", BOMBS)

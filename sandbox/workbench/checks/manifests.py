@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_NAMES, ReadFile
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_LISTED_FILES, ReadFile
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
-from sandbox.git.objects import find_blob, find_tree, list_named_entries, list_subtrees
+from sandbox.git.objects import find_blob, find_tree, list_folders_with, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
 from sandbox.policy.paths import path_bytes
@@ -44,7 +44,7 @@ def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
-    """Reads files of a tree: the usual ones together, those that they include, and listings of folders, one by one."""
+    """Reads files of a tree: the usual ones together, those that they include, and listings one by one."""
     usual = {
         entry.path.decode(): entry
         for entry in list_named_entries(git, tree, [path.encode() for path in manifests])
@@ -54,9 +54,9 @@ def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
     contents = dict(zip(small, read_blobs(git, list(small.values())), strict=True))
 
     def read(path: str) -> bytes | None:
-        if path.endswith("/"):
-            folders = list_subtrees(git, tree, path[:-1].encode(), MAX_NAMES)
-            return b"\n".join(name for name in folders if b"\n" not in name)
+        if path.startswith("/**/"):
+            folders = list_folders_with(git, tree, path[4:].encode(), MAX_LISTED_FILES)
+            return None if folders is None else b"\n".join(folder for folder in folders if b"\n" not in folder)
         if path in usual:
             return contents.get(path, bytes(LOCK_BYTES + 1))  # too large: its reader refuses it by its size
         oid = None if path in manifests else find_blob(git, tree, path.encode())

@@ -21,7 +21,8 @@ from mcp.shared.exceptions import MCPError
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import make_server, validate_arguments
+from sandbox.agent.server import make_server
+from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of

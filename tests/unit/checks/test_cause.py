@@ -71,6 +71,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "meson-dependency": (1, ENVIRONMENT, "'nosuchdep'"),
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
+    "vitest-own-folder": (1, ENVIRONMENT, "into its own folder"),
     "npm-offline": (1, ENVIRONMENT, "packages"),
     "cargo-error": (101, CODE, "compiler"),
     "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
@@ -126,7 +127,10 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
     line = "Can't locate {0}.pm in @INC (you may need to install the {0} module) (@INC contains: /a) at t/a.t line 2."
     said = failed(2, out="\n".join(line.format(name) for name in names))
     assert "'Moose::Role'" in why(said, declared=("Moose::Role",)).sentence
-    assert "in libmoose-perl, libpath-tiny-perl, libwww-perl (" in why(said, declared=("Moose::Role",)).sentence
+    assert (
+        "add libmoose-perl, libpath-tiny-perl, libwww-perl to `packages` of the repository ("
+        in why(said, declared=("Moose::Role",)).sentence
+    )
 
 
 def test_no_tests_is_a_cause_only_with_the_exit_status_of_pytest() -> None:

@@ -211,7 +211,11 @@ class FilledPages:
                 at=now, guests=(guest,), waiting=1, memory_bytes=1 << 20, memory_limit_bytes=1 << 30,
                 queue=(QueuedCheck(owner=self.task.id, memory_bytes=1 << 29),),
             ),
-            "layers": (LayerSummary(key="a" * 64, ecosystem="python", packages=3, bytes=1 << 24, used_at=now),),
+            "layers": (
+                LayerSummary(
+                    key="a" * 64, ecosystem="python", packages=3, bytes=1 << 24, built_at=now, used_at=now
+                ),
+            ),
             "pull_request_status": PullRequestStatus(
                 url=fill("pull"), number=1, state=PullState.OPEN, draft=True, head_commit="a" * 40, current=False,
                 verdict=CiVerdict.FAIL, checks=(check,), unseen=fill("unseen"),

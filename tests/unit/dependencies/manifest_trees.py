@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
 from sandbox.dependencies.collection import ReadFile
@@ -10,13 +11,11 @@ from sandbox.models.dependencies import Manifest, RequirementRole
 
 
 def reader(tree: Mapping[str, str | bytes]) -> ReadFile:
-    """Reads files of a dictionary by path, and lists its folders."""
+    """Reads files of a dictionary by path, and lists the folders that have one."""
 
     def read(path: str) -> bytes | None:
-        if path.endswith("/"):
-            above = path.lstrip("/")
-            below = (name.removeprefix(above) for name in tree if name.startswith(above))
-            return "\n".join(dict.fromkeys(name.split("/")[0] for name in below if "/" in name)).encode()
+        if path.startswith("/**/"):
+            return "\n".join(posixpath.dirname(name) for name in tree if posixpath.basename(name) == path[4:]).encode()
         content = tree.get(path)
         return content.encode() if isinstance(content, str) else content
 

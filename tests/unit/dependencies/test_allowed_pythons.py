@@ -13,6 +13,8 @@ from sandbox.dependencies.allowed_pythons import allows_python, read_allowed_pyt
         pytest.param({"pyproject.toml": b'[project]\nrequires-python = ">= 3.12"\n'}, ">= 3.12", id="project"),
         pytest.param({"pyproject.toml": b'[tool.poetry.dependencies]\npython = "^3.12"\n'}, ">=3.12,<4", id="poetry"),
         pytest.param({"setup.cfg": b"[options]\npython_requires = >=3.12\n"}, ">=3.12", id="setup.cfg"),
+        pytest.param({"Pipfile": b'[requires]\npython_version = "3.12"\n'}, ">=3.12", id="Pipfile"),
+        pytest.param({"Pipfile": b"[requires]\npython_version = 3\n"}, "", id="no text"),
         pytest.param({"setup.py": b"setup(\n    python_requires='>=3.12',\n)\n"}, ">=3.12", id="setup.py"),
         pytest.param({"setup.py": b"# python_requires='>=3.12'\nsetup(python_requires=WANTED)\n"}, "", id="computed"),
         pytest.param(

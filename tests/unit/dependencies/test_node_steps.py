@@ -197,7 +197,8 @@ def test_a_need_of_a_profile_is_held_to_the_same_rules() -> None:
 
 def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
     found = plan(
-        package__json='{"workspaces": ["m", "../out", "./lib/*/", "**", "\\ud800/*", "\\u0000/*"],'
+        package__json='{"workspaces": ["m", "../out", "./lib/*/", "deep/**", "!**/skip/**", "!m/old", "\\ud800/*", '
+        '"\\u0000/*"],'
         '"devDependencies": {"one": "1"}}',
         **{
             "m/package__json": '{"name": "m", "dependencies": {"a": "1", "one": "^1"}}',
@@ -205,20 +206,44 @@ def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
             "lib/notes/text": "",
             "lib/c++/package__json": '{"dependencies": {"d": "4"}}',
             "other/two/package__json": '{"dependencies": {"c": "3"}}',
+            "deep/package__json": '{"dependencies": {"e": "5"}}',
+            "deep/er/still/package__json": '{"dependencies": {"f": "6"}}',
+            "deep/skip/x/package__json": '{"dependencies": {"g": "7"}}',
         },
     )
     assert json.loads(found.fetch_files["projects.json"]) == {
         "": {"devDependencies": {}},
         "m": {"dependencies": {"a": "1"}},
         "lib/one": {"dependencies": {"b": "2"}},
+        "deep": {"dependencies": {"e": "5"}},
+        "deep/er/still": {"dependencies": {"f": "6"}},
     }, "members are no packages of a registry"
     assert {entry.text for entry in found.refused} == {
         "workspace ../out",
-        "workspace **",
         "workspace lib/c++",
         "workspace \\ud800/*",
         "workspace \\x00/*",
     }
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "packages:\n  # all\n  - 'lib/*'\n\n- \"!lib/two\" # not this\ncatalog:\n  - other\n",
+        'name: x\n"packages": [lib/*, "!lib/two"]\n',
+    ],
+    ids=["lines", "brackets"],
+)
+def test_members_that_pnpm_lists_in_a_file_of_its_own_are_read(listed: str) -> None:
+    """Not if package.json lists some, nor the list of another file."""
+    files = {
+        "pnpm-workspace__yaml": listed,
+        "lib/one/package__json": '{"dependencies": {"b": "2"}}',
+        "lib/two/package__json": '{"dependencies": {"c": "3"}}',
+        "other/package__json": '{"dependencies": {"d": "4"}}',
+    }
+    assert plan(package__json='{"name": "x"}', **files).wanted == ("b@2",)
+    assert plan(package__json='{"workspaces": ["other"]}', **files).wanted == ("d@4",)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from sandbox.dependencies.python_manifest import read_python_manifest, select_requirements
+from sandbox.dependencies.python_steps import format_requirement
 from sandbox.models.dependencies import RefusalReason, RequirementRole
 from tests.unit.dependencies.manifest_trees import names, read, reader
 
@@ -70,6 +73,13 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
         **{"needs.txt": "i\n"},
     )
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
+
+
+def test_a_long_line_of_an_ini_file_hides_nothing_of_it() -> None:
+    """Control: many spaces in a row, for which its parser takes long, do."""
+    long = f"[tox]\nenvlist = {'py313, ' * 100}\n[testenv]\ndeps = pytest\n"
+    assert names(read(tox__ini=long), TEST) == ["pytest"]
+    assert read(tox__ini=f"{long}commands = a{' ' * 101}b\n").requirements == ()
 
 
 _TOX_TABLE = 'deps = ["pytest>=8", "-r needs.txt", ".[fast]", {replace = "ref"}]\ndependency_groups = ["ci"]\n'
@@ -143,18 +153,86 @@ def test_all_extras_are_for_tests_if_a_recipe_installs_them(path: str, recipe: s
     assert sorted(one.name for one in read_python_manifest(reader(files)).requirements) == found
 
 
-def test_what_uv_takes_from_the_tree_is_not_asked_for_by_its_name() -> None:
+def test_what_uv_takes_from_elsewhere_is_not_asked_for_by_its_name() -> None:
     """A registry may have another package of that name."""
     manifest = read(
-        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "of-index"]\n'
-        '[tool.uv.sources]\nOwn = {workspace = true}\nnear = [{path = "../near", marker = "x"}]\n'
-        'far = {git = "https://elsewhere.example"}\nof-index = {index = "i"}\n'
+        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "file", "of-index"]\n'
+        '[tool.uv.sources]\nOwn = {workspace = true}\nnear = [{path = "../near", marker = "x"}, {index = "i"}]\n'
+        'far = {git = "https://elsewhere.example"}\nfile = {url = "https://elsewhere.example/file.whl"}\n'
+        'of-index = {index = "i"}\n'
     )
-    assert names(manifest, RUNTIME) == ["far", "of-index"]
+    assert names(manifest, RUNTIME) == ["of-index"]
     assert [(found.text, found.reason) for found in manifest.refused] == [
         ("own", RefusalReason.PATH),
         ("near>=1", RefusalReason.PATH),
+        ("far", RefusalReason.VERSION_CONTROL),
+        ("file", RefusalReason.URL),
     ]
+
+
+WORKSPACE: dict[str, str | bytes] = {
+    "pyproject.toml": '[project]\nname = "app"\ndependencies = ["one[fast]"]\n[dependency-groups]\ntest = ["pytest"]\n'
+    '[tool.uv.workspace]\nmembers = ["libs/**"]\nexclude = ["libs/old", "libs/*/examples"]\n'
+    '[tool.uv.sources]\none = {workspace = true}\nby-path = {path = "other/by-path", editable = true}\n',
+    "libs/one/pyproject.toml": '[build-system]\nrequires = ["uv-build"]\n[project]\nname = "One"\n'
+    'dependencies = ["a", "deep", "far"]\n[project.optional-dependencies]\nfast = ["b", "one[more]"]\nmore = ["c"]\n'
+    'slow = ["not"]\n[dependency-groups]\ndev = ["d", {include-group = "lint"}]\nlint = ["e"]\n'
+    '[tool.uv.sources]\ndeep = {workspace = true}\nfar = {git = "https://elsewhere.example"}\n',
+    "libs/down/deep/pyproject.toml": '[project]\nname = "deep"\ndependencies = ["g"]\n',
+    "libs/alone/pyproject.toml": '[project]\nname = "alone"\ndependencies = ["h", "by-path", "app"]\n',
+    "libs/old/pyproject.toml": '[project]\nname = "old"\ndependencies = ["not"]\n',
+    "libs/one/examples/pyproject.toml": '[project]\nname = "shown"\ndependencies = ["not"]\n',
+    "other/by-path/pyproject.toml": '[project]\nname = "by-path"\ndependencies = ["i"]\n',
+}
+
+
+def test_packages_of_a_workspace_of_uv_are_read_and_not_asked_for() -> None:
+    """What the project itself does not need is for the tests: without a solution for all, it is dropped."""
+    manifest = read_python_manifest(reader(WORKSPACE))
+    assert names(manifest, RUNTIME) == ["a", "g", "b", "c"]
+    assert sorted(names(manifest, TEST)) == ["h", "i", "pytest"]
+    assert names(manifest, DEVELOPMENT) == ["d", "e"]
+    assert names(manifest, BUILD) == ["uv-build"]
+    assert [(found.text, found.reason, found.origin) for found in manifest.refused] == [
+        ("far", RefusalReason.VERSION_CONTROL, "libs/one/pyproject.toml: project.dependencies")
+    ]
+
+
+def test_of_a_workspace_without_a_project_of_its_own_all_packages_are_needed() -> None:
+    root = '[tool.uv.workspace]\nmembers = ["libs/*"]\n'
+    manifest = read_python_manifest(reader(WORKSPACE | {"pyproject.toml": root}))
+    assert names(manifest, RUNTIME) == ["a", "h", "by-path", "app", "not"]
+    assert [found.text for found in manifest.refused] == ["deep", "far"]
+
+
+PIPFILE = """
+[[source]]
+name = "pypi"
+url = "https://pypi.org/simple"
+[packages]
+Rich = "*"
+old = {version = "~=1.0", extras = ["a", "b"], markers = "python_version < '3.12'", sys_platform = "== 'linux'"}
+same = {version = ">=1,<2", index = "pypi"}
+me = {path = ".", editable = true}
+[dev-packages]
+pytest = ">=8"
+[docs]
+sphinx = "*"
+[tests]
+trustme = "*"
+[requires]
+python_version = "3.11"
+"""
+
+
+def test_a_pipfile_is_read_with_its_extras_markers_and_categories() -> None:
+    manifest = read(Pipfile=PIPFILE)
+    assert [format_requirement(found) for found in manifest.requirements if found.role is RUNTIME] == [
+        "rich",
+        'old[a,b]~=1.0 ; python_version < "3.12" and sys_platform == "linux"',
+        "same<2,>=1",
+    ]
+    assert (names(manifest, DEVELOPMENT), names(manifest, TEST), manifest.refused) == (["pytest"], ["trustme"], ())
 
 
 @pytest.mark.parametrize(
@@ -301,6 +379,13 @@ version = "13.0"
 requires_python = ">=3.8"
 files = [{{url = "https://elsewhere.example", hash = "sha256:{"a" * 64}"}}, {{hash = "sha256:{"b" * 64}"}}]
 """,
+    "Pipfile.lock": json.dumps(
+        {
+            "_meta": {"sources": [{"name": "x", "url": "https://elsewhere.example/simple"}]},
+            "default": {"rich": {"index": "x", "version": "==13.0", "hashes": [f"sha256:{c * 64}" for c in "ba"]}},
+            "develop": {"Rich": {"version": "==13.0", "hashes": [f"sha256:{c * 64}" for c in "ab"]}},
+        }
+    ),
     "pylock.toml": f"""
 [[packages]]
 name = "rich"

@@ -53,7 +53,7 @@ def test_a_workspace_is_read_with_its_members_targets_kinds_and_features() -> No
     found = plan(
         toml="""
 [workspace]
-members = ["one", "crates/*", "deep/**"]
+members = ["one", "crates/*", "deep/**", "a/**/b/**/c/**"]
 exclude = ["crates/old"]
 [workspace.dependencies]
 shared = { version = "1", default-features = false, features = ["x"] }
@@ -71,16 +71,19 @@ f = ["win/extra", "dep:win", "win?/more"]
         two='[dependencies]\nb = { version = "*" }\n',
         crates__four='[dependencies]\nfour = "4"\nother = { path = "../other" }\n',
         crates__other='[package]\nname = "other"\n',
+        deep__down__five='[dependencies]\nfive = "5"\n',
+        deep__node_modules__six='[dependencies]\nsix = "6"\n',
         crates__old='[dependencies]\nold = "1"\n',
     )
     assert found is not None
     assert found.fetch_files["Cargo.toml"].decode().partition("[dependencies]\n")[2] == (
         'd0 = { package = "b", version = "*", default-features = true, features = [] }\n'
-        'd1 = { package = "four", version = "4", default-features = true, features = [] }\n'
-        'd2 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
-        'd3 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
+        'd1 = { package = "five", version = "5", default-features = true, features = [] }\n'
+        'd2 = { package = "four", version = "4", default-features = true, features = [] }\n'
+        'd3 = { package = "real-win", version = ">=1, <3", default-features = true, features = ["extra", "more"] }\n'
+        'd4 = { package = "shared", version = "1", default-features = false, features = ["x", "y"] }\n'
     )
-    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = deep/**", RefusalReason.PATH)]
+    assert [(entry.text, entry.reason) for entry in found.refused] == [("members = a/**/b/**/c/**", RefusalReason.PATH)]
 
 
 def test_the_members_of_a_pattern_are_left_to_a_lock_file() -> None:

@@ -473,14 +473,13 @@ def test_a_small_listing_is_kept_and_has_the_same_budget(upstream: Upstream, mon
             objects.list_tree(git, tree, budget)
 
 
-def test_directories_of_a_directory_are_listed_without_files_and_links(upstream: Upstream) -> None:
-    for path in (b"a/x/file", b"a/y/z/file", b"a/file", b"b/file"):
-        upstream.write(path.decode(), b"1\n")
-    (upstream.root / "a" / "link").symlink_to("x")
+def test_directories_with_a_regular_file_of_a_name_are_listed_at_any_depth(upstream: Upstream) -> None:
+    """Not those in which a link or a directory has that name."""
+    for path in ("m.toml", "a/x/m.toml", "a/y/z/m.toml", "a/other.m.toml", "b/m.toml/file"):
+        upstream.write(path, b"1\n")
+    (upstream.root / "a" / "m.toml").symlink_to("x/m.toml")
     upstream.commit()
-    git = Git(upstream.root / ".git")
-    tree = upstream.git("rev-parse", "HEAD^{tree}").decode().strip()
-    assert objects.list_subtrees(git, tree, b"a", 10) == [b"x", b"y"]
-    assert objects.list_subtrees(git, tree, b"a", 1) == [b"x"]
-    assert b"b" in objects.list_subtrees(git, tree, b"", 10)
-    assert objects.list_subtrees(git, tree, b"a/file", 10) == objects.list_subtrees(git, tree, b"none", 10) == []
+    git, tree = Git(upstream.git_dir), upstream.oid("HEAD^{tree}")
+    assert objects.list_folders_with(git, tree, b"m.toml", 100) == [b"a/x", b"a/y/z", b""]
+    assert objects.list_folders_with(git, tree, b"none", 100) == []
+    assert objects.list_folders_with(git, tree, b"m.toml", 3) is None, "more files than are looked at"

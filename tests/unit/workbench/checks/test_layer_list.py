@@ -27,7 +27,7 @@ def test_a_layer_names_the_repositories_and_open_tasks_whose_checks_ran_with_it(
     built.mkdir(parents=True)
     layer = Layer(
         key=KEY, ecosystem="python", packages=(), image_digest="sha256:1", platform="linux", runtime="runc",
-        folder="f", bytes=10, files=1, built_at=datetime.now(UTC), wall_time_s=1.0,
+        folder="f", bytes=10, files=1, built_at=datetime(2001, 2, 3, 12, tzinfo=UTC), wall_time_s=1.0,
     )  # fmt: skip
     store.publish(layer, built)
     assert [(one.repositories, one.tasks) for one in desk.workbench.layers()] == [((), 0)]
@@ -45,4 +45,6 @@ def test_a_layer_names_the_repositories_and_open_tasks_whose_checks_ran_with_it(
     found = desk.workbench.layers()
     assert [(one.repositories, one.tasks) for one in found] == [((desk.repo_id,), 1)]
     show_layers(found)
-    assert f"{desk.repo_id}, 1 task" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{desk.repo_id}, 1 task" in shown
+    assert "2001-02-03" in shown, "its age"

@@ -1,0 +1,113 @@
+"""Read which packages `[tool.uv.sources]` takes from elsewhere than a registry, and those of the workspace in the tree.
+
+A registry may have other packages of these names: those of the tree are installed by the check, the others refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.folder_patterns import MAX_FOLDERS, find_members, resolve_folder
+from sandbox.dependencies.pyproject import FILE, classify_list, expand_group, read_table
+from sandbox.models.dependencies import RefusalReason
+from sandbox.models.dependencies import RequirementRole as Role
+
+_ELSEWHERE = {
+    "git": RefusalReason.VERSION_CONTROL,
+    "url": RefusalReason.URL,
+    "path": RefusalReason.PATH,
+    "workspace": RefusalReason.PATH,
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A package in a folder of the tree. `path`: of its manifest."""
+
+    name: str
+    path: str
+    document: Mapping[str, Any]
+
+
+def find_packages_of_tree(collection: Collection) -> list[Member]:
+    """The members of the workspace, and what sources name by a path in the tree. Says the collection which names are
+    theirs, and which ones come from elsewhere.
+    """
+    root = collection.load_toml(FILE)
+    folders, members = _list_folders(collection, read_table(root, "tool", "uv", "workspace")), list[Member]()
+    sources = dict(_list_sources(root))
+    folders += _list_paths("", sources)
+    for folder in folders:  # grows while it is read
+        path = posixpath.join(folder, FILE)
+        name = read_table(document := collection.load_toml(path), "project").get("name")
+        if isinstance(name, str):
+            members.append(Member(canonicalize_name(name), path, document))
+            own = dict(_list_sources(document))
+            sources = own | sources
+            folders += [one for one in _list_paths(folder, own) if one not in folders][: MAX_FOLDERS - len(folders)]
+    collection.of_tree = frozenset(member.name for member in members)
+    collection.elsewhere = {name: reason for name, (reason, _) in sources.items() if name not in collection.of_tree}
+    return members
+
+
+def read_packages_of_tree(collection: Collection, members: list[Member]) -> None:
+    """Add what the members ask for: to the tests, unless the project at the root needs them, or there is none."""
+    pending = members
+    while pending:
+        needed = {r.name for r in collection.requirements if r.role is Role.RUNTIME}
+        found = [member for member in pending if not collection.project or member.name in needed]
+        role = Role.RUNTIME if found else Role.TEST
+        for member in found or pending:
+            _read_member(collection, member, role)
+        pending = [member for member in pending if found and member not in found]
+
+
+def _list_folders(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
+    patterns = [str(text) for text in _list(workspace.get("members"))]
+    left_out = [f"!{text}" for text in _list(workspace.get("exclude"))]
+    folders, refused = find_members(collection, [*patterns, *left_out], FILE)
+    for pattern in refused:
+        collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)
+    return folders[:MAX_FOLDERS]
+
+
+def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[RefusalReason, object]]]:
+    """Names with why no registry has them, and the path if there is one. A list of sources has markers: any counts."""
+    for name, source in read_table(document, "tool", "uv", "sources").items():
+        for table in source if isinstance(source, list) else [source]:
+            for kind, reason in _ELSEWHERE.items():
+                if isinstance(table, dict) and table.get(kind, False) is not False:
+                    yield canonicalize_name(name), (reason, table.get("path"))
+
+
+def _list_paths(folder: str, sources: Mapping[str, tuple[RefusalReason, object]]) -> list[str]:
+    found = (resolve_folder(folder, path) for _, path in sources.values() if path is not None)
+    return [path for path in dict.fromkeys(found) if path][:MAX_FOLDERS]
+
+
+def _read_member(collection: Collection, member: Member, role: Role) -> None:
+    project = read_table(member.document, "project")
+    if "dependencies" in project:
+        collection.add(project["dependencies"], role, f"{member.path}: project.dependencies")
+    for name, texts in read_table(project, "optional-dependencies").items():
+        extra = f"{member.name}[{canonicalize_name(name)}]"
+        collection.extras.setdefault(extra, (texts, f"{member.path}: extra {name}"))
+        if kind := classify_list(name):
+            collection.want_extras([extra], kind)
+    groups = read_table(member.document, "dependency-groups")
+    groups = {canonicalize_name(name): entries for name, entries in groups.items()}
+    for name in groups:
+        if kind := classify_list(name):
+            collection.add(expand_group(groups, name), kind, f"{member.path}: dependency group {name}")
+    if "requires" in (build := read_table(member.document, "build-system")):
+        collection.add(build["requires"], Role.BUILD, f"{member.path}: build-system.requires")
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
