@@ -40,3 +40,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(module, name)
     raise AttributeError(name)
+
+
+def __dir__() -> list[str]:
+    """All public names, for help and completion, including those not imported yet."""
+    return sorted({*globals(), *__all__})

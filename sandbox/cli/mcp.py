@@ -20,7 +20,7 @@ _PRESETS = ("discover", "edit", "check", "pr")
 
 
 class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
-    """`presets` is None; `all` or a list of presets is their names."""
+    """`presets` is None; `all` or a list of presets is their names, which may be whole, as `repo-edit-tools`."""
 
     name = "presets"
 
@@ -28,7 +28,7 @@ class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
         """Raises: `click.UsageError` for an unknown word."""
         if value in {"presets", "all"}:
             return None if value == "presets" else _PRESETS
-        words = tuple(word.strip() for word in value.split(","))
+        words = tuple(word.strip().removeprefix("repo-").removesuffix("-tools") for word in value.split(","))
         if unknown := [word for word in words if word not in _PRESETS]:
             self.fail(f"{unknown[0]!r} is none of presets, all, {', '.join(_PRESETS)}", param, ctx)
         return words

@@ -149,6 +149,12 @@ def _show_status(found: Status) -> None:
         click.echo(f"  {'rejected':<12} {one_line(path)}  (never committed)")
     if not found.changes:
         click.echo("  no uncommitted changes")
+    _note_running(found)
+
+
+def _note_running(found: Status | Diff) -> None:
+    if found.running:
+        note(f"note: running now: {', '.join(found.running)}; files may still change")
 
 
 def _format_path(change: Change | DiffFile) -> str:
@@ -178,6 +184,7 @@ def _show_diff(found: Diff) -> None:
         note("... the diff was cut; all its files:")
         for file in found.files:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
+    _note_running(found)
 
 
 @click.command()

@@ -25,12 +25,13 @@ from pathlib import Path
 from sandbox.daemon.place import folder_of
 from sandbox.models import HomeEvent
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, write_atomically
+from sandbox.store.home import Home, write_json
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.workbench.controller.home_events import POLL_S, JournalLine, measure_journals, read_new_lines
 
 FOLDER = "receivers"
 _SAVE_S = 1.0
+_PLACES = "places"
 _RETRY_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -179,7 +180,8 @@ class _Sender:
         """Where it was; for a new receiver, and after a damaged file, where the journals end now. Raises: `OSError`."""
         sizes = measure_journals(self._home)
         try:
-            found = json.loads(self._path.read_bytes())
+            document = json.loads(self._path.read_bytes())
+            found = document.get(_PLACES, document)  # of an older version: the places alone
             return {name: int(place) for name, place in found.items() if name in sizes}
         except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return sizes
@@ -192,7 +194,7 @@ class _Sender:
         if self._is_saved or not self._receiver.flush():
             return
         try:
-            write_atomically(self._path, json.dumps(self._places).encode(), synced=False)
+            write_json(self._path, {_PLACES: self._places}, synced=False)
             self._is_saved, self._logged = True, ""
         except OSError as error:  # a full disk: events still go on, and the next daemon may repeat them
             if self._logged != (reason := str(error.strerror)):

@@ -283,6 +283,7 @@ def _read_fetched_refs(git: Git) -> dict[str, str]:
 def _record_fetch(git: Git, access: RemoteAccess, began: float, head: RemoteHead) -> RemoteHead:
     """Write into the clone what was fetched when. Returns the head."""
     record = {
+        "schema_version": 1,
         "began": began,
         "branch": head.branch,
         "commit": head.commit,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.models.ids import ObjectId, Sha256
+from sandbox.models.ids import CheckId, ObjectId, Sha256
 from sandbox.models.model import Model
 from sandbox.models.words import ChangeKind
 
@@ -17,7 +17,10 @@ class Change(Model):
 
 
 class Status(Model):
-    """The task's working state compared with its head (`changes`, `dirty`) and base (`ahead`: number of commits)."""
+    """The task's working state compared with its head (`changes`, `dirty`) and base (`ahead`: number of commits).
+
+    `running`: the checks of the task that run now; files may change until they end.
+    """
 
     branch: str
     head_commit: ObjectId
@@ -26,6 +29,7 @@ class Status(Model):
     dirty: bool
     changes: tuple[Change, ...]
     rejected: tuple[str, ...] = ()
+    running: tuple[CheckId, ...] = ()
 
 
 class DiffFile(Model):
@@ -42,13 +46,15 @@ class DiffFile(Model):
 class Diff(Model):
     """A unified diff and its files. `truncated`: `text` is cut; `files` is always complete.
 
-    `impact`: a line for each class of the profile that has a file here: when such an edit takes effect.
+    `impact`: a line for each class of the profile that has a file here: when such an edit takes effect. `running`:
+    as in a `Status`.
     """
 
     text: str
     files: tuple[DiffFile, ...]
     truncated: bool
     impact: tuple[str, ...] = ()
+    running: tuple[CheckId, ...] = ()
 
 
 class CommitResult(Model):

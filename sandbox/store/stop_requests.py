@@ -89,6 +89,17 @@ class ObservedRequest:
         ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
         return [(name, ended.get(name)) for name in began]
 
+    def read_running(self) -> list[CheckId]:
+        """The checks that began and have not ended; a check may run several times."""
+        running: list[CheckId] = []
+        for line in os.pread(self._fd, 2**20, 0).decode().splitlines():
+            name, *verdict = line.split(" ")
+            if not verdict:
+                running.append(name)
+            elif name in running and verdict[0] in set(Verdict):
+                running.remove(name)
+        return running
+
     def read_runs(self) -> dict[str, CheckId]:
         """The checks that began, by the ids of their runs."""
         words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
@@ -156,3 +167,10 @@ def read_run_names(folder: Path, task_id: str) -> dict[str, CheckId]:
     """The checks that began in requests on a task which are not over, by the ids of their runs."""
     with open_requests(folder, task_id) as requests:
         return {run: check for request in requests for run, check in request.read_runs().items()}
+
+
+def list_running_checks(folder: Path, task_id: str) -> tuple[CheckId, ...]:
+    """The checks of a task that run now, in any process, in clean rooms too."""
+    with open_requests(folder, task_id) as requests:
+        running = [check for request in requests if not request.is_over() for check in request.read_running()]
+    return tuple(dict.fromkeys(running))

@@ -133,6 +133,10 @@ def digest(workspace: Workspace) -> str:
     return hashlib.sha256(repr(lines).encode()).hexdigest()
 
 
+def _sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 class WorkspaceContract:
     """The scenarios."""
 
@@ -269,10 +273,10 @@ class WorkspaceContract:
         workspace.write("new.txt", b"new")
         workspace.write("readme.txt", b"changed\n")
         workspace.remove("src/a.txt")
-        assert [(c.path, c.kind) for c in workspace.diff()] == [
-            ("new.txt", ChangeKind.ADDED),
-            ("readme.txt", ChangeKind.MODIFIED),
-            ("src/a.txt", ChangeKind.DELETED),
+        assert [(c.path, c.kind, c.sha256) for c in workspace.diff()] == [
+            ("new.txt", ChangeKind.ADDED, _sha256(b"new")),
+            ("readme.txt", ChangeKind.MODIFIED, _sha256(b"changed\n")),
+            ("src/a.txt", ChangeKind.DELETED, None),
         ]
         changed, first = digest(workspace), workspace.snapshot()
         assert len(first) in {40, 64}
@@ -282,9 +286,10 @@ class WorkspaceContract:
         workspace.write("readme.txt", b"changed\n")
         workspace.write("new.txt", b"new")
         assert workspace.snapshot() == first
+        diff = list(workspace.diff())
         workspace.restore(PRISTINE)
         workspace.restore(first)
-        assert digest(workspace) == changed
+        assert (digest(workspace), list(workspace.diff())) == (changed, diff)
         with refused(ErrorCode.NOT_FOUND):
             workspace.restore("0" * 40)
         assert digest(workspace) == changed

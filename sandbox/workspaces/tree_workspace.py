@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.tree import sha256_of_chunks
 from sandbox.git.entries import RawChange
 from sandbox.git.trees.tree_value import TreeEntryInfo, TreeValue
 from sandbox.models import Capability, Change, ChangeKind, EntryType, WorkspaceEntry, WorkspaceKind
@@ -121,7 +122,9 @@ class TreeWorkspace:
 
     def diff(self) -> Sequence[Change]:
         """See `Workspace`."""
-        return [_as_change(change) for change in self.value.diff()]
+        value = self.value
+        with value.store.session():
+            return [_as_change(value, change) for change in value.diff()]
 
     def snapshot(self) -> str:
         """See `Workspace`."""
@@ -168,6 +171,8 @@ def _as_entry(entry: TreeEntryInfo) -> WorkspaceEntry:
     return WorkspaceEntry(entry.path, _TYPES[entry.mode], entry.mode, entry.size or 0)
 
 
-def _as_change(change: RawChange) -> Change:
+def _as_change(value: TreeValue, change: RawChange) -> Change:
     before = None if change.old_path is None else show_path(change.old_path)
-    return Change(path=show_path(change.path), kind=_KINDS[change.status], old_path=before)
+    content = value.stream_raw(change.path)
+    sha256 = None if content is None else sha256_of_chunks(content)
+    return Change(path=show_path(change.path), kind=_KINDS[change.status], old_path=before, sha256=sha256)

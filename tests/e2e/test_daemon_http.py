@@ -119,6 +119,7 @@ def test_an_mcp_client_works_through_the_daemon(client: HttpClient, repo_id: str
             await ok(session, "space_repo_write_file", task_id=task, path="new", content="x\n", expected_sha256=None)
             status = await ok(session, "space_repo_status", task_id=task)
             assert [change["path"] for change in status["changes"]] == ["new"]
+            assert client.result("space_repo_status", task_id=task[5:13]) == status, "by the beginning of its id"
 
     async def within_deadline() -> None:
         with anyio.fail_after(4 * DEADLINE_S):

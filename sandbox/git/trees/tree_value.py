@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.blobs import READ_BYTES
+from sandbox.git.blobs import FILE_BYTES, READ_BYTES
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import Item, RawChange
 from sandbox.git.objects import TreeBudget, is_object_id, move_ref, require_ref_name, tree_of
@@ -51,6 +51,9 @@ PRISTINE = "pristine"
 
 WRITE_BYTES = READ_BYTES
 """The largest file that can be written. Reached: `quota_exceeded`."""
+
+_READ_AT_ONCE = 1024**2
+"""A larger file is streamed, by a git process of its own."""
 
 PENDING_BYTES = 64 * 1024**2
 """Contents that a value holds in memory. Reached: further ones are stored in the clone at once."""
@@ -128,6 +131,20 @@ class TreeValue:
         if isinstance(node, NewFile) and node.content is not None:
             return iter([self._content(node, most)])
         return self.store.stream(oid_of(node, self.store.oid_bytes), most)
+
+    def stream_raw(self, path: bytes) -> Iterator[bytes] | None:
+        """Content of a file, or target of a link, by the bytes of its path, as `diff` names it; None for what is
+        neither. Raises: as `stream`.
+        """
+        with self.store.session():
+            node = find_node(self.store, self.root, path.split(b"/"))
+            if node is None or normalize_mode(node.mode) in {DIRECTORY, SUBMODULE}:
+                return None
+            if isinstance(node, NewFile) and node.content is not None:
+                return iter([node.content])
+            oid = oid_of(node, self.store.oid_bytes)
+            is_small = self.store.sizes([oid])[0] <= _READ_AT_ONCE
+            return iter([self.store.blob(oid)]) if is_small else self.store.stream(oid, FILE_BYTES)
 
     def read_link(self, path: str) -> bytes:
         """Target of a link; it is not followed. Raises: as `read`; `invalid_input` for what is no link."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,9 @@ from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.scratch_trees import build_scratch_tree
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Change, ChangeKind, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
+from sandbox.models import Change, ChangeKind, CheckId, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
 from sandbox.policy.paths import show_path
+from sandbox.store.home import Home
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_objects
@@ -36,9 +38,11 @@ from sandbox.workspaces.renames import merge_exact_renames
 if TYPE_CHECKING:
     from sandbox.config import Settings
     from sandbox.policy import commit as commit_policies
+    from sandbox.store import stop_requests
     from sandbox.workbench.controller import commit_identity
     from sandbox.workbench.tasks import impact
 else:  # loaded at first use (docs/adr/0080)
+    stop_requests = LazyModule("sandbox.store.stop_requests")
     impact = LazyModule("sandbox.workbench.tasks.impact")
     commit_policies = LazyModule("sandbox.policy.commit")
     commit_identity = LazyModule("sandbox.workbench.controller.commit_identity")
@@ -58,7 +62,15 @@ def read_status(services: Services, task_id: str) -> Status:
     """Branch, commits and uncommitted changes."""
     task = find_task(services.home, task_id, allow_closed=True)
     with compare_task(services, task) as opened:
-        return build_status(opened)
+        found = build_status(opened)
+    return found.model_copy(update={"running": _list_running_checks(services.home, task.id)})
+
+
+def _list_running_checks(home: Home, task_id: str) -> tuple[CheckId, ...]:
+    with suppress(FileNotFoundError):
+        if any(entry.name.startswith(task_id) for entry in home.stop_requests.iterdir()):
+            return stop_requests.list_running_checks(home.stop_requests, task_id)
+    return ()
 
 
 def build_status(opened: TaskComparison) -> Status:
@@ -116,6 +128,7 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
             files=files,
             truncated=not difference.complete,
             impact=impact.describe_changes(services, task, files),
+            running=_list_running_checks(services.home, task.id),
         )
 
 

@@ -33,6 +33,7 @@ from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.files.disk_usage import DiskUse
 from sandbox.models import Check, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
+from sandbox.store.home import parse_json
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
 # --- spool
@@ -562,7 +563,7 @@ def test_a_run_has_its_deadline_and_what_its_files_hold_at_the_end(
     samples = tuple(UsageSample(at_s=float(at), disk_used_bytes=place.read_disk_used()) for at in range(2))
     executor = Scripted(b"", replace(ending(0), samples=samples, wall_time_s=50.0))
     run = Recorder(executor, GUEST, tmp_path).run("run-1", CHECK, place)
-    series = UsageSeries.model_validate_json((tmp_path / "run-1.usage").read_bytes())
+    series = UsageSeries.model_validate(parse_json((tmp_path / "run-1.usage").read_bytes(), tmp_path))
     assert run.timeout_s == CHECK.timeout_s
     assert run.verdict is (verdict or Verdict.PASSED)
     assert (run.usage.disk_used_bytes, run.usage.disk_used_files) == (held.bytes, held.files)

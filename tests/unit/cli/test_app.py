@@ -19,6 +19,7 @@ import click
 import pytest
 
 import sandbox
+from sandbox.agent.tools import Preset
 from sandbox.cli import main
 from sandbox.cli.app import cli
 from sandbox.cli.misuse import ELSEWHERE
@@ -433,6 +434,15 @@ def test_bash_completes(words: str, completed: str) -> None:
     assert (done.stdout, done.stderr) == (f"{completed}\n", "")
 
 
+def test_presets_of_tools_are_named_short_or_as_the_table_of_tools_does() -> None:
+    mcp = cli.get_command(click.Context(cli), "mcp")
+    (option,) = [found for found in (mcp.params if mcp else ()) if found.name == "tools"]
+    assert option.type.convert("repo-edit-tools, check", option, None) == ("edit", "check")
+    assert option.type.convert(",".join(set(Preset) - {Preset.BOOTSTRAP}), option, None) is not None
+    with pytest.raises(click.UsageError, match="'nonsense' is none of"):
+        option.type.convert("repo-nonsense-tools", option, None)
+
+
 def test_the_version_is_told(command: Command) -> None:
     assert command("--version") == (0, f"sandbox, version {sandbox.__version__}\n", "")
 
@@ -441,6 +451,7 @@ def test_importing_the_package_loads_nothing_and_unknown_names_are_unknown() -> 
     code = "import sys, sandbox; assert not {'docker', 'pydantic', 'sandbox.workbench'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=Path(sandbox.__file__).parents[1], check=True)
     assert sandbox.Workbench is Workbench
+    assert set(sandbox.__all__) <= set(dir(sandbox))
     with pytest.raises(AttributeError):
         _ = sandbox.nonsense
 

@@ -167,7 +167,9 @@ def test_a_journal_that_was_replaced_and_damaged_places_repeat_nothing(
     with delivering(desk, Recorder()):
         pass
     path = places_of(desk, "recorder")
-    for damage in (json.dumps({desk.task.id: TOO_FAR}), "{", "[1]"):
+    assert json.loads(path.read_bytes())["schema_version"] == 1
+    replaced = {"schema_version": 1, "places": {desk.task.id: TOO_FAR}}
+    for damage in (json.dumps(replaced), "{", "[1]", '{"places": 1}'):
         snapshot(desk)
         path.write_text(damage)
         with delivering(desk, found := Recorder()):
@@ -178,9 +180,19 @@ def test_a_journal_that_was_replaced_and_damaged_places_repeat_nothing(
 
 def read_place(path: Path, journal: str) -> int | None:
     try:
-        return int(json.loads(path.read_bytes())[journal])
+        return int(json.loads(path.read_bytes())["places"][journal])
     except (ValueError, TypeError):
         return None
+
+
+def test_places_that_an_older_daemon_stored_are_gone_on_from(desk: Desk) -> None:
+    with delivering(desk, Recorder()):
+        pass
+    path = places_of(desk, "recorder")
+    path.write_text(json.dumps(json.loads(path.read_bytes())["places"]))
+    missed = snapshot(desk)
+    with delivering(desk, found := Recorder()):
+        assert found.next() == missed
 
 
 def test_places_that_cannot_be_stored_stop_no_delivery(
@@ -191,7 +203,7 @@ def test_places_that_cannot_be_stored_stop_no_delivery(
 
     with delivering(desk, found := Recorder()):
         with monkeypatch.context() as full:
-            full.setattr(receivers, "write_atomically", refuse)
+            full.setattr(receivers, "write_json", refuse)
             full.setattr(receivers, "_SAVE_S", 0.0)
             lost = snapshot(desk)
             assert found.next() == lost
@@ -265,14 +277,14 @@ def test_a_full_disk_is_tried_when_it_is_due_and_logged_once(
     monkeypatch.setattr(receivers, "_SAVE_S", 1e6)
     monkeypatch.setattr(receivers, "read_new_lines", look)
     with delivering(desk, found := Recorder()), monkeypatch.context() as full:
-        full.setattr(receivers, "write_atomically", refuse)
+        full.setattr(receivers, "write_json", refuse)
         assert snapshot(desk) == found.next()
         wait_for_looks()
         assert refused.empty(), "not due"
     with monkeypatch.context() as full:
         full.setattr(receivers, "_SAVE_S", 0.0)
         with delivering(desk, found := Recorder()):
-            full.setattr(receivers, "write_atomically", refuse)
+            full.setattr(receivers, "write_json", refuse)
             assert snapshot(desk) == found.next()
             wait_until(lambda: refused.qsize() >= 4)
     assert caplog.text.count("cannot be stored") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,9 @@ def test_the_clone_follows_its_remote(desk: Desk, tmp_path: Path) -> None:
     assert desk.workbench.fetch(url).commit_sha == desk.upstream.oid("HEAD")
     clone = desk.home / "repositories" / "clones" / desk.repo_id
     ours = (clone / "config").read_bytes()
-    (clone / "sandbox-fetched.json").unlink()  # our own record of it
+    record = clone / "sandbox-fetched.json"  # our own, of the last fetch
+    assert json.loads(record.read_bytes())["schema_version"] == 1
+    record.unlink()
     desk.workbench.clone(url)
     assert (clone / "config").read_bytes() == ours
     desk.workbench.close_task(desk.task.id)

@@ -74,6 +74,17 @@ def test_a_link_is_data(value: TreeValue) -> None:
     assert not value.exists("link/README")
 
 
+@pytest.mark.parametrize("at_once", [tree_value._READ_AT_ONCE, 0], ids=["held", "streamed"])
+def test_any_content_is_read_by_the_bytes_of_its_path(
+    value: TreeValue, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(tree_value, "_READ_AT_ONCE", at_once)
+    changed = value.write("a/new", b"new\n")
+    found = {path: changed.stream_raw(path) for path in (b"a/new", b"a/b/c.txt", b"link", b"a", b"gone", b"a/new/x")}
+    contents = {path: b"".join(chunks) for path, chunks in found.items() if chunks is not None}
+    assert contents == {b"a/new": b"new\n", b"a/b/c.txt": b"deep\n", b"link": b"README"}
+
+
 def test_a_large_file_is_not_read(value: TreeValue) -> None:
     with refused(ErrorCode.QUOTA_EXCEEDED):
         value.read("README", most=3)

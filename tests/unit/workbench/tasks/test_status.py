@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.cli import main
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.files.tree import sha256_of
-from sandbox.models import Change, ChangeKind
+from sandbox.models import Change, ChangeKind, Verdict
 from sandbox.policy.commit import AddedFile, CommitPolicy, load_commit_policy
+from sandbox.store.stop_requests import register_request
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -32,6 +34,36 @@ def kinds(changes: tuple[Change, ...]) -> list[tuple[ChangeKind, str | None, str
 
 
 # --- status
+
+
+def test_status_and_diff_say_which_checks_run_now(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    requests = desk.home / "repositories" / "stops"
+    requests.mkdir(exist_ok=True)
+
+    def look() -> tuple[str, ...]:
+        found = desk.workbench.status(desk.task.id).running
+        assert desk.workbench.diff(desk.task.id).running == found
+        return found
+
+    with register_request(requests, desk.task.id) as request, register_request(requests, f"{desk.task.id}x") as other:
+        other.note_begin("elsewhere")
+        assert look() == ()
+        request.note_begin("test")
+        request.note_run("run-1", "test")
+        assert look() == ("test",)
+        request.note_end("test", Verdict.PASSED)
+        assert look() == ()
+        request.note_begin("test")
+        request.note_begin("lint")
+        assert look() == ("test", "lint"), "also the second time that one runs"
+        for command in ("status", "diff"):
+            assert main(["--home", str(desk.home), command, desk.task.id]) == 0
+            assert "note: running now: test, lint; files may still change" in capsys.readouterr().err
+        killed = requests / f"{desk.task.id}.killed"
+        killed.write_text("build\n")  # of a process that has died: no lock
+        assert look() == ("test", "lint")
+        killed.unlink()
+    assert look() == ()
 
 
 def test_a_moved_file_is_a_rename_with_both_names(desk: Desk) -> None:
