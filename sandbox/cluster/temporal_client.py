@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from temporalio.client import Client
-from temporalio.service import TLSConfig
+from temporalio.runtime import Runtime
+from temporalio.service import KeepAliveConfig, TLSConfig
 
 from sandbox.config import ClusterSettings
 from sandbox.errors import ErrorCode, SandboxError
@@ -15,6 +16,8 @@ from sandbox.remotes import is_loopback
 from sandbox.store.token_file import read_token, require_private
 
 CONNECT_S = 10.0
+_KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
+"""How it is noticed that a network drops all silently. Servers refuse to be asked more often than every 10 s."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,15 @@ def _read(path: Path | None) -> bytes | None:
         ) from error
 
 
-async def connect_client(place: ClusterAddress) -> Client:
-    """Raises: `network_error`."""
+async def connect_client(place: ClusterAddress, runtime: Runtime | None = None) -> Client:
+    """`runtime`: decides what the client library logs; None: warnings. Raises: `network_error`."""
     access = place.access
     tls = TLSConfig(access.ca, None, access.certificate, access.key) if access.tls else False
     try:
-        connecting = Client.connect(place.address, namespace=place.namespace, tls=tls, api_key=access.api_key)
+        connecting = Client.connect(
+            place.address, namespace=place.namespace, tls=tls, api_key=access.api_key, keep_alive_config=_KEEP_ALIVE,
+            runtime=runtime,
+        )  # fmt: skip
         return await asyncio.wait_for(connecting, CONNECT_S)
     except (RuntimeError, TimeoutError) as error:
         spoken = "with TLS" if access.tls else "without TLS"

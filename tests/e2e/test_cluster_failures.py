@@ -1,0 +1,208 @@
+"""Failures of what is between the parts of a cluster, and of a worker that is not killed: the server that goes away,
+networks that are cut, hosts that hang, have a full disk or a wrong clock. Each part is real.
+"""
+
+from __future__ import annotations
+
+import base64
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeoutError
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import docker
+import pytest
+
+from devtools.gitserver import GitServer, Tunnel
+from devtools.gitserver.tunnel import How
+from devtools.temporalserver import TemporalServer
+from sandbox import Workbench
+from sandbox.cluster import server_requests
+from sandbox.errors import ErrorCode
+from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.store.home import Home
+from tests.e2e.clusters import Cluster, cluster_of, until
+from tests.unit.conftest import refused
+
+pytestmark = pytest.mark.xdist_group("temporal")
+
+
+@dataclass
+class Site:
+    """A cluster whose server can be killed, with ways to it and to the hub that can be cut."""
+
+    cluster: Cluster
+    temporal: TemporalServer
+    to_server: Tunnel
+    to_hub: Tunnel
+
+    def start_worker(self, name: str) -> str:
+        """One that is reached, and reaches the hub, through the tunnels."""
+        cluster = self.cluster
+        hub = cluster.hub.replace(str(cluster.server.https_port), str(self.to_hub.port))
+        ways = {"SANDBOX_CLUSTER_ADDRESS": f"127.0.0.1:{self.to_server.port}", "SANDBOX_CLUSTER_HUB": hub}
+        return cluster.start_worker(name, settings=ways)
+
+
+@pytest.fixture(scope="module")
+def site(git_server: GitServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    base = tmp_path_factory.mktemp("failures")
+    hosts = base / "hosts"
+    hosts.mkdir()
+    with ExitStack() as stack:
+        temporal = stack.enter_context(TemporalServer(base / "log", database=base / "database"))
+        to_server = stack.enter_context(Tunnel(temporal.port))
+        to_hub = stack.enter_context(Tunnel(git_server.https_port))
+        cluster = stack.enter_context(cluster_of(temporal.address, git_server, hosts))
+        yield Site(cluster, temporal, to_server, to_hub)
+
+
+@pytest.fixture
+def cluster(site: Site) -> Iterator[Cluster]:
+    yield site.cluster
+    site.cluster.kill_all()
+
+
+def begin_check(cluster: Cluster, task: str, key: str = "check") -> TaskOperation:
+    """A check that runs until `Cluster.let_go`."""
+    cluster.write(task, "", "pause")
+    check = TaskOperation(id=key, task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+    cluster.dispatcher.submit(check)
+    until(lambda: cluster.has_begun(task))
+    return check
+
+
+def edit(cluster: Cluster, task: str, content: str = "right\n") -> TaskOperation:
+    """A change of the file `answer` that only the first of two can make."""
+    sha256 = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    encoded = base64.b64encode(content.encode()).decode()
+    arguments = {"path": "answer", "content": encoded, "expected_sha256": sha256}
+    return TaskOperation(id="edit", task_id=task, name=OperationName.WRITE_FILE, arguments=arguments)
+
+
+def read(cluster: Cluster, task: str) -> str:
+    return str(cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["content"])
+
+
+def has_guest(cluster: Cluster, name: str, task: str) -> bool:
+    """Whether a container of a task runs on the worker with this home."""
+    guest = f"sandbox-{Home(cluster.base / name).instance_id}-{task.removeprefix('task-')}"
+    with closing(docker.from_env()) as engine:
+        return any(one["Names"] == [f"/{guest}"] for one in engine.api.containers())
+
+
+def let_go_everywhere(cluster: Cluster, task: str) -> None:
+    for worktree in cluster.base.glob(f"*/repositories/worktrees/*/{task}"):
+        (worktree / "go").touch()
+
+
+def list_verdicts(answer: OperationAnswer | None) -> list[str]:
+    assert answer is not None
+    assert answer.error is None, answer.error
+    return [run["verdict"] for run in answer.value]
+
+
+def test_callers_of_a_server_that_is_killed_and_comes_back_get_the_one_answer(site: Site, cluster: Cluster) -> None:
+    """One waits for a check, one sends an edit meanwhile. The control: neither is answered while the server is away."""
+    cluster.start_worker("one")
+    task = cluster.begin()
+    wish = edit(cluster, task)
+    check = begin_check(cluster, task)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(cluster.dispatcher.result, check)
+        site.temporal.kill()
+        sending = pool.submit(cluster.dispatcher.submit, wish)
+        let_go_everywhere(cluster, task)
+        with pytest.raises(FuturesTimeoutError):
+            waiting.result(1.0)
+        assert not sending.done()
+        site.temporal.start()
+        verdicts = list_verdicts(waiting.result())
+        sending.result()
+    assert verdicts == ["passed", "failed"]
+    again = cluster.dispatcher.result(check)
+    assert again == cluster.dispatcher.result(check) == waiting.result()
+    made = cluster.dispatcher.result(wish)
+    assert made is not None
+    assert made.error is None, made.error
+    cluster.dispatcher.submit(wish)
+    assert cluster.dispatcher.result(wish) == made
+    assert read(cluster, task) == "right\n"
+
+
+def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
+    site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker ends when it is told to. The control: the same question is answered when the server is there again."""
+    monkeypatch.setattr(server_requests, "SERVER_S", 1.0)
+    worker = cluster.start_worker("one")
+    task = cluster.begin()
+    check = begin_check(cluster, task)
+    asked = TaskOperation(id="status", task_id=task, name=OperationName.STATUS)
+    site.temporal.kill()
+    try:
+        for question in (
+            lambda: cluster.dispatcher.result(check),
+            lambda: cluster.dispatcher.result(check, 60.0),
+            lambda: cluster.dispatcher.cancel(check),
+            lambda: cluster.dispatcher.submit(asked),
+            lambda: cluster.dispatcher.place(cluster.url, {}),
+            cluster.dispatcher.workers,
+        ):
+            with refused(ErrorCode.NETWORK_ERROR) as error:
+                question()
+            assert (error.value.reason, bool(error.value.hint)) == ("server_lost", True)
+        cluster.drain(worker)
+        let_go_everywhere(cluster, task)
+        assert cluster.wait_for_end(worker) == 0
+    finally:
+        site.temporal.start()
+    cluster.start_worker("one")
+    assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
+
+
+@pytest.mark.parametrize("how", ["stall", "reset"])
+def test_a_worker_that_was_cut_off_from_the_server_is_replaced_and_gives_up(
+    site: Site, cluster: Cluster, how: How
+) -> None:
+    """Its container is gone, and the hub refuses what it still sends. The control: it is the worker's own network; the
+    other one has the task and the verdict.
+    """
+    first = site.start_worker("one")
+    task = cluster.begin()
+    second = cluster.start_worker("two")
+    check = begin_check(cluster, task)
+    assert has_guest(cluster, "one", task)
+    with site.to_server.breaking(how):
+        until(lambda: has_guest(cluster, "two", task))
+    assert_went_on(cluster, task, check, (first, second))
+
+
+def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
+    first = cluster.start_worker("one")
+    task = cluster.begin()
+    second = cluster.start_worker("two")
+    check = begin_check(cluster, task)
+    cluster.workers[first].send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: has_guest(cluster, "two", task))
+        assert has_guest(cluster, "one", task), "control: nothing else ends it"
+    finally:
+        cluster.workers[first].send_signal(signal.SIGCONT)
+    assert_went_on(cluster, task, check, (first, second))
+
+
+def assert_went_on(cluster: Cluster, task: str, check: TaskOperation, workers: tuple[str, str]) -> None:
+    """The second worker has the task, and the first one has no container of it and is refused by the hub."""
+    first, second = workers
+    until(lambda: not has_guest(cluster, "one", task))
+    let_go_everywhere(cluster, task)
+    answer = cluster.dispatcher.result(check)
+    assert list_verdicts(answer) == ["passed", "failed"]
+    assert answer is not None
+    assert (answer.worker, answer.epoch, first in (answer.lost or "")) == (second, 2, True)
+    with Workbench(cluster.base / "one") as bench, refused(ErrorCode.CONFLICT) as late:
+        bench.send_task_state(cluster.hub, task, 1)
+    assert late.value.reason == "epoch_ended"
