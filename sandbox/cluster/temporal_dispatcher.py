@@ -24,7 +24,6 @@ from temporalio.client import (
 )
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.dispatcher import (
@@ -98,7 +97,7 @@ class TemporalDispatcher:
         self._thread.start()
         self._requests = ServerRequests()
         try:
-            self._client = self._wait(connect_client(place, _make_quiet_runtime()))
+            self._client = self._wait(connect_client(place, is_caller=True))
         except BaseException:
             self.close()
             raise
@@ -381,14 +380,6 @@ class TemporalDispatcher:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (RPCError, TimeoutError) as error:
             raise make_server_error(self._place.address, error, operation) from error
-
-
-def _make_quiet_runtime() -> Runtime:
-    """Of a client library that does not write a line to stderr for each of its requests that fails: callers get one
-    error of ours.
-    """
-    errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=errors)))
 
 
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:
