@@ -376,10 +376,14 @@ class TemporalDispatcher:
 
     def _wait(self, work: Coroutine[Any, Any, _ResultT], operation: TaskOperation | None = None) -> _ResultT:
         """`operation`: what it is about."""
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return asked.result()
         except (RPCError, TimeoutError) as error:
             raise make_server_error(self._place.address, error, operation) from error
+        except KeyboardInterrupt:
+            asked.cancel()  # or it would be sent after what undoes it
+            raise
 
 
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:

@@ -5,17 +5,21 @@ networks that are cut, hosts that hang, have a full disk or a wrong clock. Each 
 from __future__ import annotations
 
 import base64
+import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeoutError
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import docker
 import pytest
 
-from devtools.gitserver import GitServer, Tunnel
+from devtools.command import Command, Ended
+from devtools.gitserver import GitServer, Tunnel, introduce
 from devtools.gitserver.tunnel import How
 from devtools.temporalserver import TemporalServer
 from sandbox import Workbench
@@ -205,3 +209,39 @@ def assert_went_on(cluster: Cluster, task: str, check: TaskOperation, workers: t
     with Workbench(cluster.base / "one") as bench, refused(ErrorCode.CONFLICT) as late:
         bench.send_task_state(cluster.hub, task, 1)
     assert late.value.reason == "epoch_ended"
+
+
+def test_a_creation_that_is_interrupted_leaves_no_task_that_is_not_named(cluster: Cluster, tmp_path: Path) -> None:
+    """Both creations are held at the hub. One command is interrupted once, the other one, the control, twice: it names
+    its task, which is there.
+    """
+    cluster.start_worker("one", slots=2)
+    sandbox = Command(introduce(tmp_path / "agent", cluster.server), cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]["id"]
+    client, known = cluster.server.client(), set(list_tasks(cluster, "one"))
+    until_removed = 'while [ -e "$0" ]; do sleep 0.1; done'
+    with cluster.server.hook(cluster.hub.split("/")[-2], "hub", "post-receive", until_removed):
+        once, twice = [sandbox.start("task", "create", repository, "--json") for _ in range(2)]
+        until(lambda: len(set(list_tasks(cluster, "one")) - known) == 2)
+        once.send_signal(signal.SIGINT)
+        twice.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            twice.wait(3.0)
+        twice.send_signal(signal.SIGINT)
+        stdout, stderr = twice.communicate(timeout=60)
+        error = Ended(twice.returncode, stdout, stderr).error
+    once.communicate(timeout=60)
+    assert once.returncode == 130
+    task = json.loads(stdout)["error"]["data"]["task_id"]
+    assert task in error["hint"]
+    assert set(list_tasks(cluster, "one")) - known == {task}
+    assert cluster.ask(task, OperationName.STATUS).error is None
+    assert client.run("ls-remote", cluster.hub, f"refs/space-sandbox/tasks/{task}/*")
+
+
+def list_tasks(cluster: Cluster, name: str) -> list[str]:
+    """Those that are open on a worker."""
+    found = [
+        json.loads(path.read_bytes()) for path in (cluster.base / name / "repositories" / "tasks").glob("task-*.json")
+    ]
+    return [task["id"] for task in found if task["status"] != "closed"]
