@@ -180,11 +180,12 @@ class TaskOffers:
         if unmet := list_unmet(self._info, required or {}):
             raise ApplicationError(f"This worker lacks {', '.join(unmet)}")
         if self._worker.id in refused:
-            delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
-            raise ApplicationError("The task was here before", next_retry_delay=delay)
+            raise _refuse_for_now("The task was here before")
         if self._repository and not await asyncio.to_thread(self._worker.has_clone, self._repository):
             self._drop_clone(self._repository)
             raise ApplicationError("The clone was removed")
+        if not await asyncio.to_thread(self._worker.has_room):
+            raise _refuse_for_now("Too little disk space is free")
         if not self._slots.reserve(_find_workflow()):
             raise ApplicationError("No slot is free")
         return {"worker": self._worker.id}
@@ -215,6 +216,12 @@ class WorkerEnd:
         """
         asyncio.get_running_loop().call_later(_ANSWER_READ_S, self._until.set)
         return self._slots.running
+
+
+def _refuse_for_now(why: str) -> ApplicationError:
+    """Of an offer, which is then not made again at once: other workers come first."""
+    delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
+    return ApplicationError(why, next_retry_delay=delay)
 
 
 def _find_workflow() -> str:

@@ -5,6 +5,7 @@ networks that are cut, hosts that hang, have a full disk or a wrong clock. Each 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 from devtools.command import Command, Ended
 from devtools.gitserver import GitServer, Tunnel, introduce
 from devtools.gitserver.tunnel import How
+from devtools.mounts import small_file_system
 from devtools.temporalserver import TemporalServer
 from sandbox import Workbench
 from sandbox.cluster import server_requests
@@ -245,3 +247,41 @@ def list_tasks(cluster: Cluster, name: str) -> list[str]:
         json.loads(path.read_bytes()) for path in (cluster.base / name / "repositories" / "tasks").glob("task-*.json")
     ]
     return [task["id"] for task in found if task["status"] != "closed"]
+
+
+def test_a_worker_whose_disk_is_full_refuses_by_type_takes_no_task_and_its_task_can_be_moved(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The control: it has a task, and would get the next one, because it has the clone."""
+    with small_file_system(tmp_path / "disk", 128 * 1024**2) as disk:
+        home = introduce(disk / "home", cluster.server)
+        small = {"SANDBOX_HOME": str(home), "SANDBOX_DISK_MIN_FREE_BYTES": "20000000"}
+        full = cluster.start_worker("full", settings={**small, "SANDBOX_DISK_RESERVE_BYTES": "2000000"})
+        task, other = cluster.begin(), cluster.begin()
+        wish = edit(cluster, task)
+        fill(disk)
+        for asked in (
+            wish,
+            TaskOperation(id="c", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]}),
+        ):
+            cluster.dispatcher.submit(asked)
+            answer = cluster.dispatcher.result(asked)
+            assert answer is not None
+            assert answer.error is not None
+            assert (answer.error.code, bool(answer.error.hint)) == ("quota_exceeded", True)
+        assert read(cluster, task) == "wrong\n"
+        second = cluster.start_worker("two")
+        assert cluster.dispatcher.find_placement(cluster.begin())["worker"] == second
+        assert cluster.ask(other, OperationName.CLOSE, {"delete_worktree": True, "discard": True}).error is None
+        assert cluster.dispatcher.drain(full).worker == full
+        assert cluster.wait_for_end(full) == 0
+        again = cluster.ask(task, OperationName.WRITE_FILE, wish.arguments)
+        assert (again.error, again.worker) == (None, second)
+        assert read(cluster, task) == "right\n"
+
+
+def fill(disk: Path) -> None:
+    """Leave no room for a byte."""
+    with (disk / "filling").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.write(bytes(1024**2)):
+            pass
