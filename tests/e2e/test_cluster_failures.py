@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeoutError
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import docker
@@ -29,10 +31,14 @@ from sandbox.cluster import server_requests
 from sandbox.errors import ErrorCode
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.home import Home
-from tests.e2e.clusters import Cluster, cluster_of, until
+from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
+ALL_FAILURES = bool(os.environ.get("ALL_FAILURES"))
+"""Whether networks are cut silently, too, which takes a minute to be noticed: `make failures`."""
+
+HOWS: list[How] = ["reset", "stall"] if ALL_FAILURES else ["reset"]
 
 
 @dataclass
@@ -48,7 +54,11 @@ class Site:
         """One that is reached, and reaches the hub, through the tunnels."""
         cluster = self.cluster
         hub = cluster.hub.replace(str(cluster.server.https_port), str(self.to_hub.port))
-        ways = {"SANDBOX_CLUSTER_ADDRESS": f"127.0.0.1:{self.to_server.port}", "SANDBOX_CLUSTER_HUB": hub}
+        ways = {
+            "SANDBOX_CLUSTER_ADDRESS": f"127.0.0.1:{self.to_server.port}",
+            "SANDBOX_CLUSTER_HUB": hub,
+            "SANDBOX_REMOTES_TIMEOUT_S": "4",
+        }
         return cluster.start_worker(name, settings=ways)
 
 
@@ -167,7 +177,7 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
     assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
 
 
-@pytest.mark.parametrize("how", ["stall", "reset"])
+@pytest.mark.parametrize("how", HOWS)
 def test_a_worker_that_was_cut_off_from_the_server_is_replaced_and_gives_up(
     site: Site, cluster: Cluster, how: How
 ) -> None:
@@ -182,6 +192,59 @@ def test_a_worker_that_was_cut_off_from_the_server_is_replaced_and_gives_up(
     with site.to_server.breaking(how):
         until(lambda: has_guest(cluster, "two", task))
     assert_went_on(cluster, task, check, (first, second))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_worker_that_does_not_reach_the_hub_answers_so_and_goes_on_when_it_does(
+    site: Site, cluster: Cluster, how: How
+) -> None:
+    """An answer would be lost with the worker. The control: the hub has the state of what is answered later."""
+    site.start_worker("one")
+    task = cluster.begin()
+    wish = edit(cluster, task)
+    check = TaskOperation(id="check", task_id=task, name=OperationName.CHECK, arguments={"check_ids": ["test"]})
+
+    def find_state() -> str:
+        return cluster.server.client().run("ls-remote", cluster.hub, f"refs/space-sandbox/tasks/{task}/1")
+
+    before = find_state()
+    with site.to_hub.breaking(how):
+        for asked in (wish, check):
+            cluster.dispatcher.submit(asked)
+            answer = cluster.dispatcher.result(asked)
+            assert answer is not None
+            assert answer.error is not None
+            assert answer.error.code == ("timeout" if how == "stall" else "network_error")
+            assert cluster.dispatcher.result(asked) == answer, "an id has one answer"
+        assert cluster.ask(task, OperationName.STATUS).error is None, "what reads needs no hub"
+    assert find_state() == before
+    assert read(cluster, task) == "right\n", "the task has what the edit did"
+    assert list_verdicts(cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})) == ["passed", "passed"]
+    assert find_state() != before
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, cluster: Cluster, how: How) -> None:
+    """The control: while it is cut off, another caller is answered and this one is not."""
+    cluster.start_worker("one")
+    task = cluster.begin()
+    wish = edit(cluster, task)
+    check = begin_check(cluster, task)
+    with connected(f"127.0.0.1:{site.to_server.port}", cluster.name) as far, ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(far.result, check)
+        with site.to_server.breaking(how) as cut:
+            sending = pool.submit(far.submit, wish)
+            assert cut.tripped.wait(60)
+            assert read(cluster, task) == "wrong\n"
+            assert not waiting.done()
+            assert not sending.done()
+        let_go_everywhere(cluster, task)
+        assert list_verdicts(waiting.result(120)) == ["passed", "failed"]
+        sending.result(120)
+        made = far.result(wish)
+    assert made is not None
+    assert made.error is None, made.error
+    assert read(cluster, task) == "right\n"
 
 
 def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
@@ -285,3 +348,73 @@ def fill(disk: Path) -> None:
     with (disk / "filling").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while stream.write(bytes(1024**2)):
             pass
+
+
+def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """One is ahead, the other behind, and their files have the times of the kernel. The control: their runs have their
+    own times.
+    """
+    ahead, behind = (make_clock(tmp_path, hours) for hours in (1, -1))
+    first = cluster.start_worker("ahead", settings=ahead)
+    task = cluster.begin()
+    cluster.dispatcher.submit(wish := edit(cluster, task))
+    made = cluster.dispatcher.result(wish)
+    assert made is not None
+    assert made.error is None, made.error
+    before = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
+    second = cluster.start_worker("behind", settings=behind)
+    for name, clock in (("ahead", ahead), ("behind", behind)):
+        hub = {**cluster.settings, **clock, "SANDBOX_KEEP_QUARANTINE_DAYS": "0.02"}
+        Command(cluster.base / name, hub).ok("gc")
+    assert read(cluster, task) == "right\n"
+    cluster.kill(first)
+    assert read(cluster, task) == "right\n"
+    after = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
+    assert list_verdicts(before) == list_verdicts(after) == ["passed", "passed"]
+    assert (before.worker, after.worker, after.epoch) == (first, second, 2)
+    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    assert cluster.ask(task, OperationName.VERIFY).value["verified"] is True
+    off = [datetime.fromisoformat(one.value[-1]["started_at"]) - datetime.now(UTC) for one in (before, after)]
+    assert off[0] > timedelta(minutes=30)
+    assert off[1] < timedelta(minutes=-30)
+
+
+_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *at)
+{
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(id, at);
+    if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+        at->tv_sec += atol(getenv("CLOCK_OFFSET_S"));
+    return failed;
+}
+time_t time(time_t *at)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return at ? (*at = now.tv_sec) : now.tv_sec;
+}
+int gettimeofday(struct timeval *at, void *zone)
+{
+    struct timespec now;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *at = (struct timeval){now.tv_sec, now.tv_nsec / 1000};
+    return 0;
+}
+"""
+
+
+def make_clock(folder: Path, hours: int) -> dict[str, str]:
+    """Variables of a process whose clock is wrong; not that of programs it starts without its variables."""
+    library, source = folder / "clock.so", folder / "clock.c"
+    source.write_text(_CLOCK)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, timeout=60)
+    return {"LD_PRELOAD": str(library), "CLOCK_OFFSET_S": str(hours * 3600)}
