@@ -205,7 +205,7 @@ class RemoteTasks(TasksElsewhere):
         return closed.model_copy(update={"worktree_path": None})
 
     def _undo_creation(self, create: TaskOperation) -> None:
-        """Close a task that nobody would know, when its creation has ended.
+        """Close a task that no caller would know, when its creation has ended.
 
         Raises: `conflict` (`reason`: `creation_interrupted`) if that fails, or is interrupted.
         """
@@ -219,7 +219,7 @@ class RemoteTasks(TasksElsewhere):
         except (SandboxError, KeyboardInterrupt) as error:
             if isinstance(error, SandboxError) and (error.reason == "cancelled" or error.code is ErrorCode.NOT_FOUND):
                 return  # no worker had begun, or had been asked
-            raise _interrupted_error(task_id, error) from error
+            raise _unfinished_creation_error(task_id, error) from error
 
     def _note_task(self, task_id: str, update: Mapping[str, object]) -> None:
         """Change what this home knows of a task that it placed."""
@@ -244,7 +244,7 @@ def _unplaceable_error(what: str) -> SandboxError:
     )
 
 
-def _interrupted_error(task_id: str, error: BaseException) -> SandboxError:
+def _unfinished_creation_error(task_id: str, error: BaseException) -> SandboxError:
     return SandboxError(
         ErrorCode.CONFLICT,
         f"The creation of {task_id} was interrupted, and the cluster may have the task",

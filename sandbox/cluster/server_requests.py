@@ -1,7 +1,7 @@
 """Requests to a Temporal server that ends some of them early, and that may be away for a while.
 
-Theory. A server that is started again has all that it was told, and each of our requests may be repeated: operations
-and workflows have ids, and it takes each once. So a request that finds no server is made again, until there was none
+Theory. A server that is started again knows what it knew, and each of our requests may be repeated: operations and
+workflows have ids, and it takes each once. So a request that finds no server is made again, until there was none
 for `SERVER_S`. The client library repeats requests, too, but gives up after some seconds.
 """
 

@@ -78,7 +78,7 @@ async def name_reader(client: Client, queue: str, worker: str, limit_s: float) -
     request = PollActivityTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=starts), identity=drawn
     )
-    reading = asyncio.create_task(client.workflow_service.poll_activity_task_queue(request))  # there is nothing to read
+    reading = asyncio.create_task(client.workflow_service.poll_activity_task_queue(request))  # of an empty queue
     try:
         async with asyncio.timeout(limit_s):
             while True:
