@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test attacks compile bench browser corpus matrix desktop format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test attacks failures compile bench browser corpus matrix desktop format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ compile: venv  # the tests, once, rather than at the same time in every process 
 attacks: setup ## All attacks, each entry about git also on the newer git. Not in `make test`, which has one of each module
 	@scripts/setup tools
 	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
+
+failures: setup ## Clusters whose networks are cut silently, too: minutes. Not in `make test`
+	@scripts/setup tools
+	@ALL_FAILURES=1 $(BIN)/python -m pytest tests/e2e/test_cluster_failures.py -q
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks

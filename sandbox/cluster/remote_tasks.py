@@ -49,18 +49,23 @@ class RemoteTasks(TasksElsewhere):
         options: TaskOptions | None = None,
         fetch: bool = False,
     ) -> Task:
-        """Place a task on a worker, which fetches what is new in any case."""
+        """Place a task on a worker, which fetches what is new in any case. After an interrupt there is no task, or the
+        error says which one there may be.
+        """
         chosen = options or TaskOptions()
         if from_snapshot is not None or chosen.workspace_kind != TaskOptions().workspace_kind:
             raise _unplaceable_error("a snapshot" if from_snapshot is not None else "a kind of workspace")
         url, task_id = self.repository(repo_id).remote_url, draw_task_id()
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
+        create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
         try:
             required = find_requirements(self, url, chosen.profile, {})
             placed = self._asked.dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
+        except KeyboardInterrupt:
+            self._undo_creation(create)
+            raise
         except SandboxError as error:
             if error.reason == "cluster_busy":
-                create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
                 self._asked.dispatcher.cancel(create)
                 raise _busy_error(error) from error
             raise
@@ -221,6 +226,23 @@ class RemoteTasks(TasksElsewhere):
         placed_tasks.forget_placed_task(self._services.home, task_id)
         return closed.model_copy(update={"worktree_path": None})
 
+    def _undo_creation(self, create: TaskOperation) -> None:
+        """Close a task that no caller would know, when its creation has ended.
+
+        Raises: `conflict` (`reason`: `creation_interrupted`) if that fails, or is interrupted.
+        """
+        dispatcher, task_id = self._asked.dispatcher, create.task_id
+        try:
+            dispatcher.cancel(create)
+            created = dispatcher.result(create)
+            if created is not None and created.error is None:
+                arguments = {"delete_worktree": True, "discard": True}
+                self._asked.ask(task_id, OperationName.CLOSE, arguments, Task)
+        except (SandboxError, KeyboardInterrupt) as error:
+            if isinstance(error, SandboxError) and (error.reason == "cancelled" or error.code is ErrorCode.NOT_FOUND):
+                return  # no worker had begun, or had been asked
+            raise _unfinished_creation_error(task_id, error) from error
+
     def _note_task(self, task_id: str, update: Mapping[str, object]) -> None:
         """Change what this home knows of a task that it placed."""
         if (known := placed_tasks.find_placed_task(self._services.home, task_id)) is not None:
@@ -241,6 +263,17 @@ def _unplaceable_error(what: str) -> SandboxError:
         f"A task of the cluster cannot be created with {what}",
         hint="A worker chooses the kind. Fork the task that has the snapshot: `sandbox task fork TASK --snapshot ID`.",
         reason="not_on_cluster",
+    )
+
+
+def _unfinished_creation_error(task_id: str, error: BaseException) -> SandboxError:
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"The creation of {task_id} was interrupted, and the cluster may have the task",
+        details=str(error)[:500],
+        hint=f"`sandbox status {task_id}` shows it, `sandbox task close {task_id} --delete --discard` removes it.",
+        reason="creation_interrupted",
+        data={"task_id": task_id},
     )
 
 

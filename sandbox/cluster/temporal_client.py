@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from temporalio.client import Client
-from temporalio.service import TLSConfig
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import KeepAliveConfig, RetryConfig, TLSConfig
 
 from sandbox.config import ClusterSettings
 from sandbox.credentials import require_private
@@ -16,6 +17,10 @@ from sandbox.remotes import is_loopback
 from sandbox.store.token_file import read_token
 
 CONNECT_S = 10.0
+_KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
+"""How it is noticed that a network drops all silently. Servers refuse to be asked more often than every 10 s."""
+
+_FEW_RETRIES = RetryConfig(max_elapsed_time_millis=1000, max_retries=3)
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,17 @@ def _read(path: Path | None) -> bytes | None:
         ) from error
 
 
-async def connect_client(place: ClusterAddress) -> Client:
-    """Raises: `network_error`."""
+async def connect_client(place: ClusterAddress, *, is_caller: bool = False) -> Client:
+    """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`), and writes no line to stderr
+    for each. Raises: `network_error`.
+    """
     access = place.access
     tls = TLSConfig(access.ca, None, access.certificate, access.key) if access.tls else False
     try:
-        connecting = Client.connect(place.address, namespace=place.namespace, tls=tls, api_key=access.api_key)
+        connecting = Client.connect(
+            place.address, namespace=place.namespace, tls=tls, api_key=access.api_key, keep_alive_config=_KEEP_ALIVE,
+            retry_config=_FEW_RETRIES if is_caller else None, runtime=_make_quiet_runtime() if is_caller else None,
+        )  # fmt: skip
         return await asyncio.wait_for(connecting, CONNECT_S)
     except (RuntimeError, TimeoutError) as error:
         spoken = "with TLS" if access.tls else "without TLS"
@@ -105,3 +115,8 @@ async def connect_client(place: ClusterAddress) -> Client:
             details=str(error)[:500],
             hint="Start it, or correct cluster.address, or how it is spoken to: cluster.tls, cluster.ca_file.",
         ) from error
+
+
+def _make_quiet_runtime() -> Runtime:
+    errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=errors)))

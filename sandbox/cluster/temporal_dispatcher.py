@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -19,7 +20,6 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateHandle,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -30,6 +30,7 @@ from sandbox.cluster.answers import read_answer, read_placement, unreadable_answ
 from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms, complete_operation, draw_task_id, name_fork
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
+from sandbox.cluster.server_requests import SERVER_S, ServerRequests, make_server_error
 from sandbox.cluster.task_queues import (
     ALL_READS,
     ARGUMENT_BYTES,
@@ -66,11 +67,11 @@ PLACES_S = 2.0
 """How long is waited for what workers say of the places of tasks."""
 
 _PLACES_AT_ONCE = 16
-_PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
-_PAUSE_S = 0.5
-_NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
-_UNANSWERED = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+_QUERY = timedelta(seconds=5)
+"""How long one worker may take to say where a task is. The server asks a worker that hangs, too, as it cannot tell."""
 
+_PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
+_NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
 _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
@@ -92,8 +93,9 @@ class TemporalDispatcher:
         """By task: one operation with large arguments at a time, until it is accepted."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="temporal", daemon=True)
         self._thread.start()
+        self._requests = ServerRequests()
         try:
-            self._client = self._wait(connect_client(place))
+            self._client = self._wait(connect_client(place, is_caller=True))
         except BaseException:
             self.close()
             raise
@@ -108,8 +110,8 @@ class TemporalDispatcher:
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
-        self._wait(self._start(task, url, terms))
-        self._wait(self._submit(create))
+        self._wait(self._start(task, url, terms), create)
+        self._wait(self._submit(create), create)
         return self._wait_for_answer(create)
 
     async def _start(self, task: str, url: str, terms: PlacementTerms) -> None:
@@ -119,7 +121,8 @@ class TemporalDispatcher:
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
             requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
-        await self._client.start_workflow(
+        begin = partial(
+            self._client.start_workflow,
             TaskWorkflow.run,
             start,
             id=self._name(task),
@@ -127,10 +130,11 @@ class TemporalDispatcher:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             priority=_make_priority(terms, key),  # of all that the workflow asks for
         )
+        await self._requests.ask(begin, 2 * SERVER_S)
 
     def submit(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
-        self._wait(self._submit(operation))
+        self._wait(self._submit(operation), operation)
 
     async def _submit(self, operation: TaskOperation) -> None:
         """Asks again as long as the task refuses it for others that are in progress. Raises: `conflict` (`reason`:
@@ -153,8 +157,10 @@ class TemporalDispatcher:
 
         try:
             async with alone:
-                handle = await ask_workers(start, NO_WORKER_S)
+                handle = await self._requests.ask(start, NO_WORKER_S)
         except TimeoutError as error:
+            if self._requests.is_away:
+                raise
             raise _busy_task_error(operation) if is_refused else _no_worker_error(operation.task_id) from error
         # The server forgets a refused one, so `result` would not find it. Others keep their answer for `result`.
         if operation.name in ALL_READS and handle._known_outcome is not None:
@@ -164,21 +170,21 @@ class TemporalDispatcher:
         """See `Dispatcher`. Raises also: `internal` if no worker could carry it out."""
         if wait_s is None:
             return self._wait_for_answer(operation)
-        return self._wait(self._result(operation, max(wait_s, 0.1)))
+        return self._wait(self._result(operation, max(wait_s, 0.1)), operation)
 
     def _wait_for_answer(self, operation: TaskOperation) -> OperationAnswer:
         """Wait while a worker has the operation, and a moment for a worker."""
         began = time.monotonic()
         wait_s = BUSY_S
-        while (answer := self._wait(self._result(operation, wait_s))) is None:
+        while (answer := self._wait(self._result(operation, wait_s), operation)) is None:
             self._require_worker(operation, time.monotonic() - began)
             wait_s = min(2 * wait_s, NO_WORKER_S)
         return answer
 
     def _require_worker(self, operation: TaskOperation, waited_s: float) -> None:
         """Raises: `engine_unavailable` if the task waits for a worker: with its place in the line if some are busy."""
-        placement = self._wait(self._find_placement(operation.task_id, BUSY_S))
-        if placement is not None and not placement.is_waiting:
+        placement = self._wait(self._find_placement(operation.task_id, BUSY_S), operation)
+        if self._requests.is_away or (placement is not None and not placement.is_waiting):
             return
         required = placement.requirements if placement else {}
         able = [one for one in self.workers() if one.id not in placement.lost] if placement else []
@@ -252,7 +258,7 @@ class TemporalDispatcher:
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
         try:
-            answer = await ask_workers(lambda: self._read_result(update, operation), wait_s)
+            answer = await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
         except TimeoutError:
             return None
         except RPCError as error:
@@ -270,9 +276,11 @@ class TemporalDispatcher:
         task = self._handle(operation.task_id)
         if operation.name in ALL_READS:
             await self._submit(operation)
-            return await ask_workers(lambda: self._read_result(task.get_update_handle(operation.id), operation), wait_s)
+            update: Any = task.get_update_handle(operation.id)
+            return await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
         try:
-            known = await ask_workers(lambda: task.query(TaskWorkflow.answer, operation.id), wait_s)
+            ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=_QUERY)
+            known = await self._requests.ask(ask, wait_s)
         except WorkflowQueryFailedError:  # a worker of an earlier version
             known = None
         if known is None:
@@ -326,7 +334,8 @@ class TemporalDispatcher:
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
-        self._wait(self._handle(operation.task_id).signal(TaskWorkflow.cancel, operation.id))
+        stop = partial(self._handle(operation.task_id).signal, TaskWorkflow.cancel, operation.id)
+        self._wait(self._requests.ask(stop, 2 * SERVER_S), operation)
         try:
             self.result(operation)
         except SandboxError as error:
@@ -335,16 +344,19 @@ class TemporalDispatcher:
 
     def find_placement(self, task_id: str) -> Mapping[str, Any]:
         """Which worker has a task, its epoch, the workers that were lost, and whether it waits for a worker with a free
-        slot. Raises: `not_found`, `engine_unavailable` if no worker answers.
+        slot. Raises: `not_found`, `engine_unavailable` if no worker answers; `network_error`.
         """
         placement = self._wait(self._find_placement(task_id, NO_WORKER_S))
+        if placement is None and self._requests.is_away:
+            raise make_server_error(self._place.address, TimeoutError("no answer"), None)
         if placement is None:
             raise _no_worker_error(task_id)
         return placement.model_dump()
 
     async def _read_placement(self, task: WorkflowHandle[Any, Any], wait_s: float) -> Placement:
         """Raises: `TimeoutError` if no worker answers in that time."""
-        return read_placement(await ask_workers(lambda: task.query(TaskWorkflow.placement), wait_s))
+        ask = partial(task.query, TaskWorkflow.placement, rpc_timeout=_QUERY)
+        return read_placement(await self._requests.ask(ask, wait_s))
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
@@ -396,36 +408,16 @@ class TemporalDispatcher:
     def _name(self, task_id: str) -> str:
         return f"{self._place.name}-{task_id}"
 
-    def _wait(self, work: Coroutine[Any, Any, _ResultT]) -> _ResultT:
+    def _wait(self, work: Coroutine[Any, Any, _ResultT], operation: TaskOperation | None = None) -> _ResultT:
+        """`operation`: what it is about."""
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except RPCError as error:
-            is_unknown = error.status is RPCStatusCode.NOT_FOUND
-            raise SandboxError(
-                ErrorCode.NOT_FOUND if is_unknown else ErrorCode.NETWORK_ERROR,
-                "The cluster does not know this task or operation" if is_unknown else "The Temporal server failed",
-                details=str(error)[:500],
-                hint="Ask for the task's state with its whole id." if is_unknown else "",
-            ) from error
-
-
-async def ask_workers(request: Callable[[], Awaitable[_ResultT]], wait_s: float) -> _ResultT:
-    """The answer of workers to a request that may be repeated. Raises: `TimeoutError` when the time is over.
-
-    The server ends a request early if its worker was lost: as cancelled, or as one that took too long. The client's own
-    limit, `rpc_timeout`, is no help: it is that of a single request, and for updates the client asks again by itself.
-    """
-    async with asyncio.timeout(wait_s):
-        while True:
-            try:
-                return await request()
-            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-                if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit
-                    raise TimeoutError from error
-            except RPCError as error:
-                if error.status not in _UNANSWERED:
-                    raise
-            await asyncio.sleep(_PAUSE_S)
+            return asked.result()
+        except (RPCError, TimeoutError) as error:
+            raise make_server_error(self._place.address, error, operation) from error
+        except KeyboardInterrupt:
+            asked.cancel()  # or it would be sent after what undoes it
+            raise
 
 
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
@@ -58,7 +57,7 @@ from sandbox.cluster.task_queues import (
 )
 from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.cluster.worker_directory import find_classes, find_rival, wait_until_listed
+from sandbox.cluster.worker_directory import find_classes, find_rival, name_reader, wait_until_listed
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
@@ -67,9 +66,6 @@ from sandbox.version import __version__
 
 THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
-
-RIVAL_S = 150.0
-"""How long a worker looks for another process with its id. The server lets one read for a minute at once."""
 
 LISTED_S = 10.0
 """How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""
@@ -184,11 +180,12 @@ class TaskOffers:
         if unmet := list_unmet(self._info, required or {}):
             raise ApplicationError(f"This worker lacks {', '.join(unmet)}")
         if self._worker.id in refused:
-            delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
-            raise ApplicationError("The task was here before", next_retry_delay=delay)
+            raise _refuse_for_now("The task was here before")
         if self._repository and not await asyncio.to_thread(self._worker.has_clone, self._repository):
             self._drop_clone(self._repository)
             raise ApplicationError("The clone was removed")
+        if not await asyncio.to_thread(self._worker.has_room):
+            raise _refuse_for_now("Too little disk space is free")
         if not self._slots.reserve(_find_workflow()):
             raise ApplicationError("No slot is free")
         return {"worker": self._worker.id}
@@ -221,6 +218,12 @@ class WorkerEnd:
         return self._slots.running
 
 
+def _refuse_for_now(why: str) -> ApplicationError:
+    """Of an offer, which is then not made again at once: other workers come first."""
+    delay = timedelta(seconds=min(activity.info().attempt, _REFUSED_AGAIN_S))
+    return ApplicationError(why, next_retry_delay=delay)
+
+
 def _find_workflow() -> str:
     """The workflow of the task that an activity is for."""
     return activity.info().workflow_id or ""
@@ -233,7 +236,7 @@ async def run_worker(
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
     worker's id when it begins and the server lists it.
 
-    Raises: `conflict` (`reason`: `duplicate_worker`) in its first minutes if another process has its id.
+    Raises: `conflict` (`reason`: `duplicate_worker`) if another process has its id and began earlier; `network_error`.
     """
 
     def poll_offers(key: str, repository: str = "") -> TemporalPoller:
@@ -242,7 +245,7 @@ async def run_worker(
 
     info = await asyncio.to_thread(worker.describe, slots.count)
     identity, queue = encode(info), name_worker_queue(prefix, worker.id)
-    reader = f"{worker.id}@{uuid.uuid4().hex}"  # tells two processes apart that have one id
+    reader = await name_reader(client, queue, worker.id, LISTED_S)
     queues = RepositoryQueues(lambda repository: poll_offers(repository, repository))
     activities = WorkerActivities(worker, slots, queues.use)
     own = (activities.perform, activities.take_over, WorkerEnd(slots, until).drain)
@@ -259,15 +262,16 @@ async def run_worker(
             queues.use(key)
         await wait_until_listed(client, prefix, identity, LISTED_S)
         announce(worker.id)
-        await _wait_for_end(until, find_rival(client, queue, reader, RIVAL_S), worker.id)
+        await _wait_for_end(until, find_rival(client, queue, reader), worker.id)
 
 
-async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, bool], worker_id: str) -> None:
-    """Raises: `conflict` if there is a rival, as long as that is looked for."""
+async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, None], worker_id: str) -> None:
+    """Raises: `conflict` when there is a rival."""
     looking, ending = asyncio.create_task(rival), asyncio.create_task(until.wait())
     try:
-        await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if looking.done() and looking.result():
+        done, _ = await asyncio.wait({looking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if looking in done:
+            looking.result()
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"Another process works as {worker_id}, so operations on its tasks would come to either",
@@ -275,7 +279,6 @@ async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, bool], 
                 hint="Start one worker for a home. If a home was copied to another host, give that one a new home.",
                 reason="duplicate_worker",
             )
-        await ending
     finally:
         looking.cancel()
         ending.cancel()

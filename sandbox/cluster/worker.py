@@ -66,6 +66,14 @@ class ClusterWorker:
         """Whether this host has the repository of a key, which is not empty."""
         return bool(key) and key in map(_key_of, self.workbench.repositories())
 
+    def has_room(self) -> bool:
+        """Whether the disk of this host takes another task."""
+        try:
+            self.workbench.require_room()
+        except SandboxError:
+            return False
+        return True
+
     def list_clones(self) -> tuple[str, ...]:
         """The keys of the repositories that this host has, the one fetched longest ago first."""
         found = self.workbench.repositories()

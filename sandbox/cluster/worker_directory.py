@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
+    PollActivityTaskQueueRequest,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from sandbox.cluster.announcement import decode, make_class_key
 from sandbox.cluster.requirements import Requirements, list_unmet
+from sandbox.cluster.server_requests import make_server_error
 from sandbox.cluster.task_queues import name_task_queue, name_worker_directory
 from sandbox.models.operations import WorkerInfo
 
 _ASK_AGAIN_S = 0.1
-_LOOK_AGAIN_S = 2.0
+_LOOK_AGAIN_S, _LOOK_RARELY_S, _RARER = 2.0, 30.0, 1.1
+"""How often a worker looks for another process with its id: for some minutes often, then ever more rarely."""
+
 _ACTIVITY, _WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
 
@@ -59,23 +68,51 @@ async def wait_until_listed(client: Client, prefix: str, identity: str, limit_s:
                 await asyncio.sleep(_ASK_AGAIN_S)
 
 
-async def find_rival(client: Client, queue: str, identity: str, limit_s: float) -> bool:
-    """Whether another process reads a queue that is for this one, who has just begun to. One that read it before and
-    does so no more may have been killed; it is listed for some minutes. Returns after the limit at the latest.
+async def name_reader(client: Client, queue: str, worker: str, limit_s: float) -> str:
+    """An identity that no other process has, for a reader of the queue of one worker. It begins with when the server
+    first heard of it, by the server's clock: of two processes, both can tell which one began earlier.
+
+    Raises: `network_error` if the server does not list it within the limit.
     """
-    ends_at = asyncio.get_running_loop().time() + limit_s
-    before: dict[str, int] | None = None
-    while asyncio.get_running_loop().time() < ends_at:
+    starts, drawn = f"{queue}-starts", f"{worker}@{uuid.uuid4().hex}"
+    request = PollActivityTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=starts), identity=drawn
+    )
+    reading = asyncio.create_task(client.workflow_service.poll_activity_task_queue(request))  # of an empty queue
+    try:
+        async with asyncio.timeout(limit_s):
+            while True:
+                for one in (await describe_queue(client, starts)).pollers:
+                    if one.identity == drawn:
+                        return f"{worker}@{one.last_access_time.ToNanoseconds():020d}-{drawn.rpartition('@')[2]}"
+                await asyncio.sleep(_ASK_AGAIN_S)
+    except (RPCError, TimeoutError) as error:
+        raise make_server_error(client.service_client.config.target_host, error, None) from error
+    finally:
+        reading.cancel()
+
+
+async def find_rival(client: Client, queue: str, identity: str) -> None:
+    """Returns when another process reads a queue that is for this one, and began earlier. One that read it before and
+    does so no more may have been killed; it is listed for some minutes. `identity`: of `name_reader`.
+    """
+    read_at: dict[str, int] = {}
+    pause_s = _LOOK_AGAIN_S
+    while True:
         with suppress(RPCError):
-            pollers = (await describe_queue(client, queue)).pollers
-            now = {one.identity: one.last_access_time.ToNanoseconds() for one in pollers if one.identity != identity}
-            before = now if before is None else before
-            if not before:
-                return False
-            if any(now.get(other, read_at) > read_at for other, read_at in before.items()):
-                return True
-        await asyncio.sleep(_LOOK_AGAIN_S)
-    return False
+            for one in (await describe_queue(client, queue)).pollers:
+                now = one.last_access_time.ToNanoseconds()
+                is_earlier = _find_start(one.identity) < _find_start(identity)
+                if is_earlier and now > read_at.setdefault(one.identity, now):
+                    return
+        await asyncio.sleep(pause_s)
+        pause_s = min(_LOOK_RARELY_S, pause_s * _RARER)
+
+
+def _find_start(identity: str) -> str:
+    """When a reader began; empty for one of an earlier version, which does not say it: before all that do."""
+    found = re.search(r"@(\d{20})-", identity)
+    return found[1] if found else ""
 
 
 async def find_classes(client: Client, prefix: str, requirements: Requirements) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -434,12 +434,15 @@ class Workbench:
         return self._services.home.instance_id
 
     def answer_once(self, operation: TaskOperation, perform: Callable[[], OperationAnswer]) -> OperationAnswer:
-        """The recorded answer of an operation of another process, or that of `perform`, called at most once for it.
+        """The recorded answer of an operation of another process, or that of `perform`, called at most once for it. On
+        a full disk, what frees space may use the reserve, also for its records.
 
         Raises: `conflict` for another operation of the same id; `internal` if the controller that carried it out was
         killed.
         """
-        return operation_answers.answer_once(self._services.home, operation, perform)
+        frees = operation.name in {"close", "clean"}
+        with self._services.disk.use_reserve() if frees else nullcontext():
+            return operation_answers.answer_once(self._services.home, operation, perform)
 
     def send_task_state(self, hub: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:
         """Send a task's record and files to a hub, for another host to go on with; returns the commit there.
@@ -1928,6 +1931,10 @@ class Workbench:
         Raises: `engine_unavailable`; `policy_violation`; `invalid_input` for a policy with a mistake.
         """
         return use.host_capabilities.find_capabilities(self._services, labels or {})
+
+    def require_room(self) -> None:
+        """Whether the disk of this home takes another task. Raises: `quota_exceeded` if not."""
+        use.host_capabilities.require_room(self._services)
 
     def doctor(self) -> tuple[Probe, ...]:
         """Capabilities and problems of this host. Raises: no code, also not the general ones."""

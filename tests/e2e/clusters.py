@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ MAKEFILE = (
     "all:\n\t@if test -f wait; then sleep 300; fi; if test -f pause; then until test -f go; do sleep 0.1; done; fi\n\n"
     "test:\n\tgrep -q right answer\n"
 )
+_BEGUN = re.compile(r"^(worker-\w+) (?:takes|publishes) tasks", re.MULTILINE)
 LOST_AFTER_S = 6.0
 BUSY_S = 45.0
 """How long a test waits until a worker takes a task: beside other tests a worker may be slow. Where the line itself is
@@ -59,9 +61,13 @@ class Cluster:
             "SANDBOX_CLUSTER_HUB": self.hub,
         }
 
-    def start_worker(self, name: str, slots: int = 0, role: str = "work") -> str:
-        """Start a worker in a process of its own; returns its id once it takes tasks, or publishes them."""
-        home = self.base / name
+    def start_worker(
+        self, name: str, slots: int = 0, role: str = "work", settings: Mapping[str, str] | None = None
+    ) -> str:
+        """Start a worker in a process of its own; returns its id once it takes tasks, or publishes them. `settings`:
+        variables of this worker.
+        """
+        home, log = self.base / name, self.base / f"{name}.log"
         if not home.exists():
             introduce(home, self.server)
         environ = {
@@ -70,22 +76,31 @@ class Cluster:
             **self.settings,
             "SANDBOX_CLUSTER_ROLE": role,
             "SANDBOX_CLUSTER_SLOTS": str(slots),
+            **(settings or {}),
         }
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "sandbox", "worker"], env=environ, stderr=subprocess.PIPE, cwd=self.base
-        )
-        assert process.stderr is not None
-        line = process.stderr.readline().decode()
-        assert "takes tasks" in line or "publishes tasks" in line, line + process.stderr.read().decode()
-        self.workers[line.split()[0]] = process
-        return line.split()[0]
+        with log.open("wb") as stream:
+            argv = [sys.executable, "-I", "-m", "sandbox", "worker"]
+            process = subprocess.Popen(argv, env=environ, stderr=stream, cwd=self.base)
+        found: list[str] = []
+
+        def has_begun() -> bool:
+            assert process.poll() is None, log.read_text()
+            found.extend(_BEGUN.findall(log.read_text()))
+            return bool(found)
+
+        try:
+            until(has_begun)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        self.workers[found[0]] = process
+        return found[0]
 
     def kill(self, worker: str) -> None:
         process = self.workers.pop(worker)
         process.kill()
         process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
 
     def kill_all(self) -> None:
         for worker in [*self.workers]:
@@ -119,10 +134,7 @@ class Cluster:
     def wait_for_end(self, worker: str) -> int:
         """The exit code of a worker that was told to end."""
         process = self.workers.pop(worker)
-        code = process.wait(60)
-        assert process.stderr is not None
-        process.stderr.close()
-        return code
+        return process.wait(60)
 
     def ask(
         self, task: str, name: OperationName, arguments: Mapping[str, Any] | None = None, key: str = ""

@@ -50,6 +50,9 @@ class Recorder:
     def has_clone(self, _key: str) -> bool:
         return False
 
+    def has_room(self) -> bool:
+        return True
+
     def perform(self, operation: TaskOperation, _cancelled: object) -> OperationAnswer:
         if operation.name is OperationName.CREATE:
             self.created.append(operation.task_id)

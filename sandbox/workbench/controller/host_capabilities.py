@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sandbox.images.imports import ARCHITECTURES
 from sandbox.models.workers import HostCapabilities
+from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.guest_memory import count_host_bytes
 from sandbox.workbench.controller.services import Services
 
@@ -27,3 +28,9 @@ def find_capabilities(services: Services, labels: Mapping[str, str]) -> HostCapa
         runtimes=tuple(name for name in services.guest_engine.list_runtimes() if name in policy.runtimes),
         labels=labels,
     )
+
+
+def require_room(services: Services) -> None:
+    """Raises: `quota_exceeded` if the disk of this home takes no clone, and so no other task."""
+    with services.disk.admit(Writer.FETCH):
+        pass

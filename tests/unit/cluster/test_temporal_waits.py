@@ -10,13 +10,13 @@ import pytest
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster import temporal_dispatcher
-from sandbox.cluster.temporal_dispatcher import ask_workers
+from sandbox.cluster import server_requests
+from sandbox.cluster.server_requests import ServerRequests
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temporal_dispatcher, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(server_requests, "_PAUSE_S", 0.0)
 
 
 def server_that_says(*errors: Exception) -> Callable[[], Awaitable[str]]:
@@ -45,12 +45,26 @@ def failure(status: RPCStatusCode) -> RPCError:
 )
 def test_a_request_that_the_server_ended_early_is_made_again(error: Exception) -> None:
     """As it does when the worker was killed to which it gave the request."""
-    assert asyncio.run(ask_workers(server_that_says(error, error), 60.0)) == "answer"
+    assert asyncio.run(ServerRequests().ask(server_that_says(error, error), 60.0)) == "answer"
 
 
 def test_another_failure_is_not_repeated() -> None:
     with pytest.raises(RPCError, match="context canceled"):
-        asyncio.run(ask_workers(server_that_says(failure(RPCStatusCode.UNAVAILABLE)), 60.0))
+        asyncio.run(ServerRequests().ask(server_that_says(failure(RPCStatusCode.INVALID_ARGUMENT)), 60.0))
+
+
+def test_a_server_that_is_away_is_asked_again_until_that_took_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time goes on over several questions, and begins anew with an answer."""
+    requests, away = ServerRequests(), failure(RPCStatusCode.UNAVAILABLE)
+    assert asyncio.run(requests.ask(server_that_says(away, away), 60.0)) == "answer"
+    with pytest.raises(TimeoutError):
+        asyncio.run(requests.ask(server_that_says(*[away] * 100_000), 0.05))
+    assert requests.is_away
+    monkeypatch.setattr(server_requests, "SERVER_S", 0.0)
+    with pytest.raises(RPCError):
+        asyncio.run(requests.ask(server_that_says(away), 60.0))
+    assert asyncio.run(requests.ask(server_that_says(), 60.0)) == "answer"
+    assert not requests.is_away
 
 
 def test_the_time_of_a_caller_has_an_end_also_when_each_request_is_ended_early() -> None:
@@ -58,7 +72,7 @@ def test_the_time_of_a_caller_has_an_end_also_when_each_request_is_ended_early()
         raise failure(RPCStatusCode.CANCELLED)
 
     with pytest.raises(TimeoutError):
-        asyncio.run(ask_workers(request, 0.2))
+        asyncio.run(ServerRequests().ask(request, 0.2))
 
 
 def test_a_request_without_an_end_is_ended_by_our_own_limit() -> None:
@@ -73,5 +87,5 @@ def test_a_request_without_an_end_is_ended_by_our_own_limit() -> None:
 
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        asyncio.run(ask_workers(request, 0.1))
+        asyncio.run(ServerRequests().ask(request, 0.1))
     assert time.monotonic() - began < 30
