@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandbox.attack.harness.attack_host import AttackHost
 from sandbox.attack.harness.entry import AttackEntry
-from sandbox.attack.harness.outcomes import GotThrough
+from sandbox.attack.harness.outcomes import GotThrough, Void
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.attack.suites.container_escapes import needs_shared_kernel
 from sandbox.engine.cgroups import find_cgroups, read_held_memory
@@ -56,8 +56,8 @@ def _guests_pass_the_bound(scene: Scene) -> str:
 
 def _guests_stay_within(scene: Scene) -> str:
     host = read_group_host(scene.host.engine.info())
-    require_hit(host is not None, "the engine has no control groups")
-    assert host is not None
+    if host is None:
+        raise Void("the engine has no control groups")
     name = f"spaceattack{secrets.token_hex(4)}"
     try:
         held = _hold_in_tasks(scene, name, lambda held: held >= 2 * HELD)
