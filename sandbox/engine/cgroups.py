@@ -86,7 +86,7 @@ class Counters:
             pids_peak=_max_known(self.pids_peak, other.pids_peak),
             oom_kills=_max_known(self.oom_kills, other.oom_kills),
             forks_refused=_max_known(self.forks_refused, other.forks_refused),
-            pids_were_full_above=_max_known(self.pids_were_full_above, other.pids_were_full_above),
+            pids_were_full_above=_any_known(self.pids_were_full_above, other.pids_were_full_above),
             disk_written_bytes=_max_known(self.disk_written_bytes, other.disk_written_bytes),
             cpu_throttled_s=_max_known(self.cpu_throttled_s, other.cpu_throttled_s),
         )
@@ -359,3 +359,7 @@ def _to_seconds(value: int | None, per_second: float) -> float | None:
 
 def _max_known(one: _Number | None, other: _Number | None) -> _Number | None:
     return one if other is None else other if one is None else max(one, other)
+
+
+def _any_known(one: bool | None, other: bool | None) -> bool | None:
+    return one if other is None else other if one is None else one or other
