@@ -134,7 +134,7 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
 
     Runs that overlap in time confirm nothing: they had the same busy host. A fork that the host refused, or waiting for
     memory, is no property of the code: such a run neither confirms a failure nor is one that another run can confirm.
-    One that reached `limits.pids` is the check's own, but how many processes it has at once is chance: it fails twice.
+    One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it fails twice.
     """
     if _was_short_of_resources(run):
         return False

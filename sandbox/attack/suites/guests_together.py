@@ -70,7 +70,7 @@ def _guests_stay_within(scene: Scene) -> str:
 
 
 def _hold_in_tasks(scene: Scene, group: str, is_enough: Callable[[int], bool]) -> int:
-    """Run the check in tasks one after the other, whose guests are kept. What they hold together then."""
+    """Run the check in tasks one after the other; their guests are kept. What they hold together then."""
     with _tasks_of_group(scene, group) as worktrees:
         for task_id in worktrees:
             (run,) = scene.workbench.run_checks(task_id, ["holds"])
