@@ -285,7 +285,7 @@ class StorageSettings(_SettingsSection):
 
 class KeepSettings(_SettingsSection):
     """How much `gc` keeps of what is finished. It never removes what exists only here: open tasks, commits that were
-    not pushed, uncommitted changes, journals. 0: no limit.
+    not pushed, uncommitted changes, journals of their tasks. 0: no limit.
 
     `closed_tasks_days`: the record, runs and snapshots of a closed task, counted from its closing.
     `runs`: records and logs of runs, for each task and repository; the oldest go first.
@@ -297,6 +297,7 @@ class KeepSettings(_SettingsSection):
     `quarantine_days`: a cache clone that a repair set aside, if the new clone has all its commits; a task of a cluster
     that went on on another host.
     `journal_bytes`: a longer journal is named. A journal is never cut.
+    `journals_days`: the journal of a task that was forgotten, counted from its last entry. Its last digest stays.
     `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
     """
 
@@ -309,6 +310,7 @@ class KeepSettings(_SettingsSection):
     background_runs: NonNegativeInt = 500
     quarantine_days: NonNegativeFloat = 30.0
     journal_bytes: NonNegativeInt = 256 * 1024**2
+    journals_days: NonNegativeFloat = 730.0
     repack_days: NonNegativeFloat = 7.0
 
 

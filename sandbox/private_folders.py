@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def make_private(folder: Path) -> None:
-    """Create a directory and its missing parents with mode 0700, unlike `Path.mkdir`, which gives its mode to no
-    parents. What exists stays as it is. Raises: OSError.
+    """Create a directory and its missing parents with mode 0700. `Path.mkdir` has the mode for the last one only. What
+    exists stays as it is. Raises: OSError.
     """
     if not folder.is_dir():
         make_private(folder.parent)

@@ -100,6 +100,7 @@ class RunUsage(SparseModel):
     pids_peak: int | None = None
     oom_kills: int | None = None
     forks_refused: int | None = None
+    own_pids_limit: bool | None = None
     disk_written_bytes: int | None = None
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None

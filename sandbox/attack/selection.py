@@ -8,6 +8,7 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
     container_escapes,
     forged_receipts,
+    guests_together,
     host_disk,
     hostile_arguments,
     hostile_artifacts,
@@ -52,6 +53,7 @@ _FOUND: tuple[AttackEntry, ...] = (
     *package_fetches.ENTRIES,
     *package_contents.ENTRIES,
     *shared_resources.ENTRIES,
+    *guests_together.ENTRIES,
     *kept_verdicts.ENTRIES,
     *host_disk.ENTRIES,
 )  # fmt: skip

@@ -120,7 +120,8 @@ def _cause_from_processes(run: CheckRun) -> Cause | None:
     usage = run.usage
     uncounted = usage.forks_refused is None and (usage.pids_peak or 0) >= usage.limits.pids
     if usage.forks_refused or uncounted:
-        return Cause(kind=_GUEST, sentence="it reached its limit of processes and threads (limits.pids)")
+        also = ", or all guests together that of all (all_pids)" if usage.own_pids_limit is False else ""
+        return Cause(kind=_GUEST, sentence=f"it reached its limit of processes and threads (limits.pids){also}")
     return None
 
 

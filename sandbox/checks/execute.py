@@ -342,6 +342,12 @@ def _tee(name: str, spool: Spool, follower: OutputForwarder | None) -> Callable[
     return write
 
 
+def _is_own_limit(counters: Counters) -> bool | None:
+    if not counters.forks_refused or counters.pids_were_full_above is None:
+        return None
+    return not counters.pids_were_full_above
+
+
 def _usage(ending: ContainerExit, check: Check, disk: DiskCount | None) -> Usage:
     counters, used = ending.counters, disk.used if disk is not None else None
     return Usage(
@@ -350,6 +356,7 @@ def _usage(ending: ContainerExit, check: Check, disk: DiskCount | None) -> Usage
         pids_peak=counters.pids_peak,
         oom_kills=counters.oom_kills,
         forks_refused=counters.forks_refused,
+        own_pids_limit=_is_own_limit(counters),
         disk_written_bytes=counters.disk_written_bytes,
         disk_used_bytes=used.bytes if used is not None else None,
         disk_used_files=used.files if used is not None else None,

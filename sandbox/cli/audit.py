@@ -51,7 +51,9 @@ def _show(report: AuditReport) -> None:
 
 
 def _state(journal: JournalState) -> str:
-    return "intact" if journal.broken is None else journal.broken.damage.value
+    if journal.broken is not None:
+        return journal.broken.damage.value
+    return "removed" if journal.removed else "intact"
 
 
 @audit.command()

@@ -24,7 +24,7 @@ _OPERATIONS = (
     "list-checks", "check", "verify", "explore", "candidate", "snapshot", "list-snapshots", "restore", "clean", "sync",
     "checkout", "fork", "commit", "close", "push", "open-pr", "pr-status", "list-runs", "find-run", "run-log",
     "read-log", "test-results", "usage", "journal", "look", "past-run", "artifacts", "read-artifact", "stop-checks",
-    "map", "impact", "check-limits", "find-launch", "layers-build", "export-changes",
+    "map", "impact", "check-limits", "find-launch", "layers-build", "export-changes", "clean-state",
 )  # fmt: skip
 _CLEAN_AFTER_S = 60.0
 """When a worker first does what `gc` does: its start is for tasks that wait."""

@@ -161,7 +161,8 @@ def _explain_limits(run: CheckRun) -> Iterator[str]:
     limits = usage.limits
     if usage.forks_refused:
         times = "once" if usage.forks_refused == 1 else f"{usage.forks_refused:,} times"
-        yield f"it may have {limits.pids:,} processes and threads: starting another one failed {times} (limits.pids)"
+        which = "limits.pids, or all_pids of all guests" if usage.own_pids_limit is False else "limits.pids"
+        yield f"it may have {limits.pids:,} processes and threads: starting another one failed {times} ({which})"
     elif usage.forks_refused is None and usage.pids_peak is not None and usage.pids_peak >= limits.pids:
         yield f"it reached its limit of {limits.pids:,} processes and threads (limits.pids)"
     used = usage.disk_used_bytes or 0, usage.disk_used_files or 0

@@ -22,6 +22,7 @@ from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.models.task_look import Places
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
+from sandbox.workbench.approvals.question import CLEANING
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
 """Called with the controller, the task's id, the arguments, and what may cancel the operation."""
@@ -177,6 +178,12 @@ class CleanArguments(Model):
     expected_commit: str | None = None
 
 
+class CleanStateArguments(Model):
+    """What a clean would get."""
+
+    without: Sequence[str] = ()
+
+
 class SyncArguments(Model):
     """As `Workbench.sync_task`, but for `fetch`, which is the default: the caller does not see the worker's clone."""
 
@@ -309,6 +316,11 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
         lambda bench, task, a, _: bench.clean_task(
             task, a.without, discard=a.discard, expected_commit=a.expected_commit
         ),
+    ),
+    OperationName.CLEAN_STATE: OperationRow(
+        CleanStateArguments,
+        lambda bench, task, a, _: bench.approval_call(CLEANING, {"task_id": task, "without": list(a.without)}).state,
+        changes=False,
     ),
     OperationName.SYNC: OperationRow(
         SyncArguments,

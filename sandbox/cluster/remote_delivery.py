@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
 from sandbox.workbench.approvals.question import CLEANING, SENDING
 from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
+from sandbox.workbench.tasks.approved_state import require_approved
 
 if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
@@ -87,7 +88,7 @@ class RemoteDelivery(RemoteFiles):
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         commit, uncommitted = self._describe_state(tool, task_id)
         shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
-        state = commit if tool == CLEANING else ""
+        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else ""
         return replace(super().approval_call(tool, rest), arguments={**rest, **shown}, state=state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
@@ -98,6 +99,14 @@ class RemoteDelivery(RemoteFiles):
 
     def _find_commit(self, task_id: str, expected: str | None) -> str:
         return expected or self.status(task_id).head_commit
+
+    def _find_clean_state(self, task_id: str, commit: str, without: Sequence[str] | None) -> str:
+        """As `approval_call` of the worker says it: what the paths contain is there. Raises: `conflict`."""
+        if not without:
+            return commit
+        state = self._asked.ask(task_id, OperationName.CLEAN_STATE, {"without": list(without)}, str)
+        require_approved("commit", state.partition(" ")[0], commit)
+        return state
 
     def _describe_state(self, tool: str, task_id: str) -> tuple[str, object]:
         """The last commit of a task, and its uncommitted changes. A clean may be asked for because these cannot be

@@ -19,7 +19,7 @@ LATER_READS = frozenset(
 )
 """Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
-READS_OF_CHANGES = frozenset({"export-changes"})
+READS_OF_CHANGES = frozenset({"export-changes", "clean-state"})
 """Those of the next version (`_LOOKS_AT_CHANGES`)."""
 
 ALL_READS = READS | READS_OF_RUNS | LATER_READS | READS_OF_CHANGES

@@ -66,6 +66,7 @@ class Counters:
 
     `disk_written_bytes` is None on version 1: its block counters miss data that is written back later (seen: 0 after
     50 MB and a sync on Linux 6.18). `cpu_throttled_s`: time in which the limit on CPUs held tasks back, over all CPUs.
+    `pids_were_full_above`: if forks were refused, whether a group above ever reached its limit of processes.
     """
 
     cpu_time_s: float | None = None
@@ -73,6 +74,7 @@ class Counters:
     pids_peak: int | None = None
     oom_kills: int | None = None
     forks_refused: int | None = None
+    pids_were_full_above: bool | None = None
     disk_written_bytes: int | None = None
     cpu_throttled_s: float | None = None
 
@@ -84,6 +86,7 @@ class Counters:
             pids_peak=_max_known(self.pids_peak, other.pids_peak),
             oom_kills=_max_known(self.oom_kills, other.oom_kills),
             forks_refused=_max_known(self.forks_refused, other.forks_refused),
+            pids_were_full_above=_any_known(self.pids_were_full_above, other.pids_were_full_above),
             disk_written_bytes=_max_known(self.disk_written_bytes, other.disk_written_bytes),
             cpu_throttled_s=_max_known(self.cpu_throttled_s, other.cpu_throttled_s),
         )
@@ -211,23 +214,27 @@ class Sampler:
 
 
 def _read_v1(paths: CgroupPaths) -> Counters:
+    refused = _read_keyed_number(paths.pids, "pids.events", "max")
     return Counters(
         cpu_time_s=_to_seconds(_read_number(paths.cpu, "cpuacct.usage"), _NS_PER_S),
         memory_peak_bytes=_read_number(paths.memory, "memory.max_usage_in_bytes"),
         pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # peak: Linux 6.1
         oom_kills=_read_keyed_number(paths.memory, "memory.oom_control", "oom_kill"),
-        forks_refused=_read_keyed_number(paths.pids, "pids.events", "max"),
+        forks_refused=refused,
+        pids_were_full_above=_were_pids_full_above(paths.pids) if refused else None,
         cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_time"), _NS_PER_S),
     )
 
 
 def _read_v2(paths: CgroupPaths) -> Counters:
+    refused = _count_refused_forks(paths.pids)
     return Counters(
         cpu_time_s=_to_seconds(_read_keyed_number(paths.cpu, "cpu.stat", "usage_usec"), _US_PER_S),
         memory_peak_bytes=_read_number(paths.memory, "memory.peak", "memory.current"),  # 5.19
         pids_peak=_read_number(paths.pids, "pids.peak", "pids.current"),  # 6.1
         oom_kills=_read_keyed_number(paths.memory, "memory.events", "oom_kill"),
-        forks_refused=_count_refused_forks(paths.pids),
+        forks_refused=refused,
+        pids_were_full_above=_were_pids_full_above(paths.pids) if refused else None,
         disk_written_bytes=None if (lines := _read_text(paths.io, "io.stat")) is None else sum_written_bytes(lines),
         cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_usec"), _US_PER_S),
     )
@@ -240,6 +247,25 @@ def _count_refused_forks(pids: Path | None) -> int | None:
     own = _read_keyed_number(pids, "pids.events", "max")
     above = None if pids is None else _read_keyed_number(pids.parent, "pids.events.local", "max")
     return own if own is None or above is None else own + above
+
+
+def _were_pids_full_above(pids: Path | None) -> bool | None:
+    """Whether a group above ever had as many processes as it may. None: unknown, without `pids.peak` (Linux 6.1) or
+    where groups above are in another namespace.
+
+    On version 1, and on version 2 before Linux 6.11, a refused fork counts in the group that forked, whichever group
+    had the limit. But a group refuses only at its limit, and its peak never falls: without a group that was full, each
+    refusal was by the group's own limit. The other way round it is not known.
+    """
+    for group in pids.parents if pids is not None else ():
+        if _read_text(group, "pids.max") is None:  # the root of the hierarchy has none
+            return False if (group / "cgroup.procs").exists() else None
+        limit, peak = read_limit(group, "pids.max"), _read_number(group, "pids.peak")
+        if peak is None:
+            return None
+        if limit is not None and peak >= limit:
+            return True
+    return None
 
 
 def _parse_groups(text: str) -> Iterable[tuple[str, str]]:
@@ -333,3 +359,7 @@ def _to_seconds(value: int | None, per_second: float) -> float | None:
 
 def _max_known(one: _Number | None, other: _Number | None) -> _Number | None:
     return one if other is None else other if one is None else max(one, other)
+
+
+def _any_known(one: bool | None, other: bool | None) -> bool | None:
+    return one if other is None else other if one is None else one or other

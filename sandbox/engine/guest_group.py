@@ -186,6 +186,18 @@ def ensure_guest_group(host: GroupHost | None, name: str, limits: GroupLimits) -
     return GuestGroup(parent_name(name, host.driver), bound, obstacle, paths)
 
 
+def remove_guest_group(host: GroupHost, name: str) -> None:
+    """Remove a group without guests. A runtime makes it in every hierarchy. Never raises."""
+    if host.driver == "systemd":
+        for verb in ("stop", "revert"):
+            with suppress(OSError):
+                host.systemctl((verb, f"{name}.slice"))
+        return
+    for folder in (host.root / name, *host.root.glob(f"*/{name}")):
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def require_in_group(paths: CgroupPaths | None, parent: str) -> None:
     """Raises: `policy_violation` for a guest that is not in the group it was created for. If the group of a guest
     cannot be found, the guest has ended.

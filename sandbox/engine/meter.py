@@ -101,6 +101,7 @@ class Meter:
             pids_peak=_peak_if_higher(before.pids_peak, latest.pids_peak) or self._pids,
             oom_kills=_difference(before.oom_kills, latest.oom_kills),
             forks_refused=_difference(before.forks_refused, latest.forks_refused),
+            pids_were_full_above=latest.pids_were_full_above,
             disk_written_bytes=_difference(before.disk_written_bytes, latest.disk_written_bytes),
             cpu_throttled_s=_difference(before.cpu_throttled_s, latest.cpu_throttled_s),
         )

@@ -178,7 +178,7 @@ def is_intact(git: Git, memory_bytes: int = 0) -> bool:
     """
     git = git.with_memory(choose_history_memory(memory_bytes or transport.MAX_MEMORY_BYTES))
     question = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
-    env = partial_clones.PROMISOR_ENVIRONMENT if partial_clones.is_partial(git) else {}
+    env = partial_clones.make_environment(git)
     return git.attempt(*question, env=env, deadline_s=900).code == 0
 
 

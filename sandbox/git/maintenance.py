@@ -6,6 +6,9 @@ first every pack and loose object gets the time of now. git then moves the unrea
 a cruft pack, that remembers this time for each object. A later run that still finds them unreachable, a day after,
 deletes them. So an object is deleted by the second run that saw no ref lead to it, at least a day after the first.
 
+In a partial clone git cannot tell what is unreachable: all that was fetched counts as promised. So its many packs are
+put into two, of what was fetched and of what was made here, and all are kept.
+
 A fetch holds the repository's lock, as `repack` does. A commit or a snapshot does not: git's fast-import does not store
 what a pack already holds, also what a cruft pack holds, and that pack may be gone before the ref is moved. So they hold
 a shared lock from the first object until the ref (`store_objects`), and `repack` an exclusive one. Readers need none:
@@ -46,13 +49,7 @@ _MARKER, _WANTED = "sandbox-repacked", "sandbox-repack-wanted"
 _MEMORY_WAIT_S = 300.0
 _OBJECT_BYTES = 280  # of `pack-objects`, measured: 250 (git 2.39.5)
 _OTHER_BYTES = 64 * 1024**2  # window, caches, and files below the size that is streamed
-_CONFIG = {
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.bigFileThreshold",
-    "GIT_CONFIG_VALUE_0": "16m",
-    "GIT_CONFIG_KEY_1": "pack.deltaCacheSize",
-    "GIT_CONFIG_VALUE_1": "16m",
-}
+_CONFIG = {"core.bigFileThreshold": "16m", "pack.deltaCacheSize": "16m"}
 _OPTIONS = ("--quiet", "-d", "-n", "--no-write-bitmap-index", "--threads=1", "--window-memory=32m")
 
 
@@ -90,13 +87,14 @@ class ObjectFiles:
 
 def is_repack_due(git_dir: Path, now: float, repack_s: float) -> bool:
     """Whether a clone should be packed: `request_repack` was called, it has many files, a cruft pack of yesterday, or
-    changed and was not packed for `repack_s`. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. Never
-    for a partial clone.
+    changed and was not packed for `repack_s`. `now`: seconds since the epoch. `repack_s`: 0: age is no reason. For a
+    partial clone only many files are a reason.
     """
-    if partial_clones.has_partial_mark(git_dir):
-        return False
     files = ObjectFiles.of(git_dir)
-    if len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS or (git_dir / _WANTED).exists():
+    has_many = len(files.loose) > MANY_LOOSE or len(files.packs) > MANY_PACKS
+    if has_many or partial_clones.has_partial_mark(git_dir):
+        return has_many
+    if (git_dir / _WANTED).exists():
         return True
     age_s = now - _last_repack(git_dir)
     if files.cruft and age_s > DAY_S:
@@ -132,7 +130,7 @@ def _stat_or_zero(path: Path) -> tuple[int, float]:
 
 def repack(git: Git, memory_bytes: int = TRANSFER_BYTES, *, unreachable_s: float = DAY_S) -> int:
     """Put all objects into one pack, unreachable ones into a cruft pack; delete those that were put there by a run
-    `unreachable_s` ago or longer. Returns how many bytes smaller the clone is now.
+    `unreachable_s` ago or longer. In a partial clone all are kept. Returns how many bytes smaller the clone is.
 
     `memory_bytes`: that git may use; it begins with what so many objects need. The caller holds the repository's lock.
     Raises: `conflict` while a commit is being stored; `quota_exceeded` for a history that needs more memory; `timeout`
@@ -155,17 +153,23 @@ def _repack(git: Git, memory_bytes: int, unreachable_s: float) -> int:
     ):
         before = ObjectFiles.of(git.git_dir)
         size, wanted = before.bytes, _stat_or_zero(git.git_dir / _WANTED)
-        for path in (*before.packs, *before.loose):
-            with suppress(FileNotFoundError):
-                os.utime(path)
-        expiry = int(time.time() - unreachable_s)
-        options = (*_OPTIONS, "--cruft", f"--cruft-expiration={expiry}")
         bounded = git.with_memory(GitMemory(0, memory_bytes))  # reserved above
-        bounded.run("repack", *options, env=_CONFIG, deadline_s=REPACK_DEADLINE_S)
+        is_partial = partial_clones.is_partial(git)
+        options = ("-a", "--keep-unreachable") if is_partial else _expire(before, int(time.time() - unreachable_s))
+        env = partial_clones.make_environment(git, _CONFIG)
+        bounded.run("repack", *_OPTIONS, *options, env=env, deadline_s=REPACK_DEADLINE_S)
         (git.git_dir / _MARKER).touch(mode=0o600)
         if _stat_or_zero(git.git_dir / _WANTED) == wanted:  # else a ref was deleted meanwhile
             (git.git_dir / _WANTED).unlink(missing_ok=True)
         return size - ObjectFiles.of(git.git_dir).bytes
+
+
+def _expire(files: ObjectFiles, before: int) -> tuple[str, ...]:
+    """Note that all objects exist now. The options that delete those without a ref that were noted before."""
+    for path in (*files.packs, *files.loose):
+        with suppress(FileNotFoundError):
+            os.utime(path)
+    return "--cruft", f"--cruft-expiration={before}"
 
 
 @contextmanager

@@ -1,15 +1,16 @@
 """Partial clones: the clone has every commit and tree; a blob is fetched only when we request it.
 
 Theory. In a partial clone git itself fetches a missing blob whenever it meets one, with the remote that the
-configuration names: an execution sink (THREATS B18). So our configuration never says that a clone is partial. Only two
-commands get the promisor setting, each time as an argument: `fetch`, which then requests commits and trees only, and
-`fsck`, which then accepts missing blobs. For all other commands an absent object is an error. A use-case needs a tree's
-blobs: `fetch_missing_blobs` fetches them before the use-case begins, in one request.
+configuration names: an execution sink (THREATS B18). So our configuration never says that a clone is partial. Only
+three commands get the promisor setting, each time as an argument: `fetch`, which then requests commits and trees only,
+`fsck`, which then accepts missing blobs, and `repack`, which then leaves them out. For all other commands an absent
+object is an error. A use-case needs a tree's blobs: `fetch_missing_blobs` fetches them before the use-case begins, in
+one request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -23,15 +24,20 @@ from sandbox.git.transport import PROMISOR_CONFIG, RemoteAccess, fetch_blobs
 BATCH_OBJECTS = 100_000
 """Objects in one request of `materialize`: 4 MB of ids."""
 
-PROMISOR_ENVIRONMENT = {
-    "GIT_CONFIG_COUNT": str(len(PROMISOR_CONFIG)),
-    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(PROMISOR_CONFIG)},
-    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(PROMISOR_CONFIG.values())},
-}
-"""Environment of a command that must know that the remote has the missing blobs."""
-
 _MARKER = "sandbox-partial"
 _IGNORED = "warning: filtering not recognized by server"
+
+
+def make_environment(git: Git, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment of a command with this configuration, as `git -c`. In a partial clone git also learns that the remote
+    has the missing blobs, but no address, so that the command cannot fetch them.
+    """
+    config = {**(settings or {}), **(PROMISOR_CONFIG if is_partial(git) else {})}
+    return {
+        "GIT_CONFIG_COUNT": str(len(config)),
+        **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(config)},
+        **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(config.values())},
+    }
 
 
 def is_partial(git: Git) -> bool:

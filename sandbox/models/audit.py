@@ -45,6 +45,7 @@ class JournalState(Model):
     `entries`: number of entries in the chain. `unchained`: number of older ones, from before journals were chained;
     since then they cannot be changed unnoticed either. `unreadable`: number of lines that an interrupted write left.
     `seq`, `head`: number and sha256 of the last entry's line, to compare with an export that is kept elsewhere.
+    `removed`: `gc` removed it (`keep.journals_days`), and the home's journal has its last entry.
     """
 
     name: str
@@ -54,6 +55,7 @@ class JournalState(Model):
     seq: int
     head: Sha256 | None
     broken: BrokenEntry | None = None
+    removed: bool = False
 
 
 class AuditReport(Model):

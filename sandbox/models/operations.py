@@ -65,6 +65,7 @@ class OperationName(StrEnum):
     FIND_LAUNCH = "find-launch"
     LAYERS_BUILD = "layers-build"
     EXPORT_CHANGES = "export-changes"
+    CLEAN_STATE = "clean-state"
 
 
 class TaskPriority(StrEnum):

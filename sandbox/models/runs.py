@@ -50,6 +50,7 @@ class Usage(Model):
     disk limits apply to, at the last count; None if counting took too long. `memory_left_bytes`: what the guest held in
     memory after the check: files in /tmp, the home and /dev/shm, shared memory, memory of the kernel for it, and its
     supervisor.
+    `own_pids_limit`: the refused forks were refused by `limits.pids`; False: perhaps by the bound of all guests.
     `host_out_of_memory`: the kernel killed a process, and not because of `limits.memory_bytes`: all guests together had
     reached their bound, or the host its end.
     """
@@ -59,6 +60,7 @@ class Usage(Model):
     pids_peak: int | None = None
     oom_kills: int | None = None
     forks_refused: int | None = None
+    own_pids_limit: bool | None = None
     disk_written_bytes: int | None = None
     disk_used_bytes: int | None = None
     disk_used_files: int | None = None

@@ -99,6 +99,13 @@ def _write_line(fd: int, entry: JournalEntry) -> ChainHead:
     return ChainHead(tail.seq + 1, sha256(line))
 
 
+def read_head(home: Home, name: str) -> ChainHead | None:
+    """The last entry of a journal's chain; None without one. Raises: OSError."""
+    with home.journal(name).open("rb") as stream:
+        tail = find_tail(stream.fileno(), os.fstat(stream.fileno()).st_size)
+    return ChainHead(tail.seq, sha256(tail.content.split(b"\n")[0])) if tail.seq else None
+
+
 def _serialize_entry(entry: JournalEntry) -> bytes:
     """Serialize to ASCII, so that no reader takes a character for the end of a line."""
     text = entry.model_dump_json(exclude_defaults=True, exclude={"seq", "prev"})

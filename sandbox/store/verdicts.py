@@ -132,12 +132,13 @@ def is_conclusive(run: CheckRun) -> bool:
 def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
 
-    Runs that overlap in time confirm nothing: they had the same busy host. A refused fork, or waiting for memory, is no
-    property of the code: such a run neither confirms a failure nor is one that another run can confirm.
+    Runs that overlap in time confirm nothing: they had the same busy host. A fork that the host refused, or waiting for
+    memory, is no property of the code: such a run neither confirms a failure nor is one that another run can confirm.
+    One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it fails twice.
     """
     if _was_short_of_resources(run):
         return False
-    if binding.check.deterministic:
+    if binding.check.deterministic and not run.usage.forks_refused:
         return True
     before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED or _was_short_of_resources(before.run):
@@ -146,10 +147,12 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
 
 
 def _was_short_of_resources(run: CheckRun) -> bool:
-    """Whether a fork was refused, or tasks of the guest or of the host waited for memory long enough to matter."""
+    """Whether the host may have refused a fork, or tasks of the guest or of the host waited for memory long enough to
+    matter.
+    """
     pressure = run.usage.pressure
     waited_s = 0.0 if pressure is None else pressure.memory_s or 0.0
-    return bool(run.usage.forks_refused) or waited_s >= _MEMORY_WAIT_S
+    return (bool(run.usage.forks_refused) and not run.usage.own_pids_limit) or waited_s >= _MEMORY_WAIT_S
 
 
 def _ended_at(run: CheckRun) -> datetime:

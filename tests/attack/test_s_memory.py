@@ -132,6 +132,7 @@ def test_s04_processes_of_all_guests_have_one_bound(group: str, guests: Callable
     else:
         assert run.verdict is Verdict.FAILED
         assert run.usage.forks_refused, (run.usage, run.stderr_tail)
+        assert not run.usage.own_pids_limit, "void: the kernel says that the check's own limit refused it"
 
 
 def run_fresh(arena: Arena) -> CheckRun:

@@ -64,7 +64,9 @@ def test_s03_a_failure_of_a_starved_host_is_not_served(guests: Callable[..., Are
     assert outcome_of(run_once(arena)) == ("passed", True)
 
 
-def test_s03_what_fails_every_time_is_served_after_the_second_run(guests: Callable[..., Arena]) -> None:
-    arena = guests("false", extra=ROOM)
+@pytest.mark.parametrize("script", ["false", "for i in $(seq 100); do sleep 9 & done"], ids=["fails", "own-pids-limit"])
+def test_s03_what_fails_every_time_is_served_after_the_second_run(guests: Callable[..., Arena], script: str) -> None:
+    """Also what reaches its own limit of processes each time."""
+    arena = guests("sh", "-c", script, extra=ROOM)
     found = [outcome_of(run_once(arena)) for _ in range(3)]
     assert found == [("failed", False), ("failed", False), ("failed", True)]

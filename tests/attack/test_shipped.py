@@ -40,6 +40,7 @@ from sandbox.egress.proxy import Outside
 from sandbox.engine import docker_containers, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
+from sandbox.engine.guest_group import GuestGroup
 from sandbox.models import (
     Artifact,
     ArtifactList,
@@ -59,6 +60,7 @@ from sandbox.models import (
 from sandbox.store.artifact_store import store_content
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
+from sandbox.workbench.checks import memory_admission, run
 
 pytestmark = pytest.mark.must
 DEADLINE_S = 280.0
@@ -300,6 +302,19 @@ SOFT = {
     "Memory": 1 << 30, "MemorySwap": 1 << 30, "Ulimits": [], "Tmpfs": {},
 }  # fmt: skip
 SOFT_ENTRIES = ["A08", "K03", "K04", "K05", "K06", "K08", "K16", "K22", "K25", "L01", "L02", "L03", "L04", "L16"]
+
+
+def test_s155_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No group has a limit, so idle containers make no room."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes control groups")
+    for module in (run, memory_admission):
+        monkeypatch.setattr(module, "find_guest_group", lambda _services: GuestGroup())
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        (entry,) = select(["S155"])
+        assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
 
 
 def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,7 @@ def test_refused_processes_are_this_checks_own(bench: tuple[Workbench, str]) -> 
     for _ in range(2):
         (run,) = workbench.run_checks(task, ["processes"])
         assert run.usage.forks_refused is None or run.usage.forks_refused > 0
+        assert run.usage.own_pids_limit is not False
         assert "limits.pids" in "\n".join(explain(run))
     (run,) = workbench.run_checks(task, ["passed"])
     assert not run.usage.forks_refused

@@ -6,10 +6,9 @@ What this detects and what it does not: docs/audit.md.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from sandbox.models import (
@@ -23,7 +22,7 @@ from sandbox.models import (
 )
 from sandbox.store import approvals, journal
 from sandbox.store.home import Home
-from sandbox.store.journal_chain import ChainLink, sha256, walk_chain
+from sandbox.store.journal_chain import ChainHead, ChainLink, sha256, walk_chain
 from sandbox.store.journal_head import find_head
 from sandbox.store.journal_order import TimedLine, read_by_time, with_zone
 from sandbox.store.records import find_task
@@ -33,22 +32,39 @@ from sandbox.workbench.controller.known_digests import KnownDigests
 _DECIDED_STATES = {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.USED, ApprovalState.REVOKED}
 
 
-def verify_journals(home: Home) -> AuditReport:
-    """Verify all chains, line by line. The home's journal is read first, because it holds the anchors of the others."""
-    anchored: dict[str, KnownDigests] = {}
-    of_home = _JournalAudit(home.journal(journal.HOME_JOURNAL), _read_home_head(home), partial(_add_anchor, anchored))
+def verify_journals(home: Home, only: Collection[str] | None = None) -> AuditReport:
+    """Verify all chains, line by line, or that of the home and of the journals `only`. The home's journal is read
+    first, because it holds the anchors of the others.
+    """
+    noted = _Noted(only)
+    of_home = _JournalAudit(home.journal(journal.HOME_JOURNAL), _read_home_head(home), note_line=noted.add)
     states = [of_home.read_state()]
-    names = {path.stem for path in _list_journals(home)} | anchored.keys()
+    names = {path.stem for path in _list_journals(home) if noted.wants(path.stem)} | noted.anchored.keys()
     for name in sorted(names - {journal.HOME_JOURNAL}):
-        states.append(_JournalAudit(home.journal(name), anchored.pop(name, KnownDigests())).read_state())
+        known, removed = noted.anchored.pop(name, KnownDigests()), noted.removed.get(name)
+        states.append(_JournalAudit(home.journal(name), known, removed).read_state())
     return AuditReport(intact=not any(state.broken for state in states), journals=tuple(states))
 
 
-def _add_anchor(anchored: dict[str, KnownDigests], line: bytes) -> None:
-    found = journal_anchors.parse_anchor(line)
-    if found is not None:
-        name, head = found
-        anchored.setdefault(name, KnownDigests()).add(head.seq, head.sha256)
+class _Noted:
+    """What the home's journal says of the others: digests of their entries, and the last entry of removed ones."""
+
+    def __init__(self, only: Collection[str] | None) -> None:
+        self.anchored: dict[str, KnownDigests] = {}
+        self.removed: dict[str, ChainHead] = {}
+        self._only = only
+
+    def wants(self, name: str) -> bool:
+        """Whether this journal is verified."""
+        return self._only is None or name in self._only
+
+    def add(self, line: bytes) -> None:
+        """Add one line of the home's journal."""
+        found = journal_anchors.parse_anchor(line)
+        if found is not None and self.wants(found.name):
+            self.anchored.setdefault(found.name, KnownDigests()).add(found.head.seq, found.head.sha256)
+            if found.is_removal:
+                self.removed[found.name] = found.head
 
 
 def _list_journals(home: Home) -> list[Path]:
@@ -72,11 +88,13 @@ def _read_home_head(home: Home) -> KnownDigests:
 class _JournalAudit:
     """Counts and findings of one journal while it is read.
 
-    `known`: entries that are known to have existed. `note_line`: is called with each line of the chain.
+    `known`: entries that are known to have existed. `removed`: the last entry that it had when `gc` removed it.
+    `note_line`: is called with each line of the chain.
     """
 
     path: Path
     known: KnownDigests
+    removed: ChainHead | None = None
     note_line: Callable[[bytes], None] | None = None
     seq: int = 0
     head: str | None = None
@@ -88,6 +106,9 @@ class _JournalAudit:
     def read_state(self) -> JournalState:
         for link in _read_links(self.path):
             self._add_link(link)
+        is_gone = self.removed is not None and not self.path.exists()
+        if self.removed is not None and is_gone:
+            self.seq, self.head = self.removed.seq, self.removed.sha256
         return JournalState(
             name=self.path.stem,
             entries=self.entries,
@@ -95,7 +116,8 @@ class _JournalAudit:
             unreadable=self.unreadable,
             seq=self.seq,
             head=self.head,
-            broken=self.broken or self._find_missing(),
+            broken=self.broken or self._find_missing(is_gone=is_gone),
+            removed=is_gone,
         )
 
     def _add_link(self, link: ChainLink) -> None:
@@ -112,9 +134,10 @@ class _JournalAudit:
         if self.note_line is not None:
             self.note_line(link.content)
 
-    def _find_missing(self) -> BrokenEntry | None:
+    def _find_missing(self, *, is_gone: bool) -> BrokenEntry | None:
+        """Entries that are known and not there. A removed journal may not have had any after the last one."""
         unseen = self.known.find_unseen()
-        if unseen is None:
+        if unseen is None or (is_gone and unseen[1] <= self.seq):
             return None
         first, last = unseen
         if not self.entries:

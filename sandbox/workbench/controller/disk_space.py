@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.files.deleted_open import OpenFiles
 from sandbox.files.disk_images import DiskSize
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.lazy_module import LazyModule
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from sandbox.checks import disk_watch, own_disk_watch
     from sandbox.checks.execute import CheckDirectories
     from sandbox.config import Settings
+    from sandbox.files import deleted_open
 else:  # loaded by a check: a new worktree only needs its size
     disk_watch = LazyModule("sandbox.checks.disk_watch")
     own_disk_watch = LazyModule("sandbox.checks.own_disk_watch")
+    deleted_open = LazyModule("sandbox.files.deleted_open")
 
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
 
@@ -65,7 +66,7 @@ def watch_disk(
     folders = (upper or place.workspace, place.report)
     devices = frozenset(folder.stat().st_dev for folder in (*folders, place.workspace))
     mounted_at = services.policies.workspace
-    held = OpenFiles(place.workspace, mounted_at, devices)
+    held = deleted_open.OpenFiles(place.workspace, mounted_at, devices)
     return disk_watch.DiskWatch(
         disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held.measure_deleted, held.may_hide_files),
         limits,

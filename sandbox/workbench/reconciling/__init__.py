@@ -30,6 +30,7 @@ from sandbox.workbench.reconciling.retention import (
     find_large_journals,
     find_large_logs,
     find_old_artifacts,
+    find_old_journals,
     find_old_runs,
     find_old_tasks,
     find_old_verdicts,
@@ -109,6 +110,7 @@ ALL: tuple[Finder, ...] = (
     find_old_verdicts,
     find_old_artifacts,
     find_large_journals,
+    find_old_journals,
     find_unpacked_clones,
     find_over_budget,
     find_unconfirmed_releases,
@@ -129,6 +131,7 @@ FINISHED: tuple[Finder, ...] = (
     find_old_verdicts,
     find_old_artifacts,
     find_large_journals,
+    find_old_journals,
     find_unpacked_clones,
     find_over_budget,
 )

@@ -1,7 +1,8 @@
 """What `gc` removes of finished work (`keep.*` in the settings): old runs, logs, verdicts, closed tasks.
 
 Work that exists only here is kept: an open task, a commit that was never pushed, a snapshot of files that were never
-committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut.
+committed, an uncommitted change. Journals are a chain, so they are named when they are large, and never cut. A whole
+journal goes long after its task was forgotten, once the home's journal has its last digest.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
-from sandbox.store import artifact_store, bindings, result_files, usage_files
-from sandbox.store.home import Home
+from sandbox.store import artifact_store, bindings, journal, result_files, usage_files
+from sandbox.store.home import Home, sync_folder
+from sandbox.store.journal_chain import ChainHead
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.operation_answers import forget_answers
 from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import LAUNCH_FILE, newest_files
+from sandbox.workbench.controller import journal_anchors
+from sandbox.workbench.controller.audit import verify_journals
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
 from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
+_DAY_S = 86_400
 _BESIDE_RUNS = {
     ".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX, bindings.SUFFIX, artifact_store.SUFFIX,
 }  # fmt: skip
@@ -126,9 +131,42 @@ def find_large_journals(reconciler: Reconciler) -> Iterator[Finding]:
             yield Finding("journal", path.stem, note=f"it has {size / 2**20:.0f} MiB; a journal is never cut")
 
 
+def find_old_journals(reconciler: Reconciler) -> Iterator[Finding]:
+    """Journals without a task, last written before `keep.journals_days`. A damaged one is evidence: it is kept."""
+    home, days = reconciler.services.home, reconciler.services.settings.keep.journals_days
+    names = [
+        path.stem
+        for path in (find_matching(home.journal("any").parent, "task-*.jsonl") if days else ())
+        if _age_s(path) > days * _DAY_S and not home.task(path.stem).exists()
+    ]
+    of_home, *states = verify_journals(home, names).journals if names else (None,)
+    for state in states:
+        broken = state.broken or (of_home and of_home.broken)
+        if broken or state.head is None or state.unchained:
+            why = broken.details if broken else "its entries are from before journals were chained"
+            yield Finding("old journal", state.name, note=f"kept: {why}")
+            continue
+        head = ChainHead(state.seq, state.head)
+        note = f"its task was forgotten; the home's journal has the digest of its {state.seq} entries"
+        remedy = partial(_remove_journal, reconciler.services, state.name, head)
+        size = _size_of(home.journal(state.name))
+        yield Finding("old journal", state.name, remedy, locks=(state.name,), note=note, bytes=size)
+
+
+def _remove_journal(services: Services, name: str, head: ChainHead) -> str | None:
+    """Note the head first: a kill in between leaves a journal that is as it was noted, and the next `gc` continues."""
+    home, path = services.home, services.home.journal(name)
+    if home.task(name).exists() or not path.exists() or journal.read_head(home, name) != head:
+        return None
+    journal_anchors.append_removal(home, services.surface, name, head)
+    path.unlink()
+    sync_folder(path.parent)
+    return ""
+
+
 def find_old_tasks(reconciler: Reconciler) -> Iterator[Finding]:
     """Closed tasks older than `keep.closed_tasks_days`: record, runs, branch and snapshots, unless some work exists
-    only here. Their journals are kept.
+    only here. Their journals are kept for longer (`find_old_journals`).
     """
     services = reconciler.services
     days = services.settings.keep.closed_tasks_days

@@ -259,6 +259,7 @@ FACTS: dict[str, tuple[CheckRun, CauseKind, str]] = {
     "memory of all guests": (run(Verdict.KILLED, 137, usage={"host_out_of_memory": True}), GUEST, "all_memory_bytes"),
     "lost": (run(Verdict.KILLED, None), GUEST, "without a report"),
     "forks refused": (failed(1, usage={"forks_refused": 3}), GUEST, "limits.pids"),
+    "by whom": (failed(1, usage={"forks_refused": 3, "own_pids_limit": False}), GUEST, "all_pids"),
     "all processes": (failed(1, usage={"pids_peak": 32}), GUEST, "limits.pids"),
     "signal": (failed(139, signal=11), CODE, "it was ended by SIGSEGV"),
     "abort": (failed(134, signal=6), CODE, "SIGABRT"),

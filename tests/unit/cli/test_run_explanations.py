@@ -107,6 +107,7 @@ ENDINGS = {
     "processes-of-a-passed": (run(P, usage={"pids_peak": 32}), ["limits.pids"]),
     "processes-and-enough": (run(P, usage={"pids_peak": 32, "forks_refused": 0}), []),
     "processes-refused": (run(F, 2, usage={"forks_refused": 7}), ["starting another one failed 7 times (limits.pids)"]),
+    "refused-by-a-group": (run(P, usage={"forks_refused": 1, "own_pids_limit": False}), ["all_pids of all guests"]),
     "process-refused": (run(P, usage={"forks_refused": 1}), ["failed once"]),
     "fewer-processes": (run(P, usage={"pids_peak": 31}), []),
     "leftovers": (run(P, usage={"leftover_processes": 2}), ["2 processes were still running"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from inspect import signature
@@ -19,6 +20,7 @@ from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
@@ -26,7 +28,7 @@ from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals.question import CLEANING
-from tests.unit.conftest import refused
+from tests.unit.conftest import Upstream, refused
 
 ABOUT_TASKS = sorted(
     name
@@ -126,6 +128,54 @@ def test_the_question_of_a_clean_needs_no_files_and_is_bound_to_the_commit(tmp_p
     assert any("deletes permanently" in line for line in workbench.request_approval(call).question)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         workbench.approval_call("space_repo_restore", {"task_id": task.id, "snapshot": "head"})
+
+
+def test_s157_the_question_of_a_clean_is_bound_to_what_it_deletes(tmp_path: Path) -> None:
+    """As the worker says it. Control: without paths to delete only the commit counts, and it is not asked."""
+    asked, task = MagicMock(), Task.model_validate(RECORD)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    save_placed_task(Home(tmp_path / "home"), task)
+    said = {OperationName.CLEAN_STATE: f"{task.head_commit} sha256:1"}
+
+    def answer(_task: str, name: OperationName, _arguments: object, _kind: object) -> object:
+        if name is OperationName.STATUS:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "too many files")
+        return said[name]
+
+    asked.ask.side_effect = answer
+    call = workbench.approval_call(CLEANING, {"task_id": task.id, "without": ["build"]})
+    assert call.state == said[OperationName.CLEAN_STATE]
+    assert workbench.approval_call(CLEANING, {"task_id": task.id, "without": []}).state == task.head_commit
+    said[OperationName.CLEAN_STATE] = f"{'0' * 40} sha256:1"
+    with refused(ErrorCode.CONFLICT):
+        workbench.approval_call(CLEANING, {"task_id": task.id, "without": ["build"]})
+
+
+def test_s157_a_worker_deletes_only_what_was_there_when_it_was_asked_about(upstream: Upstream, tmp_path: Path) -> None:
+    """Controls: the commit alone is no state of these paths, and what was not changed is deleted."""
+    upstream.write(".gitignore", b"build\n")
+    upstream.commit()
+    with Workbench(tmp_path / "worker", environ={"PATH": os.environ["PATH"]}, allow_file=True) as workbench:
+        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        worker = ClusterWorker(workbench)
+        assert task.worktree_path is not None
+        (task.worktree_path / "new").write_bytes(b"one")
+
+        def ask(name: OperationName, **arguments: object) -> OperationAnswer:
+            arguments["without"] = ["new"]
+            asked = TaskOperation(id=uuid4().hex, task_id=task.id, name=name, arguments=arguments)
+            return worker.perform(asked)
+
+        state = ask(OperationName.CLEAN_STATE).value
+        assert str(state).startswith(f"{task.head_commit} sha256:")
+        (task.worktree_path / "new").write_bytes(b"two")
+        refusal = ask(OperationName.CLEAN, expected_commit=state).error
+        assert refusal is not None
+        assert refusal.code == ErrorCode.CONFLICT
+        assert (task.worktree_path / "new").read_bytes() == b"two"
+        (task.worktree_path / "new").write_bytes(b"one")
+        assert ask(OperationName.CLEAN, expected_commit=state).error is None
+        assert not (task.worktree_path / "new").exists()
 
 
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:

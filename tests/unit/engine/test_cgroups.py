@@ -95,6 +95,39 @@ def test_version_2_counts_forks_that_the_bound_of_all_guests_refused(tree: Path)
     assert read_counters(paths).forks_refused == before + (5 if paths.version > 1 else 0)
 
 
+def write_group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(f"{content}\n")
+
+
+@pytest.mark.parametrize(
+    ("above", "found"),
+    [
+        ({"pids_max": "100", "pids_peak": "99"}, False),
+        ({"pids_max": "max", "pids_peak": "5000"}, False),
+        ({"pids_max": "100", "pids_peak": "100"}, True),
+        ({"pids_max": "80", "pids_peak": "99"}, True),  # it was lowered
+        ({"pids_max": "100"}, None),  # before Linux 6.1
+    ],
+    ids=["room", "no limit", "full", "lowered", "no peak"],
+)
+def test_s03_only_a_group_that_was_full_can_have_refused_a_fork(
+    tmp_path: Path, above: dict[str, str], found: bool | None
+) -> None:
+    """Not asked for without a refused fork, and unknown if the top of the hierarchy is not visible."""
+    write_group(tmp_path / "top", cgroup_procs="")
+    write_group(tmp_path / "top" / "all", **above)
+    pids = tmp_path / "top" / "all" / "guest"
+    write_group(pids, pids_max="64", pids_peak="64", pids_events="max 1")
+    paths = CgroupPaths(1, pids=pids)
+    assert read_counters(paths).pids_were_full_above is found
+    (tmp_path / "top" / "cgroup.procs").unlink()
+    assert read_counters(paths).pids_were_full_above is (found or None)
+    (pids / "pids.events").write_text("max 0\n")
+    assert read_counters(paths).pids_were_full_above is None
+
+
 def test_older_kernels_give_the_current_value_instead_of_the_peak(tree: Path) -> None:
     for peak in tree.rglob("*.peak"):
         peak.unlink()

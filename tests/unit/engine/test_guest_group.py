@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from sandbox.engine.guest_group import (
     ensure_guest_group,
     parent_name,
     read_group_host,
+    remove_guest_group,
     require_in_group,
     run_systemctl,
     run_user_systemctl,
@@ -141,6 +143,18 @@ def test_systemd_makes_a_slice(version: int, tmp_path: Path) -> None:
         f"set-property --runtime space-sandbox.slice {memory} TasksMax=4000",
         "start space-sandbox.slice",
     ], "set first: a slice that was started is without a limit until then"
+
+
+def test_a_slice_is_stopped_and_its_settings_are_taken_back() -> None:
+    """As systemctl(1) says, also when one of both fails."""
+    asked: list[Sequence[str]] = []
+
+    def refuse(arguments: Sequence[str]) -> None:
+        asked.append(arguments)
+        raise OSError(errno.EPERM, "no")
+
+    remove_guest_group(GroupHost("systemd", 2, Path("/nonexistent"), refuse), NAME)
+    assert asked == [("stop", f"{NAME}.slice"), ("revert", f"{NAME}.slice")]
 
 
 def test_a_limit_that_systemd_writes_after_its_answer_is_waited_for(tmp_path: Path) -> None:

@@ -209,6 +209,9 @@ def test_a_clone_is_packed_at_the_next_gc_after_its_work_was_given_up(
     assert not is_repack_due(git.git_dir, time.time(), 0)
 
 
-def test_a_partial_clone_is_never_packed(git: Git) -> None:
+def test_only_many_files_are_a_reason_to_pack_a_partial_clone(git: Git, monkeypatch: pytest.MonkeyPatch) -> None:
     mark_partial(git.git_dir)
+    request_repack(git.git_dir)
     assert not is_repack_due(git.git_dir, time.time() + 99 * DAY_S, DAY_S)
+    monkeypatch.setattr(maintenance, "MANY_PACKS", 0)
+    assert is_repack_due(git.git_dir, time.time(), 0)

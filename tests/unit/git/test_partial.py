@@ -12,6 +12,7 @@ from sandbox.git import blobs, objects
 from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
+from sandbox.git.maintenance import ObjectFiles, repack
 from sandbox.git.partial import (
     fetch_missing_blobs,
     is_filter_ignored,
@@ -123,6 +124,36 @@ def test_a_refresh_stays_partial_and_brings_the_new_tips_files(
     assert is_partial(partial)
     assert list_missing_blobs(partial, tree(partial, "main")) == []
     assert upstream.oid("main~1:changed") in set(list_missing_objects(partial))
+
+
+def test_packed_it_has_what_it_had_and_misses_what_it_missed(
+    partial: Git, access: RemoteAccess, upstream: Upstream
+) -> None:
+    """Without the remote. Of what no ref leads to nothing goes. Control: without the setting git refuses."""
+    for content in (b"between\n", b"tip\n"):
+        upstream.write("changed", content)
+        upstream.commit()
+        refresh(partial.git_dir, access)
+    ours = partial.run("hash-object", "-w", "--stdin", stdin=b"ours").decode().strip()
+    lost = partial.run("commit-tree", tree(partial, "main"), stdin=b"lost\n", env=IDENTITY).decode().strip()
+    upstream.root.rename(upstream.root.with_name("away"))
+    missing, known = set(list_missing_objects(partial)), list_objects(partial)
+    assert (len(ObjectFiles.of(partial.git_dir).packs) > 2, len(missing) > 1) == (True, True), "void"
+    assert partial.attempt("repack", "-a", "-d", "-q").code != 0, "void"
+    repack(partial, unreachable_s=-1.0)
+    found = ObjectFiles.of(partial.git_dir)
+    assert (len(found.packs), found.loose, found.cruft) == (2, (), ())
+    assert set(list_missing_objects(partial)) == missing
+    assert list_objects(partial) == known >= {ours, lost}
+    upstream.root.with_name("away").rename(upstream.root)
+    fetch_missing_blobs(partial, access, tree(partial, "topic"))
+    assert list_missing_blobs(partial, tree(partial, "topic")) == []
+    materialize(partial, access)
+    assert list(list_missing_objects(partial)) == []
+
+
+def list_objects(git: Git) -> set[str]:
+    return set(git.run("cat-file", "--batch-all-objects", "--batch-check=%(objectname)").decode().split())
 
 
 def test_a_refresh_of_a_whole_clone_leaves_it_whole(access: RemoteAccess, cache: Path) -> None:
@@ -256,6 +287,7 @@ def test_b18_no_command_of_ours_fetches_by_itself(partial: Git, upstream: Upstre
     partial.attempt("ls-tree", "-r", "-l", trees[1])
     partial.attempt("diff-tree", "-r", "-p", *trees)
     partial.attempt("fsck", "--connectivity-only")
+    repack(partial)
     assert not mark.exists()
 
 

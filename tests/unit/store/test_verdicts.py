@@ -225,6 +225,16 @@ def test_s03_a_failure_counts_unless_the_host_failed_it(home: Home, usage: Usage
     assert (served(home, later(60, usage=usage)) == "run-60") is kept, "after two that count"
 
 
+def test_s03_a_check_that_reached_its_own_limit_of_processes_fails_twice(home: Home) -> None:
+    """Also a deterministic one: how many it has at once is chance. Control: a fork that the host refused."""
+    own, of_host = (Usage(limits=Limits(), forks_refused=1, own_pids_limit=known) for known in (True, False))
+    assert served(home, later(0, usage=own), binding=DETERMINISTIC) is None
+    assert served(home, later(9, usage=own), binding=DETERMINISTIC) == "run-9"
+    assert served(home, later(0, usage=own), later(9, usage=of_host)) is None, "control"
+    assert served(home, later(20, usage=own)) is None
+    assert served(home, later(30, usage=own)) == "run-30"
+
+
 def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:
     save_verdict(home, BINDING, later(0))
     path = home.verdict(BINDING.key)

@@ -12,7 +12,7 @@ from sandbox.models import Actor
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.journal_chain import ChainHead
-from sandbox.workbench.controller.journal_anchors import append_anchor, parse_anchor
+from sandbox.workbench.controller.journal_anchors import Anchor, append_anchor, parse_anchor
 from sandbox.workbench.controller.services import Surface
 from tests.unit.store.test_journal import TASK, entry
 
@@ -29,7 +29,7 @@ def line(tmp_path: Path) -> bytes:
 
 
 def test_an_anchor_is_read_as_it_was_written(line: bytes) -> None:
-    assert parse_anchor(line) == (TASK, HEAD)
+    assert parse_anchor(line) == Anchor(TASK, HEAD, is_removal=False)
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -17,12 +17,13 @@ from sandbox.git import maintenance
 from sandbox.git.process import Git
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.store.home import Home, write_json
+from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.reconciling import clone_objects
 from tests.unit.conftest import Upstream, refused
 
-KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "clone objects", "clone"}
+KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "old journal", "clone objects", "clone"}
 
 
 @pytest.fixture
@@ -143,6 +144,68 @@ def test_a_closed_task_goes_with_its_refs_and_logs_and_leaves_its_journal(
     assert found(bench) == []
 
 
+def forget_long_ago(bench: Workbench, repo_id: str) -> Path:
+    """The journal of a task that was forgotten, as if its last entry was old."""
+    task = bench.create_task(repo_id)
+    bench.snapshot(task.id)
+    close_long_ago(bench, task)
+    assert ("closed task", task.id, LeftoverAction.REMOVED) in names(bench)
+    path = Home(bench.home).journal(task.id)
+    os.utime(path, (1000, 1000))
+    return path
+
+
+def test_s156_an_old_journal_goes_and_what_it_said_can_still_be_proven(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    """Controls: a copy with another entry has another digest; one that is deleted without a note is missing."""
+    bench = opened(closed_tasks_days=30, journals_days=100)
+    recent = forget_long_ago(bench, repo_id)
+    os.utime(recent)
+    path = forget_long_ago(bench, repo_id)
+    copy = path.read_bytes()
+    assert names(bench) == [("old journal", path.stem, LeftoverAction.REMOVED)]
+    assert (path.exists(), recent.exists(), found(bench)) == (False, True, [])
+    report = bench.audit_verify()
+    assert report.intact
+    (state,) = (state for state in report.journals if state.name == path.stem)
+    assert (state.removed, state.entries) == (True, 0)
+    assert state.head == sha256(copy.splitlines()[-1])
+    assert [link.broken for link in walk_chain(copy.splitlines(keepends=True))] == [None] * state.seq
+    edited = copy.replace(b'"operation":"create"', b'"operation":"CREATE"')
+    assert edited != copy
+    assert any(link.broken for link in walk_chain(edited.splitlines(keepends=True))), "void"
+    recent.unlink()
+    assert not bench.audit_verify().intact
+
+
+def test_s156_a_damaged_journal_is_kept(opened: Callable[..., Workbench], repo_id: str) -> None:
+    """It is evidence. Also while the home's journal is damaged, in which a note would prove nothing."""
+    bench = opened(closed_tasks_days=30, journals_days=100)
+    path = forget_long_ago(bench, repo_id)
+    of_home = Home(bench.home).journal("home")
+    for damaged in (path, of_home):
+        before = damaged.read_bytes()
+        damaged.write_bytes(before.replace(b'"duration_s":', b'"duration_s":1', 1))
+        os.utime(path, (1000, 1000))
+        assert names(bench) == [("old journal", path.stem, LeftoverAction.KEPT)]
+        damaged.write_bytes(before + damaged.read_bytes()[len(before) + 1 :])
+        os.utime(path, (1000, 1000))
+    assert path.exists()
+
+
+def test_s156_a_kill_between_note_and_removal_loses_nothing(opened: Callable[..., Workbench], repo_id: str) -> None:
+    bench = opened(closed_tasks_days=30, journals_days=100)
+    path = forget_long_ago(bench, repo_id)
+    copy = path.read_bytes()
+    names(bench)
+    path.write_bytes(copy)
+    (state,) = (state for state in bench.audit_verify().journals if state.name == path.stem)
+    assert (state.broken, state.removed) == (None, False)
+    path.write_bytes(b"".join(copy.splitlines(keepends=True)[:-1]))  # what comes back is compared with the note
+    assert not bench.audit_verify().intact
+
+
 def record_answer(home: Home, task_id: str) -> Path:
     folder = home.repositories / "operations" / task_id
     (folder / "1").mkdir(parents=True)
@@ -215,7 +278,9 @@ def test_a_closed_task_is_kept_while_its_clone_cannot_be_read_and_goes_with_its_
 
 def test_with_zero_nothing_is_removed(opened: Callable[..., Workbench], repo_id: str) -> None:
     zero = {"closed_tasks_days": 0, "runs": 0, "logs_bytes": 0, "verdicts": 0, "journal_bytes": 0, "repack_days": 0}
-    bench = opened(**zero, quarantine_days=0)
+    path = forget_long_ago(opened(closed_tasks_days=30), repo_id)
+    bench = opened(**zero, quarantine_days=0, journals_days=0)
+    assert path.exists()
     close_long_ago(bench, bench.create_task(repo_id))
     save_runs(Home(bench.home).logs(repo_id), 5)
     assert found(bench) == []
