@@ -5,6 +5,7 @@ memory at rest and after many calls.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from sandbox.daemon.api_client import post
 
 GOAL_MB = 120
 CLIENTS, READERS, CALLS, LOUD_ROUNDS = 50, 10, 10_000, 5
+SETTLE_S = 12.0
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 LOUD = """[[check]]
 id = "loud"
 label = "writes 10 MB/s for four seconds"
@@ -33,14 +36,16 @@ def main() -> None:
     startup.PROFILE += LOUD
     with startup.site() as at, serving(at.home, "--http", "127.0.0.1:0") as daemon:
         at.run("check", "run", at.task_id, "true")
+        report_memory(daemon, "at rest, before anything connected over HTTP", f"{GOAL_MB} MB")
         commands(at)
         many_clients(at)
         loud_check(at)
-        before = measure_memory(daemon.process.pid)
-        print(f"S36 memory at rest: {before:.0f} MB; target {GOAL_MB} MB", flush=True)
-        called = call_often(daemon)
-        after = measure_memory(daemon.process.pid)
-        print(f"S36 after {called:,} calls more: {after:.0f} MB; target: no more", flush=True)
+        call(daemon, 1)
+        report_memory(daemon, "after commands, pages, events and a call of a tool", f"{GOAL_MB} MB")
+        call(daemon, CALLS)
+        report_memory(daemon, f"after {CALLS:,} calls more", "no more")
+        speak_mcp(daemon)
+        report_memory(daemon, "after an agent spoke MCP at its address", "")
 
 
 def commands(at: startup.Site) -> None:
@@ -130,12 +135,35 @@ def following(at: startup.Site) -> Iterator[dict[int, int]]:
             client.close()
 
 
-def call_often(daemon: RunningDaemon) -> int:
-    """Many calls of a cheap tool through the JSON API, as agents and scripts do."""
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(daemon.home / "serve" / "api.sock"))) as client:
-        for _ in range(CALLS):
+def call(daemon: RunningDaemon, times: int) -> None:
+    """Call a cheap tool through the JSON API, as agents and scripts do."""
+    with connect(daemon) as client:
+        for _ in range(times):
             assert client.post("http://localhost/api/v1/space_repo_list", json={}).status_code == 200
-    return CALLS
+
+
+def speak_mcp(daemon: RunningDaemon) -> None:
+    """List the tools, with the schemas of all of them."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"accept": "application/json, text/event-stream"}
+    with connect(daemon) as client:
+        hello = {**body, "method": "initialize", "params": HELLO}
+        answer = client.post("http://localhost/mcp", json=hello, headers=accept)
+        assert answer.status_code == 200, answer.text
+        session = {**accept, "mcp-session-id": answer.headers["mcp-session-id"]}
+        assert "space_repo" in client.post("http://localhost/mcp", json=body, headers=session).text
+
+
+def connect(daemon: RunningDaemon) -> httpx2.Client:
+    """A client of the Unix socket."""
+    return httpx2.Client(transport=httpx2.HTTPTransport(uds=str(daemon.home / "serve" / "api.sock")), timeout=60)
+
+
+def report_memory(daemon: RunningDaemon, when: str, target: str) -> None:
+    """Print it, once what was freed is given back."""
+    time.sleep(SETTLE_S)
+    found = measure_memory(daemon.process.pid)
+    print(f"S36 memory {when}: {found:.0f} MB{target and f'; target {target}'}", flush=True)
 
 
 def measure_memory(process: int) -> float:

@@ -149,19 +149,22 @@ def _make_parts(
     token_path = token_file or home.root / tcp.TOKEN_FILE
     token = read_token(token_path, create=token_file is None) if address else ""
 
+    program, daemon = preload(home.root, os.environb), os.getpid()
+
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:
         from sandbox.daemon.http_process import serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
         from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets  # noqa: PLC0415 - as above
+        from sandbox.daemon.upgrade import Upgrade  # noqa: PLC0415 - as above
 
         bound = int(http.getsockname()[1]) if http is not None else port
         with invocation.agent_workbench() as workbench, invocation.workbench() as person:
             surface = partial(make_agent, workbench, ServerOptions(approvals, None))
-            controllers = Controllers(workbench, surface, person)
+            controllers = Controllers(workbench, surface, person, Upgrade(program.origin, daemon))
             return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
 
     return Parts(
         home=home.root,
-        program=preload(home.root, os.environb),
+        program=program,
         run_command=main,
         open_http=lambda: tcp.open_listener(host, port) if address else None,
         serve_http=serve_http,

@@ -32,6 +32,7 @@ from sandbox.command_client import FORWARDED, REFUSES, RUNS, STATUS_BYTES
 from sandbox.daemon.command_requests import CommandRequest, Program, receive_request
 from sandbox.daemon.parent_death import end_with_parent
 from sandbox.daemon.peers import PeerProcess, find_difference, read_status
+from sandbox.daemon.upgrade import Upgrade
 from sandbox.lazy_dataclass import dataclass
 from sandbox.store import terminal_task
 
@@ -75,9 +76,7 @@ def _find_obstacle(
 ) -> str:
     if reason := program.find_mismatch(request) or find_difference(connection, peer):
         return reason
-    if program.origin.has_changed():
-        if os.getppid() == daemon:  # else it has ended, and our parent is another process
-            os.kill(daemon, signal.SIGHUP)  # it starts its new program
+    if Upgrade(program.origin, daemon).has_begun():
         return "this daemon is older than the installation"
     return ""
 

@@ -13,6 +13,10 @@ from typing import Protocol
 from sandbox.daemon.parent_death import outlive_parent
 from sandbox.daemon.receivers import Deliveries
 from sandbox.daemon.served_home import HttpSockets
+from sandbox.daemon.upgrade import Upgrade
+
+_UPGRADE_S = 1.0
+"""How often the daemon is asked again to start the newer program, which may not have been possible."""
 
 
 class Server(Protocol):
@@ -56,10 +60,17 @@ class Ending:
         if self._server is not None:
             self._server.stop(number, frame)
 
-    def wait_for_client(self, listeners: HttpSockets) -> bool:
-        """Wait until a client connects; False: a signal came first."""
-        ready, _, _ = select.select([self._wakeup, *(one.fileno() for one in listeners.list_open())], [], [])
-        return self._wakeup not in ready
+    def wait_for_client(self, sockets: HttpSockets, upgrade: Upgrade) -> bool:
+        """Wait until a client connects; False: a signal came first.
+
+        After an upgrade the client waits for the newer program. The daemon ends this process when it starts that.
+        """
+        clients = [one.fileno() for one in sockets.list_open()]
+        while self._wakeup not in select.select([self._wakeup, *clients], [], [])[0]:
+            if not upgrade.has_begun():
+                return True
+            select.select([self._wakeup], [], [], _UPGRADE_S)
+        return False
 
     def attach(self, server: Server) -> None:
         """Stop this server at the next signal; at once if one came before."""

@@ -1,7 +1,8 @@
 """The daemon's process for what is no command: it does what time asks for, delivers events, and serves HTTP.
 
 It is a controller like any other. What serves HTTP is 40 MB, and many homes are never asked over HTTP. So it is
-imported when the first client connects. Its connection waits in the queue of the listener until then.
+imported when the first client connects, and the connection waits in the listener's queue until then. After an upgrade
+it is left to the newer program: this process would import modules of two versions.
 
 On SIGTERM it ends as `sandbox mcp --http` does. On SIGUSR1, when the daemon starts a newer program or its main process
 was killed, it accepts no more requests and ends when the last check that it runs has ended, or at another signal as on
@@ -41,7 +42,7 @@ def serve_http_process(controllers: Controllers, options: HttpOptions, listeners
     with handle_signals(ending.end_now):
         deliveries.start()
         start_timers(make_timers(controllers.person, settings.serve, settings.pool.size), ending.begun)
-        if ending.wait_for_client(listeners):
+        if ending.wait_for_client(listeners, controllers.upgrade):
             from sandbox.daemon.web_server import serve_web  # noqa: PLC0415 - see the module's docstring
 
             serve_web(controllers, options, listeners, ending)

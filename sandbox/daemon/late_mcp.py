@@ -13,10 +13,16 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
 from sandbox.daemon.served_home import HttpOptions
+from sandbox.daemon.upgrade import Upgrade
+
+_REFUSAL = PlainTextResponse(
+    "This server is being replaced by the newer program that was installed. Try again.\n", 503, {"retry-after": "1"}
+)
 
 
 class LateMcp:
@@ -24,8 +30,8 @@ class LateMcp:
 
     _group: TaskGroup  # of the lifespan
 
-    def __init__(self, agent: Agent, options: HttpOptions) -> None:
-        self._agent, self._options = agent, options
+    def __init__(self, agent: Agent, options: HttpOptions, upgrade: Upgrade) -> None:
+        self._agent, self._options, self._upgrade = agent, options, upgrade
         self._app: Starlette | None = None
         self._starting = anyio.Lock()
         self._ended = anyio.Event()
@@ -33,7 +39,7 @@ class LateMcp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         app = self._app or await self._start_once()
-        await app(scope, receive, send)
+        await (app or _REFUSAL)(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -42,9 +48,10 @@ class LateMcp:
             yield
             self._ended.set()
 
-    async def _start_once(self) -> Starlette:
+    async def _start_once(self) -> Starlette | None:
+        """None after an upgrade: the newer program has it, and the daemon starts that."""
         async with self._starting:
-            if self._app is None:
+            if self._app is None and not await anyio.to_thread.run_sync(self._upgrade.has_begun):
                 app = await anyio.to_thread.run_sync(self._make)
                 await self._group.start(self._keep, app)
                 self._app = app

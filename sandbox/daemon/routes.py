@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import list_authorities
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard
@@ -20,11 +19,10 @@ from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
 from sandbox.daemon.late_mcp import LateMcp
 from sandbox.daemon.metrics import make_registry, show_metrics
-from sandbox.daemon.served_home import HttpOptions
+from sandbox.daemon.served_home import Controllers, HttpOptions
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
 from sandbox.remotes import is_loopback
 from sandbox.version import __version__
-from sandbox.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,14 @@ class Applications:
     for_network: ASGIApp
 
 
-def make_applications(agent: Agent, person: Workbench, hub: EventHub, options: HttpOptions) -> Applications:
-    """The routes of one home. `person`: the controller of the dashboard."""
+def make_applications(controllers: Controllers, hub: EventHub, options: HttpOptions) -> Applications:
+    """The routes of one home."""
+    agent, person = controllers.make_agent(), controllers.person
     authorities = list_authorities(options.host, options.port)
     sessions, pages = Sessions(), _name_pages(options)
     port = LoopbackPort(options.host, options.port) if is_loopback(options.host) else None
     dashboard = Dashboard(person, sessions, f"http://{pages}" if options.token else "", port)
-    mcp = LateMcp(agent, options)
+    mcp = LateMcp(agent, options, controllers.upgrade)
     routes = [
         Route("/mcp", mcp),
         Route("/healthz", show_health),

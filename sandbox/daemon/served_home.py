@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sandbox.daemon.upgrade import Upgrade
 from sandbox.lazy_dataclass import dataclass
 from sandbox.workbench import Workbench
 
@@ -26,12 +27,13 @@ class HttpOptions:
 @dataclass(frozen=True)
 class Controllers:
     """`workbench`: for agents, over MCP and the JSON API; `make_agent` makes their surface on it. `person`: for the
-    dashboard: its decisions are those of a person.
+    dashboard: its decisions are those of a person. `upgrade`: asked before more of the program is imported.
     """
 
     workbench: Workbench
     make_agent: Callable[[], Agent]
     person: Workbench
+    upgrade: Upgrade
 
 
 @dataclass(frozen=True)

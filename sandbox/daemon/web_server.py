@@ -22,7 +22,7 @@ from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets
 def serve_web(controllers: Controllers, options: HttpOptions, listeners: HttpSockets, ending: Ending) -> None:
     """Serve until a signal."""
     hub = EventHub(controllers.workbench)
-    server = WebServer(make_applications(controllers.make_agent(), controllers.person, hub, options), hub, ending)
+    server = WebServer(make_applications(controllers, hub, options), hub, ending)
     ending.attach(server)
     anyio.run(server.serve, listeners)
 

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from devtools.command import SANDBOX, Command
@@ -240,8 +241,10 @@ def test_more_requests_for_the_new_program_do_not_end_it_while_it_loads(tmp_path
         assert running.process.poll() is None
 
 
-def test_the_first_command_after_an_upgrade_has_the_daemon_start_the_new_program(tmp_path: Path) -> None:
-    """An installation of its own, of which one file is replaced as an installer does it."""
+def test_the_first_client_after_an_upgrade_has_the_daemon_start_the_new_program(tmp_path: Path) -> None:
+    """A command, a request over HTTP, and an agent's, each the first of its kind. An installation of its own, of which
+    one file is replaced as an installer does it.
+    """
     installation, home = tmp_path / "installation", tmp_path / "home"
     installation.mkdir()
     shutil.copytree(ROOT / "sandbox", installation / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
@@ -250,6 +253,11 @@ def test_the_first_command_after_an_upgrade_has_the_daemon_start_the_new_program
     program = [sys.executable, "-P", "-m", "sandbox"]
     environ = {**os.environ, "PYTHONPATH": str(installation)}
 
+    def install(version: str) -> None:
+        newer = installation / "newer.py"
+        newer.write_text(f'__version__ = "{version}"\n')
+        newer.replace(installation / "sandbox/version.py")
+
     def list_tasks() -> bool:
         command = [*program, "--home", str(home), "task", "list"]
         done = subprocess.run(command, env=environ, capture_output=True, timeout=DEADLINE_S, check=False)
@@ -257,14 +265,28 @@ def test_the_first_command_after_an_upgrade_has_the_daemon_start_the_new_program
         found = find_daemon(home)
         return found is not None and found.version == "99.0"
 
+    def request(method: str, path: str) -> httpx2.Response:
+        transport = httpx2.HTTPTransport(uds=str(home / "serve/api.sock"))
+        with httpx2.Client(transport=transport, timeout=DEADLINE_S) as client:
+            while True:
+                with suppress(httpx2.TransportError):  # the older program ends
+                    return client.request(method, f"http://sandbox{path}")
+
     with serving(home, environ=environ, program=program) as running:
         assert not list_tasks(), "the control"
-        newer = installation / "newer.py"
-        newer.write_text('__version__ = "99.0"\n')
-        newer.replace(installation / "sandbox/version.py")
+        install("99.0")
         until = time.monotonic() + DEADLINE_S
         while not list_tasks():
             assert time.monotonic() < until, running.log.read_text()
+        install("99.1")
+        assert request("GET", "/healthz").json()["version"] == "99.1"
+        install("99.2")
+        refused = request("POST", "/mcp")
+        assert (refused.status_code, "replaced by the newer program" in refused.text) == (503, True)
+        while (answer := request("POST", "/mcp")).status_code == 503:
+            assert time.monotonic() < until, running.log.read_text()
+        assert answer.status_code in {400, 406, 415}, "the control: no message of MCP"
+        assert request("GET", "/healthz").json()["version"] == "99.2"
         assert running.process.poll() is None, "it keeps its process"
 
 

@@ -10,19 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.git import objects
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import GITLINK, REGULAR, Content, TreeChange
 from sandbox.git.grep import BinaryMatch, LineMatch, PatternTooCostly, Query, list_files, list_files_over
-from sandbox.git.partial import is_partial, list_missing_blobs
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.scratch_trees import build_scratch_tree
+from sandbox.lazy_module import LazyModule
 from sandbox.models import SearchHit, SearchQuery, SearchResult, SearchSkipped
 from sandbox.policy.path_selection import PathSelection
 from sandbox.policy.paths import RepoPath, parent_folders, show_path
@@ -33,6 +32,12 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task
 from sandbox.workbench.tasks.matching import PristineSearch, find_matches, plan_pristine_search
 from sandbox.workbench.tasks.worktrees import find_pristine
+
+if TYPE_CHECKING:
+    from sandbox.git import cache_clones, partial
+else:  # for the search of a commit: they bring what fetches
+    cache_clones = LazyModule("sandbox.git.cache_clones")
+    partial = LazyModule("sandbox.git.partial")
 
 FILE_BYTES = 10 * 1024**2
 """Size of the largest file that is searched; also the most bytes that `file read` returns by default."""
@@ -67,9 +72,9 @@ def search_commit(services: Services, repo_id: str, ref: str, query: SearchQuery
     _require_valid_query(query)
     selection = PathSelection(query.glob)
     repository, git = services.repositories.open(repo_id)
-    commit = resolve_commit(git, ref, repository.default_branch)
+    commit = cache_clones.resolve_commit(git, ref, repository.default_branch)
     tree = objects.tree_of(git, commit)
-    if query.pattern is not None and is_partial(git) and list_missing_blobs(git, tree):
+    if query.pattern is not None and partial.is_partial(git) and partial.list_missing_blobs(git, tree):
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"The partial clone of {repo_id} lacks files of {commit[:12]}",

@@ -14,6 +14,8 @@ from tests.unit.desk import Desk
 LOOKING = Budget(CLICK | MODELS, 141)  # no profile and no policy is read (docs/adr/0100)
 READING = Budget(CLICK | MODELS, 149)  # with the client of the daemon, and what replaces processes of git
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
+SEARCHING = Budget(CLICK | MODELS, 129)  # more before the search of a commit had imports of its own
+EDITING = Budget(CLICK | MODELS | LOCKS, 142)
 WRITING = Budget(CLICK | MODELS | LOCKS, 176)
 
 
@@ -45,13 +47,21 @@ def test_a_task_is_read_and_changed_without_git_library_engine_or_network(upstre
     content = b"one\nthree\n"
     desk.write("f", content)
     expected = f"sha256:{sha256(content).hexdigest()}"
+    (written := tmp_path / "written").write_bytes(b"one\n")
+    (patch := tmp_path / "patch").write_text("--- a/new\n+++ b/new\n@@ -1 +1,2 @@\n one\n+two\n")
+    written_hash, patched_hash = (f"sha256:{sha256(text).hexdigest()}" for text in (b"one\n", b"one\ntwo\n"))
     session = (
         (["status", task_id], LOOKING),
         (["diff", task_id], READING),
         (["file", "read", task_id, "f"], LOOKING),
         (["check", "list", task_id], SUGGESTING),
         (["task", "show", task_id], READING),
-        (["file", "edit", task_id, "f", "--old", "three", "--new", "four", "--expect", expected], WRITING),
+        (["file", "edit", task_id, "f", "--old", "three", "--new", "four", "--expect", expected], EDITING),
+        (["file", "search", task_id, "three"], SEARCHING),
+        (["file", "write", task_id, "new", str(written), "--expect", "absent"], EDITING),
+        (["file", "patch", task_id, str(patch), "--expect", f"new={written_hash}"], EDITING),
+        (["file", "rename", task_id, "new", "newer", "--expect", patched_hash], EDITING),
+        (["file", "delete", task_id, "newer", "--expect", patched_hash], EDITING),
         (["commit", task_id, "-m", "two"], WRITING),
         (["task", "create", "--offline", desk.repo_id], WRITING),
         (["task", "close", task_id, "--delete", "--discard"], WRITING),

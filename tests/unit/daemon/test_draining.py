@@ -121,14 +121,32 @@ def test_a_signal_to_end_ends_the_wait_for_calls(monkeypatch: pytest.MonkeyPatch
 def test_a_signal_before_the_first_client_ends_the_wait_and_one_while_http_is_imported_stops_the_server() -> None:
     """Control: a client that connects first ends the wait, too, and its server is not stopped."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listeners = HttpSockets(listener, None)
+        listeners, unchanged = HttpSockets(listener, None), MagicMock(has_begun=lambda: False)
         ending, served = Ending(MagicMock(), MagicMock()), MagicMock()
         with socket.create_connection(listener.getsockname()):
-            assert ending.wait_for_client(listeners)
+            assert ending.wait_for_client(listeners, unchanged)
         ending.attach(served)
         assert not served.stop.called
         ending, late = Ending(MagicMock(), MagicMock()), MagicMock()
         ending.end_now(signal.SIGTERM, None)
-        assert not ending.wait_for_client(listeners)
+        assert not ending.wait_for_client(listeners, unchanged)
         ending.attach(late)
         assert late.stop.call_args.args == (signal.SIGTERM, None)
+
+
+def test_after_an_upgrade_a_first_client_is_left_to_the_newer_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the test above. The daemon's signal, here that of `told`, ends the wait."""
+    monkeypatch.setattr(ending_module, "outlive_parent", lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        ending, told = Ending(MagicMock(), MagicMock()), MagicMock()
+
+        def begin() -> bool:
+            told()
+            ending.drain(signal.SIGUSR1, None)
+            return True
+
+        assert not ending.wait_for_client(HttpSockets(listener, None), MagicMock(has_begun=begin))
+        assert told.call_count == 1
+        accepted, address = listener.accept()
+        accepted.close()
+        assert address == client.getsockname(), "it waits for the newer program"

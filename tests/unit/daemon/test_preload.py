@@ -18,11 +18,15 @@ _ROUTES = """
 from sandbox.agent.agent import Agent
 from sandbox.daemon import web_server
 from sandbox.daemon.routes import make_applications
-from sandbox.daemon.served_home import HttpOptions
+from sandbox.daemon.command_requests import ModuleOrigin
+from sandbox.daemon.served_home import Controllers, HttpOptions
+from sandbox.daemon.upgrade import Upgrade
 from sandbox.workbench import Workbench
 workbench = Workbench(Path(sys.argv[1]), environ={})
 hub = web_server.EventHub(workbench)
-make_applications(Agent(workbench, workbench.home), workbench, hub, HttpOptions())
+upgrade = Upgrade(ModuleOrigin(Path(sys.argv[1]), ()), 0)
+controllers = Controllers(workbench, lambda: Agent(workbench, workbench.home), workbench, upgrade)
+make_applications(controllers, hub, HttpOptions())
 """
 _FOR_HTTP = {"starlette", "uvicorn", "jinja2", "prometheus_client", "sandbox.daemon.web_server", "sandbox.agent.tools"}
 _FOR_MCP = {"mcp", "mcp_types", "sandbox.agent.server"}
