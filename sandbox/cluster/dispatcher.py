@@ -59,7 +59,7 @@ class Dispatcher(Protocol):
     ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
-        `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
+        `arguments`: `prompt`, `base_branch`, `profile`, `workspace_kind`. `task_id`: of an earlier call, to repeat it.
         `line`: where it waits if all workers are busy; None: as the task of an agent. Raises: `engine_unavailable`
         (`reason`: `cluster_busy`, with its place, or `no_worker`); it waits on, and the same call waits for it.
         `requirements`: of a worker. Raises: `engine_unavailable` (`reason`: `requirements_unmet`) at once if no worker

@@ -61,7 +61,7 @@ _OTHER_STATUS = 422
 _LOST_SCHEMA = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "What the task lost when its worker on a cluster was lost; told once, also beside an error.",
+    "description": "What the task lost when its worker on a cluster was lost; said once, also beside an error.",
 }
 _log = logging.getLogger(__name__)
 
