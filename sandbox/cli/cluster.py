@@ -117,6 +117,10 @@ def queue(invocation: Invocation) -> None:
 @click.argument("url")
 @click.option("--prompt", default="", metavar="TEXT", help="What the task is about.")
 @click.option("--base", "base_branch", metavar="BRANCH", help="Where it starts. Default: the default branch.")
+@click.option(
+    "--kind", "workspace_kind", type=click.Choice(["worktree", "tree"]),
+    help="How the task keeps its files; tree: none on disk until its first check. Default: worktree.",
+)  # fmt: skip
 @click.option("--profile", metavar="NAME", help="Profile, instead of the detected one.")
 @click.option("--priority", type=click.Choice(_PRIORITIES), default="agent", help="For whom it waits in the line.")
 @click.option("--owner", default="", metavar="NAME", help="Owners take turns in the line. Default: the repository.")
@@ -142,6 +146,8 @@ def create(
     If all workers are busy, the error says the task's id and about its place in the line. It keeps its place.
     If no worker has what is required, by --require, the settings or the profile, no task is created.
     """
+    if arguments["workspace_kind"] is None:  # a worker of an earlier version does not know it
+        del arguments["workspace_kind"]
     if task:
         _make_operation(id="create", task_id=task, name="create")
     from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast

@@ -51,7 +51,7 @@ class Dispatcher(Protocol):
     ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
-        `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
+        `arguments`: `prompt`, `base_branch`, `profile`, `workspace_kind`. `task_id`: of an earlier call, to repeat it.
 
         Raises: `engine_unavailable`. With `reason` `requirements_unmet` no worker meets the requirements, and no task
         is created; with `cluster_busy` (and its place in the line) or `no_worker` it waits on, and the same call waits

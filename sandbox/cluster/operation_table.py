@@ -16,7 +16,7 @@ from sandbox import Workbench
 from sandbox.cluster import windows
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ConflictResolution, SearchQuery, Sha256
+from sandbox.models import ConflictResolution, SearchQuery, Sha256, TaskOptions
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
@@ -33,12 +33,13 @@ class NoArguments(Model):
 
 
 class CreateArguments(Model):
-    """`url`: of the repository."""
+    """`url`: of the repository. The rest as `Workbench.create_task` and `TaskOptions`."""
 
     url: str
     prompt: str = ""
     base_branch: str | None = None
     profile: str | None = None
+    workspace_kind: str = TaskOptions().workspace_kind
 
 
 class ReadFileArguments(Model):
@@ -208,6 +209,7 @@ class ForkArguments(Model):
     snapshot: str | None = None
     prompt: str | None = None
     with_artifacts: bool = False
+    options: TaskOptions | None = None
 
 
 class CommitArguments(Model):
@@ -255,7 +257,13 @@ class OperationRow:
 OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.CREATE: OperationRow(
         CreateArguments,
-        lambda bench, task, a, _: bench.create_named_task(task, a.url, a.prompt, a.base_branch, profile=a.profile),
+        lambda bench, task, a, _: bench.create_named_task(
+            task,
+            a.url,
+            a.prompt,
+            a.base_branch,
+            options=TaskOptions(profile=a.profile, workspace_kind=a.workspace_kind),
+        ),
     ),
     OperationName.READ_FILE: OperationRow(
         ReadFileArguments,
@@ -337,7 +345,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.FORK: OperationRow(
         ForkArguments,
         lambda bench, task, a, _: bench.fork_named_task(
-            task, a.fork_id, a.snapshot, a.prompt, with_artifacts=a.with_artifacts
+            task, a.fork_id, a.snapshot, a.prompt, with_artifacts=a.with_artifacts, options=a.options
         ),
     ),
     OperationName.COMMIT: OperationRow(

@@ -115,6 +115,7 @@ class RemoteChecks(RemoteRuns):
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
         found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration, _find_cancelled(watch))
         placed_tasks.note_runs(self._services.home, task_id, list_explored(found))
+        placed_tasks.note_snapshots(self._services.home, task_id, [way.snapshot for way in found.ways if way.snapshot])
         return found
 
     @elsewhere

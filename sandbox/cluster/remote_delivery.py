@@ -11,10 +11,10 @@ from sandbox.cluster.elsewhere import elsewhere
 from sandbox.cluster.remote_files import RemoteFiles
 from sandbox.cluster.windows import ArtifactWindow, collect_changes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult
+from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult, ReleaseState
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
-from sandbox.workbench.approvals.question import CLEANING, SENDING
+from sandbox.workbench.approvals.question import CLEANING, PROMOTING, SENDING
 from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
 from sandbox.workbench.tasks.approved_state import require_approved
 
@@ -77,14 +77,61 @@ class RemoteDelivery(RemoteFiles):
         known = self.task(task_id)
         return self.apply_exported(known, collect_changes(ask), directory, dry_run=dry_run)
 
+    @elsewhere
+    def promote(
+        self,
+        owner_id: str,
+        wait_s: float | None = None,
+        *,
+        expected_commit: str | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> ReleaseState:
+        """Refused: the host of a release builds and launches it itself (docs/adr/0148)."""
+        raise self._release_error(owner_id)
+
+    @elsewhere
+    def wait_release(
+        self, owner_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
+    ) -> ReleaseState:
+        """As in `Workbench`, for the task's repository on this host."""
+        return super().wait_release(self.task(owner_id).repo_id, wait_s, cancelled=cancelled)
+
+    @elsewhere
+    def confirm_release(self, owner_id: str) -> ReleaseState:
+        """As `wait_release`."""
+        return super().confirm_release(self.task(owner_id).repo_id)
+
+    @elsewhere
+    def roll_back_release(self, owner_id: str) -> ReleaseState:
+        """As `wait_release`."""
+        return super().roll_back_release(self.task(owner_id).repo_id)
+
+    @elsewhere
+    def releases(self, owner_id: str) -> ReleaseState:
+        """As `wait_release`."""
+        return super().releases(self.task(owner_id).repo_id)
+
+    def _release_error(self, task_id: str) -> SandboxError:
+        known = placed_tasks.find_placed_task(self._services.home, task_id)
+        repository = known.repo_id if known else "REPO"
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{task_id} is on a cluster, and a release is of the host that builds and launches its candidate",
+            hint="Merge the task. Then run on the host that shall have the release: "
+            f"`sandbox repo update {repository}`, `sandbox candidate {repository}`, `sandbox promote {repository}`.",
+            reason="not_on_cluster",
+        )
+
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a
-        part of what they approve.
+        part of what they approve. Raises: also `invalid_input` for a promotion.
         """
         given = arguments.get("task_id")
         task_id = self.complete_owner(given) if isinstance(given, str) else None
         if task_id is None or not self.is_elsewhere(task_id):
             return super().approval_call(tool, arguments)
+        if tool == PROMOTING:  # it would be refused after a person was asked
+            raise self._release_error(task_id)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         commit, uncommitted = self._describe_state(tool, task_id)
         shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}

@@ -50,14 +50,22 @@ class RemoteTasks(TasksElsewhere):
         fetch: bool = False,
     ) -> Task:
         """Place a task on a worker, which fetches what is new in any case. After an interrupt there is no task, or the
-        error says which one there may be.
+        error says which one there may be. From a snapshot of a task of the cluster it is a fork, on the worker that has
+        that one; from any other it is a task of this home.
         """
         chosen = options or TaskOptions()
-        if from_snapshot is not None or chosen.workspace_kind != TaskOptions().workspace_kind:
-            raise _unplaceable_error("a snapshot" if from_snapshot is not None else "a kind of workspace")
+        if from_snapshot is not None:
+            origin = self._find_origin(repo_id, from_snapshot)
+            if origin is not None and base_branch is None:
+                return self._create_from_snapshot(origin, from_snapshot, prompt, chosen)
+            return super().create_task(
+                repo_id, prompt, base_branch, from_snapshot=from_snapshot, options=options, fetch=fetch
+            )
         url, task_id = self.repository(repo_id).remote_url, draw_task_id()
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
         create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
+        if chosen.workspace_kind != TaskOptions().workspace_kind:  # a worker of an earlier version does not know it
+            arguments["workspace_kind"] = chosen.workspace_kind
         try:
             required = find_requirements(self, url, chosen.profile, {})
             placed = self._asked.dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
@@ -136,18 +144,24 @@ class RemoteTasks(TasksElsewhere):
     @elsewhere
     def snapshot(self, task_id: str, label: str = "") -> Snapshot:
         """As in `Workbench`."""
-        return self._asked.ask(task_id, OperationName.SNAPSHOT, {"label": label}, Snapshot)
+        taken = self._asked.ask(task_id, OperationName.SNAPSHOT, {"label": label}, Snapshot)
+        self._note_snapshots(task_id, taken)
+        return taken
 
     @elsewhere
     def snapshots(self, task_id: str) -> tuple[Snapshot, ...]:
         """As in `Workbench`: those that were made on the worker that has the task."""
-        return self._asked.ask(task_id, OperationName.LIST_SNAPSHOTS, {}, tuple[Snapshot, ...])
+        found = self._asked.ask(task_id, OperationName.LIST_SNAPSHOTS, {}, tuple[Snapshot, ...])
+        self._note_snapshots(task_id, *found)
+        return found
 
     @elsewhere
     def restore(self, task_id: str, snapshot: str, *, expected_tree: str | None = None) -> RestoreResult:
         """As in `Workbench`."""
         arguments = {"snapshot": snapshot, "expected_tree": expected_tree}
-        return self._asked.ask(task_id, OperationName.RESTORE, arguments, RestoreResult)
+        done = self._asked.ask(task_id, OperationName.RESTORE, arguments, RestoreResult)
+        self._note_snapshots(task_id, done.previous)
+        return done
 
     @elsewhere
     def clean_task(
@@ -155,7 +169,9 @@ class RemoteTasks(TasksElsewhere):
     ) -> CleanResult:
         """As in `Workbench`."""
         arguments = {"without": list(without), "discard": discard, "expected_commit": expected_commit}
-        return self._asked.ask(task_id, OperationName.CLEAN, arguments, CleanResult)
+        done = self._asked.ask(task_id, OperationName.CLEAN, arguments, CleanResult)
+        self._note_snapshots(task_id, done.previous)
+        return done
 
     @elsewhere
     def sync_task(
@@ -175,6 +191,7 @@ class RemoteTasks(TasksElsewhere):
             "expected_tree": expected_tree,
         }
         done = self._asked.ask(task_id, OperationName.SYNC, arguments, SyncResult)
+        self._note_snapshots(task_id, done.previous)
         if done.state is SyncState.SYNCED:
             update: dict[str, object] = {"head_commit": done.head_commit, "base_commit": done.base_commit}
             if done.head_commit != done.base_commit:
@@ -195,6 +212,7 @@ class RemoteTasks(TasksElsewhere):
         """As in `Workbench`. `fetch`: by the worker. It goes to published commits only, whatever `published` says."""
         arguments = {"ref": ref, "fetch": fetch, "expected_tree": expected_tree}
         done = self._asked.ask(task_id, OperationName.CHECKOUT, arguments, CheckoutResult)
+        self._note_snapshots(task_id, done.previous)
         update = {
             "head_commit": done.head_commit,
             "base_commit": done.base_commit,
@@ -214,6 +232,24 @@ class RemoteTasks(TasksElsewhere):
         known = placed_tasks.find_placed_task(self._services.home, task_id)
         return self._keep_placed(made, fork_id, known.repo_id if known else made.repo_id)
 
+    def _find_origin(self, repo_id: str, snapshot: str) -> Task | None:
+        """The task of the cluster that has a snapshot, if this home placed it for the repository."""
+        home = self._services.home
+        task_id = placed_tasks.find_task_of_snapshot(home, snapshot)
+        found = None if task_id is None else placed_tasks.find_placed_task(home, task_id)
+        return found if found is not None and found.repo_id == repo_id else None
+
+    def _create_from_snapshot(self, origin: Task, snapshot: str, prompt: str, options: TaskOptions) -> Task:
+        if options.profile is not None:
+            url = self.repository(origin.repo_id).remote_url
+            required, has = (find_requirements(self, url, name, {}) for name in (options.profile, origin.profile))
+            if required.items() - has.items():
+                raise _fixed_requirements_error(options.profile, required)
+        fork_id, chosen = draw_task_id(), options.model_dump(mode="json")
+        wanted = {"fork_id": fork_id, "snapshot": snapshot, "prompt": prompt, "options": chosen}
+        made = self._asked.ask(origin.id, OperationName.FORK, wanted, Task)
+        return self._keep_placed(made, fork_id, origin.repo_id)
+
     @elsewhere
     def close_task(
         self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
@@ -225,6 +261,11 @@ class RemoteTasks(TasksElsewhere):
         closed = self._asked.ask(task_id, OperationName.CLOSE, arguments, Task)
         placed_tasks.forget_placed_task(self._services.home, task_id)
         return closed.model_copy(update={"worktree_path": None})
+
+    def _note_snapshots(self, task_id: str, *snapshots: Snapshot | None) -> None:
+        """Remember that the task has these, so that one can be named alone."""
+        known = [snapshot.id for snapshot in snapshots if snapshot is not None]
+        placed_tasks.note_snapshots(self._services.home, task_id, known)
 
     def _undo_creation(self, create: TaskOperation) -> None:
         """Close a task that no caller would know, when its creation has ended.
@@ -257,11 +298,12 @@ class RemoteTasks(TasksElsewhere):
         return task
 
 
-def _unplaceable_error(what: str) -> SandboxError:
+def _fixed_requirements_error(profile: str, required: Mapping[str, str]) -> SandboxError:
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"A task of the cluster cannot be created with {what}",
-        hint="A worker chooses the kind. Fork the task that has the snapshot: `sandbox task fork TASK --snapshot ID`.",
+        f"A task from a snapshot stays on the worker that has it, and the profile {profile} requires something of one",
+        details=", ".join(f"{key}={value}" for key, value in sorted(required.items())),
+        hint="Leave out the profile, or create a task with it and apply the diff to the snapshot there.",
         reason="not_on_cluster",
     )
 

@@ -42,7 +42,7 @@ ANSWER_BYTES = 1024**2
 """Of an answer, as it is sent. Larger ones are refused: Temporal keeps every answer in its history."""
 
 ARGUMENT_BYTES, LARGE_BYTES = 768 * 1024, 16 * 1024
-"""Of an operation, as it is sent: at most, and from when on a caller sends one after another."""
+"""Of an operation, as it is sent: at most, and from when on a caller first asks for room."""
 
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""

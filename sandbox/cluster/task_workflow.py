@@ -122,7 +122,7 @@ class TaskWorkflow:
         """Before the server ends the task: for more than it takes in one step (`operation_admission`), and looks for a
         long history, which is replaced when no operation runs. What is refused here leaves no trace in it.
         """
-        if not self._asked.takes(operation, _find_step()):
+        if not self._asked.takes(operation, _find_step(), workflow.time()):
             raise ApplicationError("The task has too many operations at once", type=NO_ROOM, non_retryable=True)
         if operation.get("name") not in ALL_READS or operation.get("name") in STOPS:
             return
@@ -131,6 +131,18 @@ class TaskWorkflow:
         if self._accepted > MOST_UPDATES or events > self._task.most_events or size > MOST_BYTES:
             text = f"The history of the task has {events} events, until the operation in progress has ended"
             raise ApplicationError(text, type="history_full", non_retryable=True)
+
+    @workflow.update
+    async def reserve(self, wanted: dict[str, Any]) -> None:
+        """Keep room for a large operation, which its caller sends then. `wanted`: its `id`, `name` and `size`."""
+        self._asked.reserve(wanted, workflow.time())
+        self._accepted += 1
+
+    @reserve.validator
+    def refuse_to_reserve(self, wanted: dict[str, Any]) -> None:
+        """As `refuse_for_now`, without the arguments: a refusal is sent with what was asked."""
+        if not self._asked.may_reserve(wanted, _find_step(), workflow.time()):
+            raise ApplicationError("The task has too many operations at once", type=NO_ROOM, non_retryable=True)
 
     @workflow.signal
     def cancel(self, operation_id: str) -> None:

@@ -7,11 +7,10 @@ import hashlib
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from temporalio.api.taskqueue.v1 import TaskQueueStats
 from temporalio.client import (
@@ -89,8 +88,6 @@ class TemporalDispatcher:
     def __init__(self, place: ClusterAddress) -> None:
         self._place = place
         self._loop = asyncio.new_event_loop()
-        self._large: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By task: one operation with large arguments at a time, until it is accepted."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="temporal", daemon=True)
         self._thread.start()
         self._requests = ServerRequests()
@@ -141,23 +138,28 @@ class TemporalDispatcher:
         `task_busy`) if these are not answered soon.
         """
         document, is_refused = dump_operation(operation), False
-        is_large = measure_payload(document) > LARGE_BYTES
-        alone = self._large.setdefault(operation.task_id, asyncio.Lock()) if is_large else nullcontext()
+        size, task = measure_payload(document), self._handle(operation.task_id)
+        wanted = {"id": operation.id, "name": operation.name.value, "size": size}
+
+        async def try_once() -> WorkflowUpdateHandle[Any] | None:
+            """None if there is no room now."""
+            accepted = WorkflowUpdateStage.ACCEPTED
+            if size > LARGE_BYTES:
+                room = await task.start_update(TaskWorkflow.reserve, wanted, wait_for_stage=accepted)
+                if _is_refused_for_now(room):
+                    return None
+            handle = await task.start_update(TaskWorkflow.operate, document, id=operation.id, wait_for_stage=accepted)
+            return None if _is_refused_for_now(handle) else handle
 
         async def start() -> WorkflowUpdateHandle[Any]:
             nonlocal is_refused
-            while True:
-                handle = await self._handle(operation.task_id).start_update(
-                    TaskWorkflow.operate, document, id=operation.id, wait_for_stage=WorkflowUpdateStage.ACCEPTED
-                )
-                is_refused = _is_refused_for_now(handle)
-                if not is_refused:
-                    return handle
+            while (handle := await try_once()) is None:
+                is_refused = True
                 await asyncio.sleep(_NO_ROOM_PAUSE_S)
+            return handle
 
         try:
-            async with alone:
-                handle = await self._requests.ask(start, NO_WORKER_S)
+            handle = await self._requests.ask(start, NO_WORKER_S)
         except TimeoutError as error:
             if self._requests.is_away:
                 raise

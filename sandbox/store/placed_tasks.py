@@ -1,4 +1,6 @@
-"""What this home knows of the tasks that it placed on a cluster: the record of each, and the runs that it asked for."""
+"""What this home knows of the tasks that it placed on a cluster: the record of each, the runs that it asked for, and
+which runs and snapshots it saw.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.short_ids import PLACED, SEEN
 
 _RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
+_SNAPSHOT_ID = re.compile(r"snap-[0-9a-f]{13}-[0-9a-f]{6}")
 
 
 class PlacedRun(Model):
@@ -51,22 +54,41 @@ def forget_placed_task(home: Home, task_id: str) -> None:
         found = find_placed_run(home, path.stem)
         if found is not None and found.task_id == task_id:
             path.unlink(missing_ok=True)
-    for path in _seen_folder(home).glob("run-*.json"):
-        if find_task_of_run(home, path.stem) == task_id:
+    for path in _seen_folder(home).glob("*.json"):
+        if _find_noted(home, path.stem) == task_id:
             path.unlink(missing_ok=True)
 
 
 def note_runs(home: Home, task_id: str, run_ids: Iterable[str]) -> None:
-    """Remember whose runs these are, so that a caller can ask about one by its id alone. Other texts are left out."""
-    for run_id in run_ids:
-        path = _seen_folder(home) / f"{run_id}.json"
-        if _RUN_ID.fullmatch(run_id) and not path.exists():
-            _write(path, {"schema_version": 1, "task_id": task_id})
+    """Remember the task of these runs, so that a caller can ask about one by its id alone. Other texts are left out."""
+    _note(home, task_id, filter(_RUN_ID.fullmatch, run_ids))
+
+
+def note_snapshots(home: Home, task_id: str, snapshot_ids: Iterable[str]) -> None:
+    """Remember the task of these snapshots, as `note_runs`."""
+    _note(home, task_id, filter(_SNAPSHOT_ID.fullmatch, snapshot_ids))
 
 
 def find_task_of_run(home: Home, run_id: str) -> str | None:
     """The task of a run of a worker that was noted; None for any other."""
-    found = read_json(_seen_folder(home) / f"{run_id}.json") if _RUN_ID.fullmatch(run_id) else None
+    return _find_noted(home, run_id) if _RUN_ID.fullmatch(run_id) else None
+
+
+def find_task_of_snapshot(home: Home, snapshot_id: str) -> str | None:
+    """The task of a snapshot on a worker that was noted; None for any other."""
+    return _find_noted(home, snapshot_id) if _SNAPSHOT_ID.fullmatch(snapshot_id) else None
+
+
+def _note(home: Home, task_id: str, names: Iterable[str]) -> None:
+    """The first task counts, because another worker may name what is not its own."""
+    for name in names:
+        path = _seen_folder(home) / f"{name}.json"
+        if not path.exists():
+            _write(path, {"schema_version": 1, "task_id": task_id})
+
+
+def _find_noted(home: Home, name: str) -> str | None:
+    found = read_json(_seen_folder(home) / f"{name}.json")
     return None if found is None else str(found["task_id"])
 
 

@@ -22,7 +22,7 @@ SHOWN_CHARACTERS = len("task-") + 8
 """Of a task's id, where people read it. Two tasks have the same ones about once in 60,000 tasks."""
 
 PLACED, SEEN = "placed", "seen"
-"""Folders of `sandbox.store.placed_tasks`: of tasks on a cluster, and in that one of their runs."""
+"""Folders of `sandbox.store.placed_tasks`: of tasks on a cluster, and in that one of their runs and snapshots."""
 
 _BEGINNING = r"[0-9a-f]{4}[0-9a-f-]{0,32}"
 _MOST_SHOWN = 5

@@ -417,15 +417,23 @@ class Workbench:
             return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen))
 
     def create_named_task(
-        self, task_id: str, url: str, prompt: str = "", base_branch: str | None = None, *, profile: str | None = None
+        self,
+        task_id: str,
+        url: str,
+        prompt: str = "",
+        base_branch: str | None = None,
+        *,
+        options: TaskOptions | None = None,
     ) -> Task:
         """Clone or update a repository, and create a task under an id that was drawn elsewhere, by a dispatcher.
 
         Raises: as `clone` and `create_task`; `conflict` if there is a task of this id.
         """
+        chosen = options or models.TaskOptions()
         arguments = {"url": self._services.remotes.parse(url).url, "prompt": prompt, "base_branch": base_branch}
+        arguments |= chosen.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(self._services, None, "create", arguments) as done:
-            new = use.hub.NewTask(task_id, url, prompt, base_branch, profile)
+            new = use.hub.NewTask(task_id, url, prompt, base_branch, chosen)
             return done(use.hub.create_named_task(self._services, new))
 
     @property
@@ -1303,9 +1311,8 @@ class Workbench:
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[snapshot or ""]
         ) as done:
-            return done(
-                use.snapshots.fork_task(self._services, task_id, snapshot, prompt, with_artifacts=with_artifacts)
-            )
+            wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts)
+            return done(use.snapshots.fork_task(self._services, task_id, wanted))
 
     def fork_named_task(
         self,
@@ -1315,20 +1322,21 @@ class Workbench:
         prompt: str | None = None,
         *,
         with_artifacts: bool = False,
+        options: TaskOptions | None = None,
     ) -> Task:
-        """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher.
+        """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher. `options`: instead of
+        those of the task.
 
-        Raises: as `fork_task`; `conflict` if there is a task of this id.
+        Raises: as `fork_task`; `not_found` for the profile; `conflict` if there is a task of this id.
         """
-        arguments = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
+        arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
+        if options is not None:
+            arguments |= options.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[fork_id, snapshot or ""]
         ) as done:
-            return done(
-                use.hub.fork_named_task(
-                    self._services, task_id, fork_id, snapshot, prompt, with_artifacts=with_artifacts
-                )
-            )
+            wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts, fork_id, options)
+            return done(use.hub.fork_named_task(self._services, task_id, wanted))
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.

@@ -123,6 +123,10 @@ def test_an_agent_moves_cleans_forks_and_explores_a_task(homes: Homes, agent: Pa
         tried = await ok(client, "space_repo_explore", task_id=name, task_ids=[made], wait_s=120)
         assert (tried["winner"], tried["restored"]) == (made, True)
         assert (await ok(client, "space_repo_read_file", task_id=name, path="answer"))["content"] == "right\n"
+        refused = (await client.call_tool("space_repo_promote", {"task_id": name})).structured_content
+        assert refused is not None
+        assert refused["error"]["reason"] == "not_on_cluster", "no person is asked about what is refused"
+        assert person.ok("approvals", "list")["approvals"] == []
         for one in (name, made):
             closing = {"task_id": one, "delete_worktree": True, "discard": True}
             await approved(client, person, "space_repo_close_task", **closing)
@@ -151,4 +155,6 @@ def test_a_person_uses_the_commands_of_one_host(homes: Homes, agent: Path) -> No
     assert sandbox.ok("task", "impact", task)["unclassified"] == 1
     refused = sandbox("promote", task, "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "not_on_cluster")
+    assert f"promote {repository['id']}`" in refused.json["error"]["hint"]
+    assert sandbox.ok("promote", "--history", task)["repo_id"] == repository["id"], "releases are of this host"
     assert sandbox.ok("task", "close", task, "--delete", "--discard")["task"]["status"] == "closed"

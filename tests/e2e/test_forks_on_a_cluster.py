@@ -42,9 +42,19 @@ def test_a_fork_has_the_state_of_its_task_and_goes_on_elsewhere_when_the_worker_
 ) -> None:
     sandbox = Command(agent, cluster.settings)
     repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
-    task = sandbox.ok("task", "create", repository["id"], "--prompt", "Fork")["task"]["id"]
+    made = sandbox.ok("task", "create", repository["id"], "--prompt", "Fork", "--kind", "tree")["task"]
+    task = made["id"]
     write(sandbox, agent, task, "answer", "first\n")
     kept = sandbox.ok("task", "snapshot", task)["id"]
+    assert (made["workspace_kind"], has_files(cluster, task)) == ("tree", False)
+    from_snapshot = ("task", "create", repository["id"], "--from-snapshot", kept)
+    other = sandbox.ok(*from_snapshot, "--prompt", "Other", "--profile", "generic")["task"]
+    assert (other["forked_from"], other["prompt"], other["profile"]) == (task, "Other", "generic")
+    assert (other["workspace_kind"], has_files(cluster, other["id"])) == ("worktree", True), "as on one host"
+    assert read(sandbox, other["id"], "answer") == "first\n"
+    assert sandbox(*from_snapshot, "--base", "main", "--json").error["code"] == "invalid_input"
+    assert sandbox(*from_snapshot[:-1], "snap-0", "--json").error["code"] == "not_found"
+    sandbox.ok("task", "close", other["id"], "--delete", "--discard")
     write(sandbox, agent, task, "answer", "second\n")
     now = sandbox.ok("task", "fork", task, "--prompt", "Another way")["task"]
     before = sandbox.ok("task", "fork", task, "--snapshot", kept)["task"]
@@ -61,6 +71,7 @@ def test_a_fork_has_the_state_of_its_task_and_goes_on_elsewhere_when_the_worker_
     cluster.kill(had)
     assert read(sandbox, now["id"], "answer") == "of the fork\n"
     assert sandbox.ok("status", now["id"])["ahead"] == 1
+    assert not has_files(cluster, now["id"]), "it keeps its kind"
     assert cluster.dispatcher.find_placement(now["id"])["worker"] != had
     later = sandbox.ok("task", "fork", task)["task"]["id"]
     placement = cluster.dispatcher.find_placement(later)
@@ -69,6 +80,11 @@ def test_a_fork_has_the_state_of_its_task_and_goes_on_elsewhere_when_the_worker_
     assert read(sandbox, task, "answer") == "second\n"
     for one in (task, now["id"], before["id"], later):
         sandbox.ok("task", "close", one, "--delete", "--discard")
+
+
+def has_files(cluster: Cluster, task: str) -> bool:
+    """Whether the files of a task are laid out on a worker."""
+    return any(cluster.base.glob(f"*/repositories/worktrees/*/{task}/answer"))
 
 
 def test_the_same_fork_is_made_once_and_not_begun_again_after_its_end(cluster: Cluster) -> None:

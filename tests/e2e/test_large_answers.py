@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,24 @@ def test_a_task_is_not_ended_by_many_large_operations_at_once(
         asked = [callers.submit(ask, dispatcher, task, name, path=path) for _ in range(6)]
         assert [one.result().value for one in asked] == [worker.value] * 6
         assert ask(dispatcher, task, OperationName.STATUS).value == worker.value
+
+
+def test_a_task_is_not_ended_by_large_changes_of_several_processes_at_once(temporal: str) -> None:
+    """Each dispatcher is one of a process. The server gets the arguments back of all that it is refused in one step."""
+    cluster, count = f"large-{uuid.uuid4().hex[:8]}", 8
+    with ExitStack() as stack, ThreadPoolExecutor(count) as callers:
+        dispatchers = [stack.enter_context(connected(temporal, cluster)) for _ in range(count)]
+        stack.enter_context(working(temporal, cluster)).may_end.set()
+        task = dispatchers[0].place(URL, {}).task_id
+        together = threading.Barrier(count)
+
+        def change(dispatcher: TemporalDispatcher) -> OperationAnswer:
+            together.wait()
+            return ask(dispatcher, task, OperationName.CHECK, path="a" * (ARGUMENT_BYTES - 10_000))
+
+        asked = [callers.submit(change, dispatcher) for dispatcher in dispatchers]
+        assert [one.result().error for one in asked] == [None] * count
+        assert ask(dispatchers[0], task, OperationName.STATUS).error is None
 
 
 def test_a_task_with_many_large_answers_goes_on_when_its_history_is_begun_anew(tmp_path: Path) -> None:

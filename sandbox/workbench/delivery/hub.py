@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +32,7 @@ from sandbox.git.push.hub_refs import (
 )
 from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
+from sandbox.models import TASK_ID_PATTERN, Task, TaskOptions, WorkspaceKind
 from sandbox.models.operations import DoneOperation
 from sandbox.private_folders import make_private
 from sandbox.remotes import Remote
@@ -52,9 +52,10 @@ from sandbox.workbench.tasks.lifecycle import (
     draft_task,
     find_start,
     lock_task,
+    require_task_kind,
     start_task,
 )
-from sandbox.workbench.tasks.snapshots import fork_task
+from sandbox.workbench.tasks.snapshots import ForkRequest, fork_task
 
 _TRIES = 3
 _NO_STATE = "no_state"
@@ -74,7 +75,7 @@ class NewTask:
     url: str
     prompt: str = ""
     base_branch: str | None = None
-    profile: str | None = None
+    options: TaskOptions = field(default_factory=TaskOptions)
 
 
 def create_named_task(services: Services, new: NewTask) -> Task:
@@ -82,23 +83,27 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     is a task of this id.
     """
     _require_unknown(services, new.task_id)
-    if new.profile is not None:
-        find_profile(services.policies.profiles, new.profile)
+    _require_profile(services, new.options)
+    kind = require_task_kind(new.options.workspace_kind)
     repository = clone.clone(services, new.url).repository
     git = services.repositories.open(repository.id)[1]
     commit, branch = find_start(services, repository, git, new.base_branch or "HEAD")
     base_tree = clone.fetch_whole_tree(services, repository, git, commit)
-    draft = draft_task(services, repository.id, new.task_id, new.prompt, (commit, branch))
-    task = draft.model_copy(update={"profile": new.profile})
+    draft = draft_task(services, repository.id, new.task_id, new.prompt, (commit, branch), kind)
+    task = draft.model_copy(update={"profile": new.options.profile})
     return start_task(services, git, task, base_tree, None)
 
 
-def fork_named_task(
-    services: Services, task_id: str, fork_id: str, snapshot: str | None, prompt: str | None, *, with_artifacts: bool
-) -> Task:
+def fork_named_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
     """As `fork_task`, under an id that was drawn elsewhere. Raises: also `conflict` if there is a task of this id."""
-    _require_unknown(services, fork_id)
-    return fork_task(services, task_id, snapshot, prompt, with_artifacts=with_artifacts, fork_id=fork_id)
+    _require_unknown(services, wanted.new_id)
+    _require_profile(services, wanted.options)
+    return fork_task(services, task_id, wanted)
+
+
+def _require_profile(services: Services, options: TaskOptions | None) -> None:
+    if options is not None and options.profile is not None:
+        find_profile(services.policies.profiles, options.profile)
 
 
 def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:

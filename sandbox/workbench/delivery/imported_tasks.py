@@ -78,14 +78,9 @@ def _fetch_state(git: Git, access: RemoteAccess, task_id: str, local: str) -> st
 
 def _draft(services: Services, recorded: Task) -> Task:
     start = (recorded.head_commit, recorded.base_branch)
-    own = {
-        "branch": recorded.branch,
-        "base_commit": recorded.base_commit,
-        "workspace_kind": WorkspaceKind.TREE,
-        "worktree_path": None,
-        "status": TaskStatus.COMMITTED,
-    }
-    return draft_task(services, recorded.repo_id, recorded.id, recorded.prompt, start).model_copy(update=own)
+    drafted = draft_task(services, recorded.repo_id, recorded.id, recorded.prompt, start, WorkspaceKind.TREE)
+    own = {"branch": recorded.branch, "base_commit": recorded.base_commit, "status": TaskStatus.COMMITTED}
+    return drafted.model_copy(update=own)
 
 
 def _move_task(services: Services, git: Git, recorded: Task) -> Task:

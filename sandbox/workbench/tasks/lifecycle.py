@@ -130,7 +130,7 @@ def create_task(
     Raises: also `invalid_input` for a kind of workspace that a task cannot have.
     """
     options = options or TaskOptions()
-    kind = _require_task_kind(options.workspace_kind)
+    kind = require_task_kind(options.workspace_kind)
     services.disk.require(Writer.CHECKOUT, RECORD_DEMAND)
     repository, git = services.repositories.open(repo_id)
     if origin:
@@ -144,20 +144,25 @@ def create_task(
             return adopted
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = (origin.new_id if origin else "") or draw_task_id(services.home, git)
-    draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch))
+    draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch), kind)
     own: dict[str, object] = {
         "base_commit": base_commit,
         "profile": options.profile,
         "forked_from": origin.task.id if origin else None,
     }
-    if kind is WorkspaceKind.TREE:
-        own |= {"workspace_kind": kind, "worktree_path": None}
     return start_task(services, git, draft.model_copy(update=own), base_tree, origin)
 
 
-def draft_task(services: Services, repo_id: str, task_id: str, prompt: str, start: tuple[str, str]) -> Task:
-    """A new task with a worktree, which is not made yet. `start`: its first commit, and the branch that a pull request
-    of it would go to.
+def draft_task(
+    services: Services,
+    repo_id: str,
+    task_id: str,
+    prompt: str,
+    start: tuple[str, str],
+    kind: WorkspaceKind = WorkspaceKind.WORKTREE,
+) -> Task:
+    """A new task, whose files are not made yet. `start`: its first commit, and the branch that a pull request of it
+    would go to.
     """
     commit, base_branch = start
     return Task(
@@ -167,8 +172,8 @@ def draft_task(services: Services, repo_id: str, task_id: str, prompt: str, star
         base_branch=base_branch,
         branch=name_branch(task_id, prompt),
         base_commit=commit,
-        workspace_kind=WorkspaceKind.WORKTREE,
-        worktree_path=services.home.worktree(repo_id, task_id),
+        workspace_kind=kind,
+        worktree_path=None if kind is WorkspaceKind.TREE else services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
         head_commit=commit,
         created_at=datetime.now(UTC),
@@ -189,7 +194,8 @@ def start_task(services: Services, git: Git, task: Task, base_tree: str, origin:
 TASK_KINDS = (WorkspaceKind.WORKTREE, WorkspaceKind.TREE)
 
 
-def _require_task_kind(name: str) -> WorkspaceKind:
+def require_task_kind(name: str) -> WorkspaceKind:
+    """Raises: `invalid_input` for a kind of workspace that a task cannot have."""
     for kind in TASK_KINDS:
         if kind == name:
             return kind

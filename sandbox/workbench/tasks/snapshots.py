@@ -215,34 +215,38 @@ def _find_target_tree(git: Git, task: Task, state: str) -> str:
     return _find_snapshot(git, task, state).snapshot.tree
 
 
-def fork_task(
-    services: Services,
-    task_id: str,
-    snapshot_id: str | None = None,
-    prompt: str | None = None,
-    *,
-    with_artifacts: bool = False,
-    fork_id: str = "",
-) -> Task:
-    """A new task that continues from a snapshot, or from the current working state. `fork_id`: its id, if that was
-    drawn elsewhere.
+@dataclass(frozen=True)
+class ForkRequest:
+    """What a new task continues from: a snapshot, or the present state. `prompt`, `options`: None: those of the task.
+    `with_artifacts`: it also gets the build output of the task's worktree. `new_id`: drawn elsewhere.
+    """
+
+    snapshot: str | None = None
+    prompt: str | None = None
+    with_artifacts: bool = False
+    new_id: str = ""
+    options: TaskOptions | None = None
+
+
+def fork_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
+    """A new task that continues from a snapshot, or from the current working state.
 
     Its branch starts at the head that the state belongs to, so it has the same uncommitted changes. While a check runs
-    in the task, only a snapshot can be forked, not the current state (`conflict`). `with_artifacts`: it also gets the
-    build output of the task's worktree. Raises: `invalid_input` for build output of a snapshot, which has none.
+    in the task, only a snapshot can be forked, not the current state (`conflict`). Raises: `invalid_input` for build
+    output of a snapshot, which has none.
     """
-    if snapshot_id is not None and with_artifacts:
+    if wanted.snapshot is not None and wanted.with_artifacts:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "A snapshot has no build output",
             hint="Fork the present state, without naming a snapshot, or leave out the build output.",
         )
-    if snapshot_id is not None:
+    if wanted.snapshot is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         git = services.repositories.open(task.repo_id)[1]
-        kept = _find_snapshot(git, task, snapshot_id)
-        origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit, fork_id)
-        return _create_fork(services, origin, prompt, None, task.workspace_kind)
+        kept = _find_snapshot(git, task, wanted.snapshot)
+        origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit, wanted.new_id)
+        return _create_fork(services, origin, wanted, task.workspace_kind)
     with (
         lock_task(services, task_id) as task,
         compare_task(services, task) as opened,
@@ -251,9 +255,9 @@ def fork_task(
     ):
         tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
         kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
-        origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit, fork_id)
-        made = _create_fork(services, origin, prompt, None, kind)
-        if with_artifacts and kind is WorkspaceKind.WORKTREE:
+        origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit, wanted.new_id)
+        made = _create_fork(services, origin, wanted, kind)
+        if wanted.with_artifacts and made.workspace_kind is WorkspaceKind.WORKTREE:
             forked_artifacts.share_artifacts(services, opened, made)
         return made
 
@@ -271,17 +275,13 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
     task = find_task(services.home, owners[snapshot_id], allow_closed=True)
     kept = _find_snapshot(git, task, snapshot_id)
     origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
-    return _create_fork(services, origin, prompt, options.profile, options.workspace_kind)
+    return _create_fork(services, origin, ForkRequest(snapshot_id, prompt, options=options), task.workspace_kind)
 
 
-def _create_fork(services: Services, origin: ForkOrigin, prompt: str | None, profile: str | None, kind: str) -> Task:
+def _create_fork(services: Services, origin: ForkOrigin, wanted: ForkRequest, kind: str) -> Task:
+    """`kind`: of a fork without options."""
     task = origin.task
-    text = task.prompt if prompt is None else prompt
-    return create_task(
-        services,
-        task.repo_id,
-        text,
-        task.base_branch,
-        origin,
-        TaskOptions(profile=profile or task.profile, workspace_kind=kind),
-    )
+    text = task.prompt if wanted.prompt is None else wanted.prompt
+    chosen = wanted.options or TaskOptions(workspace_kind=kind)
+    options = chosen.model_copy(update={"profile": chosen.profile or task.profile})
+    return create_task(services, task.repo_id, text, task.base_branch, origin, options)

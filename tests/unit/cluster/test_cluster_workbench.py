@@ -22,7 +22,7 @@ from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery, Status, Task
+from sandbox.models import SearchQuery, Snapshot, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
@@ -106,6 +106,32 @@ def test_a_run_that_was_seen_is_asked_of_the_worker_of_its_task(tmp_path: Path) 
     workbench.read_log(run)
     assert asked.ask.call_args.args[0] == task
     assert asked.ask.call_args.args[2]["run_id"] == run
+
+
+def test_s149_a_snapshot_that_another_worker_names_too_stays_that_of_its_task(tmp_path: Path) -> None:
+    """Control: its own snapshot is taken from that task."""
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    first, second = (Task.model_validate({**RECORD, "id": f"task-{uuid4()}"}) for _ in range(2))
+    kept, own = (
+        Snapshot(id=f"snap-{13 * '0'}-{name}", tree="a" * 40, commit="a" * 40, created_at=datetime.now(UTC))
+        for name in ("000000", "111111")
+    )
+    for task in (first, second):
+        save_placed_task(home, task)
+    asked.ask.return_value = kept
+    workbench.snapshot(first.id)
+    asked.ask.return_value = (kept, own)
+    workbench.snapshots(second.id)
+    for snapshot, origin in ((kept, first), (own, second)):
+        asked.ask.side_effect = lambda _task, _name, wanted, _kind: first.model_copy(update={"id": wanted["fork_id"]})
+        made = workbench.create_task(first.repo_id, from_snapshot=snapshot.id)
+        assert asked.ask.call_args.args[0] == origin.id
+        assert made.id in {task.id for task in workbench.tasks()}
+    asked.ask.side_effect, asked.ask.return_value = None, second
+    workbench.close_task(second.id)
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.create_task(first.repo_id, from_snapshot=own.id)
 
 
 @pytest.mark.parametrize("expected", [None, "0" * 40])

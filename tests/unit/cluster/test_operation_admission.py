@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.cluster.operation_admission import STEP_BYTES, OperationAdmission
+from sandbox.cluster.operation_admission import RESERVED_S, STEP_BYTES, OperationAdmission
 from sandbox.cluster.task_queues import ARGUMENT_BYTES, LARGE_BYTES
 
 
@@ -43,3 +43,24 @@ def test_an_answer_makes_room() -> None:
     assert admission.takes({"id": "late", "name": "status"}, 4)
     assert admission.count_room(4) < STEP_BYTES - 1_000_000, "the answer is sent in this step"
     assert admission.count_room(5) == STEP_BYTES
+
+
+def test_room_is_kept_for_large_arguments_until_they_come_or_do_not() -> None:
+    """Of several that would all arrive in one step, as many have room as the server takes with one that begins."""
+    admission = OperationAdmission()
+    wanted = [{"id": str(number), "name": "check", "size": ARGUMENT_BYTES} for number in range(10)]
+
+    def reserve(first: int, now_s: float) -> list[str]:
+        taken = []
+        for one in wanted[first:]:
+            if admission.may_reserve(one, 0, now_s):
+                admission.reserve(one, now_s)
+                taken.append(str(one["id"]))
+        return taken
+
+    assert reserve(0, 0.0) == [*"0123"]
+    assert reserve(4, RESERVED_S - 1) == []
+    arrived = {"id": "0", "name": "check", "arguments": "x" * (ARGUMENT_BYTES - 100)}
+    assert admission.takes(arrived, 0, 1.0), "it has its room"
+    assert not admission.takes({**arrived, "id": "old"}, 0, 1.0), "one that did not ask has none"
+    assert reserve(4, RESERVED_S) == [*"4567"], "those did not come"
