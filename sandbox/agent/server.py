@@ -6,12 +6,11 @@ never contain text from a repository.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -28,11 +27,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel
 
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
+from sandbox.agent.arguments import validate_arguments
 from sandbox.agent.outputs import ApprovalResult, WaitRunResult
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
@@ -45,12 +44,6 @@ from sandbox.version import __version__
 from sandbox.workbench import Watch
 
 PROGRESS_S = 0.5
-_ALIKE = 0.5
-"""How near the name of an argument is to one that may be meant: enough for `old_text` and `old`."""
-
-_NAME_CHARS = 100
-"""Of an argument that is wrong; a request sets its length."""
-
 PROGRESS_CHARS = 200
 INSTRUCTIONS = (
     "Work on repositories without trusting them: clone, create a task, read, edit with the sha256 of what you read, "
@@ -206,31 +199,6 @@ async def _answer_call(
     except Exception:  # noqa: BLE001 - the outermost edge: an agent gets a code, our log the trace
         _log.exception("the tool %s failed", tool.name)
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
-
-
-def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "tools/list has the schema.") -> Any:
-    """The input model of a tool. `hint`: where the caller finds its schema.
-
-    Raises: `invalid_input`, with each field that is wrong.
-    """
-    try:
-        return tool.input_model.model_validate(arguments)
-    except ValidationError as error:
-        unused = tool.input_model.model_fields.keys() - arguments.keys()
-        wrong = [_describe_wrong_field(e, unused) for e in error.errors(include_input=False)[:10]]
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"{tool.name} does not accept these arguments",
-            details="\n".join(wrong)[:2000],
-            hint=hint,
-        ) from error
-
-
-def _describe_wrong_field(error: ErrorDetails, unused: Collection[str]) -> str:
-    """`unused`: the fields that were not given: one of them may be meant by an unknown one, as `old` by `old_text`."""
-    name = ".".join(map(str, error["loc"]))[:_NAME_CHARS]
-    near = difflib.get_close_matches(name, unused, 1, _ALIKE) if error["type"] == "extra_forbidden" else []
-    return f"{name}: {error['msg']}{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:

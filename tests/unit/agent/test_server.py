@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import anyio
 import mcp_types as types
@@ -21,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import make_server, validate_arguments
+from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
@@ -309,23 +307,6 @@ def test_n12_wrong_arguments_are_typed_errors(desk: Desk, tool: str, arguments: 
         assert "Traceback" not in json.dumps(found)
 
     talk(agent_of(desk), session)
-
-
-def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
-    with pytest.raises(SandboxError) as caught:
-        validate_arguments(TOOLS["space_repo_edit_file"], {"old_text": "a", "new": "b", "news": "c", "zzz": 1})
-    lines = {line.partition(":")[0]: line for line in caught.value.details.splitlines()}
-    assert lines["old_text"].endswith("; did you mean old?")
-    assert "did you mean" not in lines["zzz"] + lines["news"] + lines["path"], "`new` was given"
-
-
-def test_a_long_name_of_an_argument_is_cut_before_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = MagicMock(return_value=[])
-    monkeypatch.setattr(difflib, "get_close_matches", compare)
-    with pytest.raises(SandboxError) as caught:
-        validate_arguments(TOOLS["space_repo_edit_file"], {"x" * 10**6: 1})
-    assert [len(call.args[0]) for call in compare.call_args_list] == [100]
-    assert f"{'x' * 100}: Extra inputs" in caught.value.details
 
 
 def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:
