@@ -309,6 +309,16 @@ def test_n12_wrong_arguments_are_typed_errors(desk: Desk, tool: str, arguments: 
     talk(agent_of(desk), session)
 
 
+@pytest.mark.parametrize("check", ["build,test", "Test", "", "test ", "a/b", "a\0b", "x" * 4096])
+def test_a_name_that_no_check_can_have_is_not_found(desk: Desk, check: str) -> None:
+    async def session(client: Client) -> None:
+        found = await failed(client, "space_repo_run_check", task_id=desk.task.id, check_id=check)
+        usual = await failed(client, "space_repo_run_check", task_id=desk.task.id, check_id="no-such-check")
+        assert (found["code"], found["hint"]) == ("not_found", usual["hint"])
+
+    talk(agent_of(desk), session)
+
+
 def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:
     async def session(client: Client) -> None:
         absent = "task-00000000-0000-4000-8000-000000000000"
