@@ -39,6 +39,7 @@ from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
+from sandbox.store.records import not_found_error
 from sandbox.text import decode_for_display, one_line
 from sandbox.version import __version__
 from sandbox.workbench import Watch
@@ -205,7 +206,8 @@ def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
     """The tool that asks for approval ahead of a call. Raises: `not_found` for another tool; `approval_denied`."""
     tool = TOOLS.get(arguments.tool)
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
-        raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {arguments.tool[:100]!r}")
+        offered = [t.name for t in TOOLS.values() if t.name != REQUEST_APPROVAL and agent.offers(t.preset)]
+        raise not_found_error("tool", arguments.tool[:100], offered, "Give the name of the tool that you would call.")
     return approval.request_approval(agent, tool, validate_arguments(tool, arguments.arguments))
 
 

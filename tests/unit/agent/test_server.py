@@ -208,6 +208,9 @@ def test_only_the_named_presets_are_listed_and_can_be_called(desk: Desk) -> None
             await client.call_tool("space_repo_commit", {"task_id": desk.task.id, "message": "m"})
         wish = {"tool": "space_repo_push", "arguments": {"task_id": desk.task.id}}
         assert (await failed(client, "space_agent_request_tool_approval", **wish))["code"] == "not_found"
+        near = await failed(client, "space_agent_request_tool_approval", tool="repo_status", arguments={})
+        assert near["details"].startswith("Did you mean: space_repo_status")
+        assert "push" not in near["details"], "what this server lacks is not offered"
 
     talk(agent_of(desk, presets=frozenset({Preset.DISCOVER, Preset.CHECK})), session)
 
