@@ -124,9 +124,7 @@ def parse_remote(
             _WrittenRemote("ssh", match["host"], None, match["user"], match["path"], scp=True), forges
         )
     local = " A local path begins with /, ./, ../ or ~/." if allow_file else ""
-    raise SandboxError(
-        ErrorCode.INVALID_INPUT, "This is not the URL of a git repository", hint=f"{_HINT}{local}"
-    )
+    raise SandboxError(ErrorCode.INVALID_INPUT, "This is not the URL of a git repository", hint=f"{_HINT}{local}")
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ from pydantic import BaseModel
 
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
-from sandbox.agent.arguments import validate_arguments
 from sandbox.agent.outputs import ApprovalResult, WaitRunResult
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
+from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun

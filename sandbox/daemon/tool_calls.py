@@ -21,10 +21,10 @@ from starlette.routing import Route
 
 from sandbox.agent import approval
 from sandbox.agent.agent import Agent
-from sandbox.agent.arguments import validate_arguments
 from sandbox.agent.results import failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.server import request_tool_approval
+from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun

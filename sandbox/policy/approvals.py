@@ -33,7 +33,7 @@ TOOL_NAMES = (
         "stop_run", "sync", "test_results", "update", "verify", "wait_run", "write_file",
     )),
 )  # fmt: skip
-"""Every tool that an agent may call, as `sandbox/agent/tools.py` has them: a decision about another name is a mistake."""
+"""The tools of `sandbox/agent/tools.py`: a decision about another name is a mistake."""
 
 
 class Decision(StrEnum):

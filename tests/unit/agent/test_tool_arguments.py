@@ -1,4 +1,4 @@
-"""What a tool accepts, and what its answer to wrong arguments says. The reader is a model: it cannot list tools again."""
+"""What a tool accepts, and what its answer to wrong arguments says. Its reader is a model: it cannot list the tools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from sandbox.agent.arguments import validate_arguments
 from sandbox.agent.schemas import input_schema
+from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
 
