@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def _schema_table(model: type[BaseModel]) -> str:
 def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
     """A JSON schema in a few words."""
     if "$ref" in shape:
-        return _shape(schema["$defs"][shape["$ref"].rsplit("/", 1)[1]], schema)
+        name = shape["$ref"].rsplit("/", 1)[1]
+        return _link(name) if _is_listed(name) else _shape(schema["$defs"][name], schema)
     if "anyOf" in shape:
         return " or ".join(_shape(one, schema) for one in shape["anyOf"])
     if "enum" in shape:
@@ -100,6 +102,20 @@ def _shape(shape: dict[str, Any], schema: dict[str, Any]) -> str:
     if shape.get("type") == "array":
         return f"list of {_shape(shape.get('items', {}), schema)}"
     return str(shape.get("type", "any"))
+
+
+def _is_listed(name: str) -> bool:
+    """Whether the page of models has this one."""
+    member = getattr(models, name) if name in models.__all__ else None
+    return (
+        inspect.isclass(member)
+        and issubclass(member, models.Model)
+        and member not in {models.Model, models.SparseModel}
+    )
+
+
+def _link(name: str) -> str:
+    return f"[`{name}`](models.md#{name.lower()})"
 
 
 def _plain(value: object) -> str:
@@ -132,28 +148,32 @@ def _signature(function: Callable[..., object]) -> str:
     """One parameter a line where it is long."""
     signature = inspect.signature(function)
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
-    text = str(signature.replace(parameters=parameters)).replace("'", "")
-    if len(text) < 80:
-        return text
     words, star = [], False
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
             words.append("*")
             star = True
-        words.append(str(parameter).replace("'", ""))
+        words.append(_parameter(parameter))
+    text = f"({', '.join(words)}) -> {signature.return_annotation}"
+    if len(text) < 80:
+        return text
     inside = "".join(f"    {word},\n" for word in words)
-    return f"(\n{inside}) -> {str(signature.return_annotation).replace(chr(39), '')}"
+    return f"(\n{inside}) -> {signature.return_annotation}"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = f"{parameter.name}: {parameter.annotation}"
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    default = parameter.default
+    return f"{text} = {f'{type(default).__name__}.{default.name}' if isinstance(default, Enum) else repr(default)}"
 
 
 def _models() -> str:
     parts = ["# Models\n\nWhat methods and tools take and return, and what `--json` prints. Every one is frozen.\n"]
     for name in sorted(models.__all__):
-        member = getattr(models, name)
-        if (
-            inspect.isclass(member)
-            and issubclass(member, models.Model)
-            and member not in {models.Model, models.SparseModel}
-        ):
+        if _is_listed(name):
+            member = getattr(models, name)
             parts.append(f"\n## `{name}`\n\n{inspect.getdoc(member)}\n{_fields(member)}")
     return "".join(parts)
 

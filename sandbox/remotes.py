@@ -38,7 +38,7 @@ _USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")
 _SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)$")
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
-_HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME; a local path as ./PATH."
+_HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME."
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ def parse_remote(
         return _build_network_remote(
             _WrittenRemote("ssh", match["host"], None, match["user"], match["path"], scp=True), forges
         )
-    raise _invalid_url("This is not the URL of a git repository")
+    local = " A local path begins with /, ./, ../ or ~/." if allow_file else ""
+    raise SandboxError(ErrorCode.INVALID_INPUT, "This is not the URL of a git repository", hint=f"{_HINT}{local}")
 
 
 @dataclass(frozen=True)

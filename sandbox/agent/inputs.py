@@ -16,6 +16,8 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
 ReadSha256 = Annotated[Sha256, Field(description="As you read it, or sha256_after of your last edit.")]
 Path = Annotated[str, Field(max_length=4096)]
+Lines = Annotated[tuple[Line, ...], Field(max_length=100, strict=False)]
+"""A list in JSON: strict validation would take a tuple only."""
 
 
 class Input(BaseModel):
@@ -46,7 +48,7 @@ class MapInput(Input):
     repo_id: RepoId | None = Field(None, description="Either this or task_id.")
     task_id: TaskId | None = None
     token_budget: int = Field(1500, ge=1, le=100_000, description="4 characters each.")
-    include_globs: tuple[Line, ...] = Field((), max_length=100, strict=False, description="Only these paths.")
+    include_globs: Lines = Field((), description="Only these paths.")
 
 
 class CreateTaskInput(Input):
@@ -147,7 +149,7 @@ RunId = Line
 class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
-    arguments: tuple[Line, ...] = Field((), max_length=100, description="For a part, by the check's parameters.")
+    arguments: Lines = Field((), description="For a part, by the check's parameters.")
     wait_s: WaitS = 45.0
 
 
@@ -203,9 +205,7 @@ class ExploreInput(Input):
 class CommitInput(Input):
     task_id: TaskId
     message: Annotated[str, Field(max_length=64 * 1024)]
-    allow: tuple[Path, ...] = Field(
-        (), max_length=100, strict=False, description="New files to commit although they look built."
-    )
+    allow: Lines = Field((), description="New files to commit although they look built.")
 
 
 class OpenPullRequestInput(Input):
@@ -224,7 +224,7 @@ class SnapshotInput(Input):
 
 class CleanInput(Input):
     task_id: TaskId
-    without: tuple[Path, ...] = Field((), max_length=100, strict=False, description="New paths to delete too.")
+    without: Lines = Field((), description="New paths to delete too.")
 
 
 class RestoreInput(Input):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -14,10 +15,12 @@ from sandbox.cli.person import describe_user
 from sandbox.cli.time_format import format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.store.short_ids import ambiguous_error
-from sandbox.text import one_line
+from sandbox.text import escape_invisible, one_line
 
 if TYPE_CHECKING:
     from sandbox.workbench import Workbench
+
+_SUBJECT_CHARS = 80
 
 
 def add_id_or_all_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -126,10 +129,15 @@ def _emit_all(invocation: Invocation, found: Sequence[Approval]) -> None:
 
 
 def _table(found: Sequence[Approval]) -> None:
-    rows = [
-        [a.id, a.state.value, a.scope.value, a.tool, a.task_id or a.repo_id or "-", *_decision_cells(a)] for a in found
-    ]
+    rows = [[a.id, a.state.value, a.scope.value, a.tool, _name_subject(a), *_decision_cells(a)] for a in found]
     show_table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED (UTC)", "BY"], rows)
+
+
+def _name_subject(found: Approval) -> str:
+    """The task or repository, or the URL of a call that has neither, of a long one the beginning."""
+    url = str(json.loads(found.arguments).get("url", "-"))
+    subject = found.task_id or found.repo_id or escape_invisible(url)
+    return subject if len(subject) <= _SUBJECT_CHARS else f"{subject[: _SUBJECT_CHARS - 1]}…"
 
 
 def _decision_cells(found: Approval) -> list[str]:

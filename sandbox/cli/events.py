@@ -13,7 +13,7 @@ from sandbox.text import one_line
 if TYPE_CHECKING:
     from sandbox.models import HomeEvent
 
-_SHOWN_NAMES = 3
+_SHOWN_NAMES = 5
 
 
 @click.command()
@@ -48,12 +48,18 @@ def _show_json(event: HomeEvent) -> None:
 
 def _show(event: HomeEvent) -> None:
     entry = event.operation
-    names = [one_line(name) for name in entry.names if name]
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
-    about = f" of {event.task_id}" if event.task_id else ""
     result = "" if entry.result == "ok" else click.style(f": {one_line(entry.result)}", fg="red")
     kind = click.style(f"{event.kind.value:10}", dim=True)
-    click.echo(
-        f"{event.at.astimezone():%F %T}  {kind}  {click.style(entry.operation, bold=True)}{about}{which}{result}"
-    )
+    what = describe_operation(event).replace(entry.operation, click.style(entry.operation, bold=True), 1)
+    click.echo(f"{event.at.astimezone():%F %T}  {kind}  {what}{result}")
+
+
+def describe_operation(event: HomeEvent) -> str:
+    """What was done, to which task, and what it is about: each name once."""
+    entry = event.operation
+    about = f" of {event.task_id}" if event.task_id else ""
+    names = [one_line(name) for name in entry.names if name and name != event.task_id]
+    names = [name for name in names if not any(other.startswith(f"{name} ") for other in names)]  # test, test passed
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
+    return f"{entry.operation}{about}{which}"

@@ -183,6 +183,6 @@ def _run(
 
     configure_logs(invocation.add_home)
     daemon = Daemon(_make_parts(invocation, address, token_file, approvals))
-    where = f" at {daemon.url}: `sandbox dashboard` opens it in a browser" if daemon.url else ""
+    where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
     note(f"serving {_home(invocation)}{where}; end with Ctrl-C or `sandbox serve --stop`")
     daemon.run()

@@ -71,4 +71,4 @@ def make_agent(workbench: Workbench, options: ServerOptions) -> Agent:
 
 
 def _print_address(url: str, token_file: Path) -> None:
-    note(f"serving at {url}; the bearer token is in {token_file}")
+    note(f"serving at {url} - the bearer token is in {token_file}")

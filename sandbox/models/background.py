@@ -18,7 +18,8 @@ BackgroundOperation = Literal["check", "verify", "candidate", "layers-build", "e
 class BackgroundRun(Model):
     """One request to run checks, or to build layers, started in the background. `run_id` names the request.
 
-    For `check` it is also the id of the run of the last check in `check_ids`, unless a required check did not pass.
+    `check_ids`: as asked, also names that no check has: such a run ends with `not_found`. For `check`, `run_id` is also
+    the id of the run of the last of them, unless a required check did not pass.
     While `state` is `running`: `check_id` is the current check and `check_run_id` its run; its log can be read.
     `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
     `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
@@ -30,7 +31,7 @@ class BackgroundRun(Model):
     run_id: str
     task_id: TaskId
     operation: BackgroundOperation
-    check_ids: tuple[CheckId, ...] = ()
+    check_ids: tuple[str, ...] = ()
     state: Literal["running", "finished"]
     started_at: datetime
     elapsed_s: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import tomllib
 from collections.abc import Iterable
@@ -21,6 +22,18 @@ SendingTool = Literal["space_repo_push", "space_repo_open_pr"]
 ALWAYS_ASKED = frozenset({"space_repo_promote"})
 """Tools of which a person approves every call, whatever the policy and the command line say: a promoted program runs on
 the host."""
+
+TOOL_NAMES = (
+    "space_agent_request_tool_approval",
+    *(f"space_repo_{name}" for name in (
+        "apply_patch", "candidate", "checkout", "clean", "clone", "close_task", "commit", "create_task",
+        "delete_file", "diff", "edit_file", "explore", "fetch", "fork_task", "impact", "list", "list_checks",
+        "list_snapshots", "list_tasks", "map", "open_pr", "pr_status", "prepare", "promote", "push",
+        "read_file", "read_log", "rename_file", "restore", "run_check", "search", "snapshot", "status",
+        "stop_run", "sync", "test_results", "update", "verify", "wait_run", "write_file",
+    )),
+)  # fmt: skip
+"""The tools of `sandbox/agent/tools.py`: a decision about another name is a mistake."""
 
 
 class Decision(StrEnum):
@@ -88,16 +101,32 @@ class ApprovalPolicy(BaseModel):
 
 
 def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
-    """Load both files, merged by key; the operator's may be missing. Raises: `policy_violation` for an invalid file."""
+    """Load both files, merged by key; the operator's may be missing. Raises: `policy_violation` for an invalid file,
+    also for a decision about a tool that does not exist.
+    """
     merged: dict[str, object] = {}
     for path in (shipped, operator_file):
         for key, value in _read(path, required=path == shipped).items():
             before = merged.get(key)
             merged[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    used = operator_file if operator_file.exists() else shipped
     try:
-        return ApprovalPolicy.model_validate(merged)
+        policy = ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
-        raise _unusable(operator_file if operator_file.exists() else shipped, error) from error
+        raise _unusable(used, describe_errors(error)) from error
+    _require_known_tools(policy, used)
+    return policy
+
+
+def _require_known_tools(policy: ApprovalPolicy, path: Path) -> None:
+    unknown = sorted(policy.tools.keys() - {*TOOL_NAMES})
+    if unknown:
+        raise _unusable(path, "\n".join(map(_describe_unknown_tool, unknown)))
+
+
+def _describe_unknown_tool(name: str) -> str:
+    near = difflib.get_close_matches(name[:100], TOOL_NAMES, 1)
+    return f"tools.{name[:100]}: there is no such tool{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def require_known_flags(rule: DiffRule, known: Iterable[str], path: Path) -> None:
@@ -105,12 +134,8 @@ def require_known_flags(rule: DiffRule, known: Iterable[str], path: Path) -> Non
     names = {*known, *FLAG_GROUPS}
     unknown = sorted(set(rule.flags) - names)
     if unknown:
-        raise SandboxError(
-            ErrorCode.POLICY_VIOLATION,
-            f"The approval policy {path} cannot be used",
-            details=f"when.flags: {', '.join(unknown)} is no rule of paths.toml; known: {', '.join(sorted(names))}",
-            hint="docs/agents.md lists its keys.",
-        )
+        known_names = ", ".join(sorted(names))
+        raise _unusable(path, f"when.flags: {', '.join(unknown)} is no rule of paths.toml; known: {known_names}")
 
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
@@ -118,16 +143,16 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if required:
-            raise _unusable(path, error) from error
+            raise _unusable(path, describe_errors(error)) from error
         return {}
     except (OSError, ValueError) as error:
-        raise _unusable(path, error) from error
+        raise _unusable(path, describe_errors(error)) from error
 
 
-def _unusable(path: Path, error: Exception) -> SandboxError:
+def _unusable(path: Path, details: str) -> SandboxError:
     return SandboxError(
         ErrorCode.POLICY_VIOLATION,
         f"The approval policy {path} cannot be used",
-        details=describe_errors(error),
+        details=details,
         hint="docs/agents.md lists its keys.",
     )

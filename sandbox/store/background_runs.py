@@ -47,7 +47,7 @@ class BackgroundRunRecord(Model):
     run_id: str
     task_id: TaskId
     operation: BackgroundOperation
-    check_ids: tuple[CheckId, ...] = ()
+    check_ids: tuple[str, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
     commit: ObjectId | None = None
     state: Literal["running", "finished", "failed"] = "running"

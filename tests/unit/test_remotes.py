@@ -243,6 +243,13 @@ def test_what_is_no_network_remote_is_invalid_input(text: str) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         parse_remote(text)
     assert caught.value.hint
+    assert "local path" not in caught.value.hint, "it would be refused"
+
+
+def test_a_name_alone_is_told_how_a_path_is_written_where_paths_are_remotes() -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        parse_remote("calc", allow_file=True)
+    assert "A local path begins with /, ./" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
@@ -40,6 +41,12 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Ca
             anyio.run(server.serve, [listener])
 
 
+_REFUSAL = (
+    "This request has no token, or a wrong one.\n"
+    "Send the header `Authorization: Bearer TOKEN`: the server printed where the token is.\n"
+)
+
+
 class RequireToken:
     """Answers 401 to every request without the token, for any path and method."""
 
@@ -53,9 +60,7 @@ class RequireToken:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "http":
-            headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
-            await send({"type": "http.response.start", "status": 401, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
+            await PlainTextResponse(_REFUSAL, 401, {"www-authenticate": "Bearer"})(scope, receive, send)
 
     def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

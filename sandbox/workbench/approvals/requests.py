@@ -252,7 +252,10 @@ def _find_stored(home: Home, approval_id: str) -> Approval:
     approval = store.find_approval(home, approval_id)
     if approval is None:  # suggest no similar ids: knowing an id allows answering
         raise SandboxError(
-            ErrorCode.NOT_FOUND, "There is no such approval", hint="`sandbox approvals list` shows open questions."
+            ErrorCode.NOT_FOUND,
+            "There is no such approval",
+            details=f"in the home {home.root}",
+            hint="`sandbox approvals list` shows open questions. For an agent of another home give that one: --home.",
         )
     return approval
 

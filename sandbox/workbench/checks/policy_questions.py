@@ -105,8 +105,9 @@ def check_tool(services: Services, tool: str, risk: Risk) -> PolicyAnswer:
     """What an agent's call of a tool would meet, as far as that does not depend on its arguments."""
     policy = services.policies.approvals
     decision, by_diff = policy.decide(tool, risk), policy.find_diff_rule(tool)
-    rule = f"tools.{tool}" if tool in policy.tools else f"risk.{risk.value}"
-    why = f"its risk is {risk.value}"
+    named = tool in policy.tools
+    rule = f"tools.{tool}" if named else f"risk.{risk.value}"
+    why = "the policy names this tool" if named else f"its risk is {risk.value}"
     if decision is Decision.ASK and by_diff is not None and policy.tools.get(tool) is not Decision.ASK:
         rule = "when"
         why = f"asked about a change with one of the flags {', '.join(sorted(by_diff.rules))}" + (

@@ -47,6 +47,7 @@ from sandbox.workbench.tasks.worktrees import (
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
+from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
@@ -74,7 +75,8 @@ EDIT_WAIT_S = 10.0
 @dataclass(frozen=True)
 class TaskComparison:
     """A task with the values that its operations need. `changes`: differences from the task's head, whose contents can
-    be read until the `with` block ends. `uses_lfs`: .gitattributes of the base give files to Git LFS.
+    be read until the `with` block ends. `rules`: which new files they leave out. `uses_lfs`: .gitattributes of the base
+    give files to Git LFS.
     """
 
     task: Task
@@ -84,6 +86,7 @@ class TaskComparison:
     files: WorktreeFiles
     spool: ContentSpool
     changes: Changes
+    rules: IgnoreRules
     uses_lfs: bool = False
 
     @property
@@ -299,7 +302,7 @@ def compare_task(
     if is_without_files(task, site):
         with WorktreeFiles(services.home.no_files) as files, spool_contents(git) as spool:
             changes = tree_tasks.find_tree_changes(git, task)
-            yield TaskComparison(task, git, site.root, site, files, spool, changes, base.facts.lfs)
+            yield TaskComparison(task, git, site.root, site, files, spool, changes, base.rules, base.facts.lfs)
         return
     root = ensure_site_mounted(services.home, task, site)
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
@@ -308,7 +311,7 @@ def compare_task(
             return layout_of(site).find_changes(git, site, base, head_tree, spool, limits)
 
         with compare_within_memory(spool, find) as changes:
-            yield TaskComparison(task, git, root, site, files, spool, changes, base.facts.lfs)
+            yield TaskComparison(task, git, root, site, files, spool, changes, base.rules, base.facts.lfs)
 
 
 def _open_base(services: Services, task: Task, without: Sequence[str], known: TaskBase | None) -> tuple[Git, BaseTree]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.names import EntryKind
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blobs
@@ -22,7 +23,7 @@ from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.scratch_trees import build_scratch_tree
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Change, ChangeKind, CheckId, CommitResult, Diff, DiffFile, Status, Task, TaskStatus
-from sandbox.policy.paths import show_path
+from sandbox.policy.paths import RepoPath, parse_repo_path, path_bytes, show_path
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.disk_admission import Writer
@@ -180,11 +181,12 @@ def commit_task(
     `allow`: new files or folders to include even if they look like build output or are large; `.` includes all.
     `expected_tree`: the tree that was approved.
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, also for changed files
-    of Git LFS, `conflict`.
+    of Git LFS and for an ignored file in `allow`, `conflict`.
     """
     cleaned = clean_message(message)
     with lock_task(services, task_id) as task, compare_task(services, task) as opened:
         require_writable_disk(services.home, task)
+        _require_none_ignored(opened, allow)
         if not opened.changes.tree:
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
@@ -232,6 +234,30 @@ def require_sources(
         if c.content is not None and c.mode != SYMLINK and (path := show_path(c.path)) in added
     )
     commit_policies.require_sources(files, allow, policies.commits, settings.commit.max_file_bytes)
+
+
+def _require_none_ignored(opened: TaskComparison, allow: Sequence[str]) -> None:
+    """Require that no ignored file is in `allow`: the commit would be made without it. Raises: `policy_violation`."""
+    changed = [show_path(c.path) for c in opened.changes.tree]
+    named = [parse_repo_path(path.rstrip("/")) for path in allow if path != commit_policies.EVERYTHING]
+    left_out = [path for path in named if not any(one == path or one.startswith(f"{path}/") for one in changed)]
+    ignored = [path for path in left_out if _is_ignored(opened, path)]
+    if ignored:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{len(ignored)} path(s) to commit are ignored; no commit was made",
+            details="\n".join(ignored[:20]),
+            hint="A .gitignore of the base commit, or `artifacts` of the profile, names them: use another path.",
+        )
+
+
+def _is_ignored(opened: TaskComparison, path: RepoPath) -> bool:
+    """Whether an entry is there that the last commit lacks and the rules leave out."""
+    kind = opened.files.kind(path)
+    if kind is None or not opened.rules.is_ignored(path, directory=kind is EntryKind.DIRECTORY):
+        return False
+    head, raw = objects.tree_of(opened.git, opened.task.head_commit), path_bytes(path)
+    return objects.find_blob(opened.git, head, raw) is None and objects.find_tree(opened.git, head, raw) is None
 
 
 def _require_pointers(opened: TaskComparison, allow: Sequence[str]) -> None:

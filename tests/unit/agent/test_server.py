@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import anyio
 import mcp_types as types
@@ -22,7 +20,6 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
 from sandbox.agent.server import make_server
-from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
@@ -211,6 +208,9 @@ def test_only_the_named_presets_are_listed_and_can_be_called(desk: Desk) -> None
             await client.call_tool("space_repo_commit", {"task_id": desk.task.id, "message": "m"})
         wish = {"tool": "space_repo_push", "arguments": {"task_id": desk.task.id}}
         assert (await failed(client, "space_agent_request_tool_approval", **wish))["code"] == "not_found"
+        near = await failed(client, "space_agent_request_tool_approval", tool="repo_status", arguments={})
+        assert near["details"].startswith("Did you mean: space_repo_status")
+        assert "push" not in near["details"], "what this server lacks is not offered"
 
     talk(agent_of(desk, presets=frozenset({Preset.DISCOVER, Preset.CHECK})), session)
 
@@ -312,21 +312,14 @@ def test_n12_wrong_arguments_are_typed_errors(desk: Desk, tool: str, arguments: 
     talk(agent_of(desk), session)
 
 
-def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
-    with pytest.raises(SandboxError) as caught:
-        validate_arguments(TOOLS["space_repo_edit_file"], {"old_text": "a", "new": "b", "news": "c", "zzz": 1})
-    lines = {line.partition(":")[0]: line for line in caught.value.details.splitlines()}
-    assert lines["old_text"].endswith("; did you mean old?")
-    assert "did you mean" not in lines["zzz"] + lines["news"] + lines["path"], "`new` was given"
+@pytest.mark.parametrize("check", ["build,test", "Test", "", "test ", "a/b", "a\0b", "x" * 4096])
+def test_a_name_that_no_check_can_have_is_not_found(desk: Desk, check: str) -> None:
+    async def session(client: Client) -> None:
+        found = await failed(client, "space_repo_run_check", task_id=desk.task.id, check_id=check)
+        usual = await failed(client, "space_repo_run_check", task_id=desk.task.id, check_id="no-such-check")
+        assert (found["code"], found["hint"]) == ("not_found", usual["hint"])
 
-
-def test_a_long_name_of_an_argument_is_cut_before_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = MagicMock(return_value=[])
-    monkeypatch.setattr(difflib, "get_close_matches", compare)
-    with pytest.raises(SandboxError) as caught:
-        validate_arguments(TOOLS["space_repo_edit_file"], {"x" * 10**6: 1})
-    assert [len(call.args[0]) for call in compare.call_args_list] == [100]
-    assert f"{'x' * 100}: Extra inputs" in caught.value.details
+    talk(agent_of(desk), session)
 
 
 def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None:

@@ -19,7 +19,7 @@ from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, NotApplicable, Tool, To
 from sandbox.cli.app import cli
 from sandbox.config import find_resources
 from sandbox.models import Status
-from sandbox.policy.approvals import Decision, load_approval_policy
+from sandbox.policy.approvals import TOOL_NAMES, Decision, load_approval_policy
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import question
 from sandbox.workbench.checks import background
@@ -127,6 +127,11 @@ def use_no_workbench(_request: ToolCall) -> Any:
 def test_what_a_row_lacks_is_named(name: str, changes: dict[str, Any], place: str) -> None:
     (gap,) = find_gaps(replace(TOOLS[name], **changes))
     assert gap.startswith(f"{name}: {place}: ")
+
+
+def test_the_approval_policy_knows_every_tool() -> None:
+    """`sandbox/policy/approvals.py`: a decision about any other name is a mistake in the file."""
+    assert {*TOOL_NAMES} == TOOLS.keys()
 
 
 def test_a_row_without_journal_word_or_command_is_no_row() -> None:

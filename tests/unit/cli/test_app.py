@@ -553,6 +553,23 @@ def test_a_request_is_named_by_the_beginning_of_its_id(command: Command, tmp_pat
     assert command("approvals", "show", "apr-")[0] == 2
 
 
+def test_the_list_says_what_each_question_is_about(command: Command, tmp_path: Path) -> None:
+    with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
+        for url in ("https://h/o/one", f"https://h/{'x' * 90}/y"):
+            workbench.request_approval(workbench.approval_call("space_repo_clone", {"url": url}))
+    lines = command("approvals", "list")[1].splitlines()
+    assert len([line for line in lines if "https://h/o/one " in line]) == 1
+    assert len([line for line in lines if f"https://h/{'x' * 69}…" in line]) == 1, "`show` has all of it"
+
+
+def test_an_approval_of_another_home_is_looked_for_in_this_one(command: Command, tmp_path: Path) -> None:
+    """An agent cannot say in which home its question is: its answers name no path of the host."""
+    code, _, err = command("approvals", "approve", "apr-" + "a" * 26)
+    assert code == 2
+    assert f"in the home {tmp_path / 'sandbox-home'}" in err
+    assert "--home" in err
+
+
 def test_names_from_a_repository_are_neutral_on_the_terminal(upstream: Upstream, command: Command) -> None:
     upstream.write("a\x1b]0;evil\x07b", b"\x1b[31mx\n")
     upstream.commit()

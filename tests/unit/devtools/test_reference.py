@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -51,3 +53,20 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     made = [site / path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")]
     folders = [path.parent if path.name in {"index", "README"} else path for path in made]
     assert [str(folder) for folder in folders if not (folder / "index.html").is_file()] == []
+
+
+def test_each_signature_is_python() -> None:
+    """`prompt: str = ,` is none: a default of text needs its quotes."""
+    found = re.findall(r"```python\n(?:\w+)(\(.*?)\n```", reference.pages()["python.md"], re.DOTALL)
+    assert len(found) > 100
+    for signature in found:
+        ast.parse(f"def f{signature}: ...")
+    assert any("prompt: str = ''" in signature for signature in found)
+    assert any("scope: ApprovalScope = ApprovalScope.ONCE" in signature for signature in found)
+
+
+def test_a_field_names_the_model_that_it_holds() -> None:
+    page = reference.pages()["models.md"]
+    run = page.partition("## `CheckRun`")[2].partition("\n## ")[0]
+    assert "| `failures` | list of [`FailedTest`](models.md#failedtest) |" in run
+    assert "| `report` | [`Report`](models.md#report) or null |" in run

@@ -264,7 +264,8 @@ def test_n04_nothing_is_shared_with_other_origins(visit: Visitor) -> None:
 def test_n01_the_scheme_is_spelled_in_any_case_and_the_token_in_one(given: list[str], status: int) -> None:
     with listening(lambda _: http.RequireToken(_allowing, "secret")) as port, httpx2.Client(timeout=60) as client:
         headers = [("authorization", value) for value in given]
-        assert client.get(f"http://127.0.0.1:{port}/", headers=headers).status_code == status
+        answer = client.get(f"http://127.0.0.1:{port}/", headers=headers)
+        assert (answer.status_code, "Authorization: Bearer" in answer.text) == (status, status == 401)
 
 
 async def _allowing(scope: Any, receive: Any, send: Any) -> None:

@@ -90,6 +90,19 @@ def test_a_policy_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
         load_approval_policy(find_resources("policies") / "approvals.toml", own)
 
 
+def test_a_decision_about_a_tool_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """Else a person believes that a call is denied, and it is asked about or allowed."""
+    own = tmp_path / "approvals.toml"
+    own.write_text('[tools]\nspace_repo_psuh = "deny"\nrm = "deny"\n')
+    with refused(ErrorCode.POLICY_VIOLATION) as caught:
+        load_approval_policy(find_resources("policies") / "approvals.toml", own)
+    assert str(own) in caught.value.brief
+    assert caught.value.details.splitlines() == [
+        "tools.rm: there is no such tool",
+        "tools.space_repo_psuh: there is no such tool; did you mean space_repo_push?",
+    ]
+
+
 # --- fingerprints
 
 _VALUES = st.recursive(

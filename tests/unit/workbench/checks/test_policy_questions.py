@@ -91,8 +91,10 @@ def test_a_tool_meets_what_the_policy_decides_and_the_rule_is_named(desk: Desk) 
         words = {"allow": "allowed", "ask": "asked", "deny": "refused"}
         answer = desk.workbench.check_tool(tool, risk)
         assert answer.outcome == words[desk.workbench.approval_decision(tool, risk).value]
-    assert desk.workbench.check_tool("space_repo_push", Risk.FILESYSTEM_WRITE).rule == "tools.space_repo_push"
-    assert desk.workbench.check_tool("unknown", Risk.SHELL).rule == "risk.shell"
+    named = desk.workbench.check_tool("space_repo_push", Risk.FILESYSTEM_WRITE)
+    assert (named.rule, named.why) == ("tools.space_repo_push", "the policy names this tool")
+    other = desk.workbench.check_tool("unknown", Risk.SHELL)
+    assert (other.rule, other.why) == ("risk.shell", "its risk is shell")
 
 
 def test_a_check_above_the_ceiling_is_named(desk: Desk) -> None:

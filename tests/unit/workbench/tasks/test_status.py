@@ -153,6 +153,30 @@ def test_an_empty_commit_is_refused(desk: Desk) -> None:
         desk.workbench.commit(desk.task.id, "x")
 
 
+@pytest.mark.parametrize("allow", ["noise.log", "build", "build/x"])
+def test_an_ignored_file_that_is_to_be_committed_is_named(desk: Desk, allow: str) -> None:
+    """Else the commit is made without the file that was asked for."""
+    desk.write("noise.log", b"ignored")
+    desk.write("build/x", b"ignored")
+    desk.write("f", b"2\n")
+    with refused(ErrorCode.POLICY_VIOLATION) as caught:
+        desk.workbench.commit(desk.task.id, "x", allow=["f", allow])
+    assert caught.value.details == allow
+    assert desk.workbench.task(desk.task.id).head_commit == desk.task.head_commit
+    assert [c.path for c in desk.workbench.commit(desk.task.id, "x", allow=["f", ".", "no.log"]).files] == ["f"]
+
+
+def test_a_tracked_file_is_never_ignored(desk: Desk) -> None:
+    """It may be named although it is unchanged: a script names the same files each time."""
+    desk.upstream.write("build/a.log", b"1\n")
+    desk.upstream.git("add", "--force", "build/a.log")
+    desk.upstream.commit()
+    task = desk.workbench.create_task(desk.repo_id, "tracked", fetch=True)
+    desk.workbench.write_file(task.id, "new", "x\n", None)
+    found = desk.workbench.commit(task.id, "x", allow=["build/a.log", "build", "d"])
+    assert [c.path for c in found.files] == ["new"]
+
+
 PRODUCTS = {
     "object": ("x.o", b"o"),
     "upper-case": ("X.OBJ", b"o"),
