@@ -114,7 +114,7 @@ def members(root: Path) -> list[str]:
     root = root.resolve()
     workspace = of_uv(root).get("workspace", {})
     named, left_out = (
-        [path for pattern in workspace.get(key, []) for path in sorted(root.glob(pattern.strip("/")))]
+        [path for pattern in workspace.get(key, []) if Path(pattern) != Path() for path in sorted(root.glob(pattern))]
         for key in ("members", "exclude")
     )
     pending = [*(path for path in named if path not in left_out), *of_paths(root)]
@@ -156,7 +156,7 @@ def extensions(wheel: Path, root: Path) -> list[str]:
         for name in archive.namelist():
             path = root / name
             is_free = not path.exists() or path.stat().st_mtime == PLACED_AT
-            if name.endswith(".so") and "/" in name and path.parent.is_dir() and is_free:
+            if name.endswith(".so") and "/" in name and os.access(path.parent, os.W_OK) and is_free:
                 path.write_bytes(archive.read(name))
                 os.utime(path, (PLACED_AT, PLACED_AT))
                 placed.append(name)
