@@ -415,7 +415,8 @@ def test_what_the_build_computes_is_taken_from_the_entry_of_the_project_in_a_loc
     """Not if it is said. A member that is needed only by that is none of the tests."""
     entry = (
         '[[package]]\nname = "Me"\nversion = "1"\nsource = {editable = "."}\n'
-        "dependencies = [{name = 'a', marker = \"os_name == 'nt'\"}, {name = 'b', extra = ['x']}, {name = 'm'}, {n = 1}, 'e']\n"
+        "dependencies = [{name = 'a', marker = \"os_name == 'nt'\"}, {name = 'b', extra = ['x']}, "
+        "{name = 'm'}, {n = 1}, 'e']\n"
     )
     member = {"m/pyproject.toml": '[project]\nname = "m"\ndependencies = ["c"]\n', "uv.lock": entry}
     workspace = '[tool.uv.workspace]\nmembers = ["m"]\n'
