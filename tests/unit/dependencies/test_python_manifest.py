@@ -53,6 +53,15 @@ def test_extras_that_name_each_other_end() -> None:
     assert set(names(read(pyproject__toml=circle), TEST)) == {"x"}
 
 
+@pytest.mark.parametrize(
+    ("default", "found"),
+    [('["dev", "Docs", "none"]', ["a", "b"]), ('"all"', ["a", "b", "c"]), ("[]", ["a"]), ("3", ["a"])],
+)
+def test_groups_that_uv_installs_by_default_are_read(default: str, found: list[str]) -> None:
+    groups = f'[dependency-groups]\ndev = ["a"]\ndocs = ["b"]\nlint = ["c"]\n[tool.uv]\ndefault-groups = {default}\n'
+    assert names(read(pyproject__toml=groups), DEVELOPMENT) == found
+
+
 def test_lists_for_development_are_selected_without_the_tools_that_no_test_imports() -> None:
     manifest = read(pyproject__toml='[dependency-groups]\ndev = ["ruff", "trustme"]\ntest = ["pytest"]\n')
     assert [found.name for found in select_requirements(manifest).requirements] == ["trustme", "pytest"]
