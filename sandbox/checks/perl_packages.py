@@ -89,7 +89,7 @@ _APART = frozenset(
     uri-ws
     """.split()  # noqa: SIM905 -- one name a line would be two hundred lines
 )
-"""Packages of bookworm whose names begin like one of these distributions, and that are not part of it."""
+"""Packages of bookworm with names that begin like one of these distributions, and that are not part of it."""
 
 
 def guess_package(module: str) -> str:

@@ -100,7 +100,7 @@ def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
 
 
 def _read_default_groups(collection: Collection, found: object) -> None:
-    """Those that uv installs if it is not told otherwise; "all" is each."""
+    """Those that uv installs by default; "all" is each."""
     wanted = list(collection.groups) if found == "all" else found if isinstance(found, list) else []
     for name in wanted:
         if isinstance(name, str) and classify_list(name) is None:
