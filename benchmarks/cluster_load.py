@@ -25,6 +25,7 @@ from benchmarks._cluster import Cluster, WorkerHost, running_cluster
 from benchmarks._harness import ROUNDS, judge, timed
 from benchmarks._load_agents import ANSWER_S, Agents
 from benchmarks._load_plan import LoadScale, Tally, describe_counts, describe_times, plan_tasks
+from sandbox.cluster.dispatcher import PlacementTerms
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.models import Verdict
 from sandbox.models.operations import OperationName, TaskOperation
@@ -56,7 +57,9 @@ class Load:
 
     def begin(self, host: WorkerHost) -> str:
         """A new task on this host."""
-        answer = self.cluster.dispatcher.place(self.cluster.url, {}, requirements={"host": host.name})
+        answer = self.cluster.dispatcher.place(
+            self.cluster.url, {}, terms=PlacementTerms(requirements={"host": host.name})
+        )
         if answer.error is not None or answer.worker != host.worker:
             raise RuntimeError(f"No task on {host.name}: {answer}")
         return answer.task_id

@@ -1,7 +1,9 @@
-"""Small file systems for tests."""
+"""Mounts of tests: small file systems, and whether a test mounted anything."""
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,3 +26,15 @@ def small_file_system(place: Path, size_bytes: int, inodes: int = 0) -> Iterator
         yield place
     finally:
         unmount_below(place.parent)
+
+
+class MountEvents:
+    """Tells whether anything was mounted or unmounted on this host. Source: proc_pid_mounts(5), "poll"."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._poll.register(os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC), select.POLLPRI)
+
+    def since_last_look(self) -> bool:
+        """Whether there was an event since the last call; before the first one, since this was made."""
+        return bool(self._poll.poll(0))

@@ -67,16 +67,28 @@ class _CredentialFile(BaseModel):
 
 
 def load_credentials(home: Path, environ: Mapping[str, str]) -> tuple[Credential, ...]:
-    """The file's entries, then tokens from the environment. Raises: `invalid_input`, without any value."""
+    """The file's entries, then tokens from the environment. Raises: `invalid_input`, without any value;
+    `policy_violation` for a file that others can read.
+    """
     return (*read_entries(home), *_read_tokens(environ))
+
+
+def require_private(path: Path) -> None:
+    """Raises: `policy_violation` for a file with a secret that others can read or write; OSError if there is none."""
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise unsafe_secret_error(path, "others can read it")
+
+
+def unsafe_secret_error(path: Path, why: str) -> SandboxError:
+    """The error of a file whose secret must not be used as it is."""
+    return SandboxError(
+        ErrorCode.POLICY_VIOLATION, f"The secret in {path} is not safe: {why}", hint=f"Run: chmod 600 {path}"
+    )
 
 
 def _read_file(path: Path) -> tuple[Credential, ...]:
     try:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT, "Other users can read credentials.toml", hint=f"Run: chmod 600 {path}"
-            )
+        require_private(path)
         return _CredentialFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).credential
     except FileNotFoundError:
         return ()

@@ -19,6 +19,7 @@ from xdist.remote import Producer
 
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
+from devtools.mounts import MountEvents
 from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
 from devtools.suite_groups import GroupScheduling
@@ -48,6 +49,7 @@ for _name in ("NO_PROXY", "no_proxy"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 
 _BEFORE = pytest.StashKey["Holdings"]()
+_mount_events = MountEvents()
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,15 @@ def _mounts() -> list[str]:
     return [f[4] for f in rows if f[f.index("-") + 1] in MOUNT_TYPES and "/overlay2/" not in f[4]]
 
 
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The name of a bucket of a server that speaks S3."""
+    from devtools.s3server import serve_s3  # noqa: PLC0415 - slow, and for a few modules
+
+    with serve_s3() as name:
+        yield name
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests leave tasks open in homes of their own; their guests and mounts go with the session."""
@@ -132,7 +143,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     finally:
         folder = getattr(item, "funcargs", {}).get("tmp_path")
         if folder is not None:
-            unmount_below(folder)
+            if _mount_events.since_last_look():  # a host in use has hundreds of mounts, and few tests add one
+                unmount_below(folder)
             release_users_below(folder)
 
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.tools import Preset
-from sandbox.agent.transports.http import make_app
+from sandbox.agent.transports.mcp_endpoint import make_app
 from sandbox.workbench import Workbench
 
 

@@ -6,24 +6,26 @@ import uuid
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
-from mcp.server.context import ServerRequestContext
 
 from sandbox.agent.announcements import Announcer
 from sandbox.agent.client_names import caller_of
-from sandbox.agent.results import BUDGET_BYTES
+from sandbox.agent.shown_results import BUDGET_BYTES
 from sandbox.agent.tools import Preset
 from sandbox.models import Permission
 from sandbox.workbench import Workbench
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    _Context: TypeAlias = ServerRequestContext[Any, Any]
 
 THREADS, WAITING_THREADS = 16, 64
 """Threads for local calls, the same number for network calls, and threads for calls that wait for checks. Calls beyond
 these numbers wait.
 """
-
-_Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,36 @@ protocol subscribe to one bus; a session of the older protocol is notified when 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, ToolsListChanged
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from mcp.server import subscriptions
+    from mcp.server.context import ServerRequestContext
+
+    _Context: TypeAlias = ServerRequestContext[Any, Any]
+else:  # the daemon has an announcer before an agent speaks MCP
+    subscriptions = LazyModule("mcp.server.subscriptions")
 
 MAX_SESSIONS = 2000
 """Sessions that are remembered; a forgotten one is not notified until it lists the tools again."""
 
 _SESSION_HEADER = "mcp-session-id"
-_Context = ServerRequestContext[Any, Any]
 
 
 class Announcer:
     """Remembers which list each client saw last: every tool, or only those that need no repository."""
 
     def __init__(self) -> None:
-        self.bus = InMemorySubscriptionBus()
         self._published: bool | None = None  # None: not asked for yet
         self._shown: OrderedDict[str, bool] = OrderedDict()
+
+    @cached_property
+    def bus(self) -> subscriptions.InMemorySubscriptionBus:
+        """Where clients of the newer protocol subscribe."""
+        return subscriptions.InMemorySubscriptionBus()
 
     def remember_list(self, context: _Context, everything: bool) -> None:
         """Remember which list this session has."""
@@ -40,7 +51,7 @@ class Announcer:
         """Notify the subscribers and this session if the list has changed since they saw it."""
         before, self._published = self._published, everything
         if before not in {None, everything}:
-            await self.bus.publish(ToolsListChanged())
+            await self.bus.publish(subscriptions.ToolsListChanged())
         if self._shown.get(_session_of(context), everything) is not everything:
             self.remember_list(context, everything)
             await context.session.send_tool_list_changed()

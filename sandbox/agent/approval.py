@@ -1,4 +1,4 @@
-"""Decide whether a call is permitted: first by policy, then by a person's approval.
+"""Permit a call over MCP: first by policy (`permission`), then by a person's approval.
 
 The person is asked through the client's elicitation if it has one, else out of band (`sandbox approvals`). A client
 could answer in place of its user. For certainty, set the tool to `ask` and use a client without elicitation, so that
@@ -7,9 +7,8 @@ only `sandbox approvals` can answer. An approval holds for the fingerprint of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import mcp_types as types
@@ -18,12 +17,16 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 from pydantic import ValidationError
 
-from sandbox.agent.outputs import ApprovalResult
+from sandbox.agent.permission import (
+    PermittedCall,
+    approval_denied_error,
+    build_call,
+    find_exemption,
+    must_ask,
+    permission_by_policy,
+)
 from sandbox.agent.tools import Tool
-from sandbox.approvals import AgentCall
-from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
-from sandbox.policy.approvals import ALWAYS_ASKED, Decision
+from sandbox.models import Approval, ApprovalScope, Permission
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 if TYPE_CHECKING:
@@ -32,16 +35,6 @@ if TYPE_CHECKING:
 BY_CLIENT = "elicitation"
 _IN_RESULT = "2026-07-28"  # from this protocol on, questions travel in results
 _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "deny"
-
-
-@dataclass(frozen=True)
-class PermittedCall:
-    """The call is permitted. `permission`: by which rule or person. `state`: the state that was approved; the call is
-    refused if it has changed by then.
-    """
-
-    permission: Permission
-    state: str | None = None
 
 
 async def require_approval(
@@ -55,10 +48,10 @@ async def require_approval(
 
     Raises: `approval_denied`; `approval_required`, with the `approval_id` in its data.
     """
-    if not _must_ask(agent, tool):
-        return PermittedCall(_permission_by_policy(agent, tool))
-    call = await _run_in_thread(agent, partial(_build_call, agent, tool, arguments))
-    if how := await _run_in_thread(agent, partial(_find_exemption, agent, call)):
+    if not must_ask(agent, tool):
+        return PermittedCall(permission_by_policy(agent, tool))
+    call = await _run_in_thread(agent, partial(build_call, agent, tool, arguments))
+    if how := await _run_in_thread(agent, partial(find_exemption, agent, call)):
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(permission_by_approval(taken), call.state or None)
@@ -71,71 +64,8 @@ async def require_approval(
     await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
     taken = await _run_in_thread(agent, partial(agent.workbench.take_approval, call))
     if taken is None:
-        raise _approval_denied_error(tool.name, "The person denied it")
+        raise approval_denied_error(tool.name, "The person denied it")
     return PermittedCall(permission_by_approval(taken), call.state or None)
-
-
-def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCall:
-    """As `require_approval`, for clients that show no questions: a person answers with `sandbox approvals`.
-
-    Raises: `approval_denied`; `approval_required`.
-    """
-    if not _must_ask(agent, tool):
-        return PermittedCall(_permission_by_policy(agent, tool))
-    call = _build_call(agent, tool, arguments)
-    if how := _find_exemption(agent, call):
-        return PermittedCall(Permission(how=how), call.state or None)
-    if taken := agent.workbench.take_approval(call):
-        return PermittedCall(permission_by_approval(taken), call.state or None)
-    raise approval_required_error(agent.workbench.request_approval(call))
-
-
-def _find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
-    """Why a person need not be asked about this call, though the policy says `ask` for its tool."""
-    if agent.workbench.needs_no_question(call):
-        return "known"
-    return "diff" if agent.workbench.is_allowed_by_diff(call) else None
-
-
-def permit_without_asking(agent: Agent, tool: Tool) -> Permission:
-    """Permission for a protocol request that does the same as a tool but cannot ask a person.
-
-    Raises: `approval_denied`; `approval_required` if the policy asks for approval of the tool.
-    """
-    if not _must_ask(agent, tool):
-        return _permission_by_policy(agent, tool)
-    raise SandboxError(
-        ErrorCode.APPROVAL_REQUIRED,
-        f"A person has to approve {tool.name}",
-        hint=f"Call {tool.name} instead; it can ask for approval.",
-    )
-
-
-def _permission_by_policy(agent: Agent, tool: Tool) -> Permission:
-    is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
-    return Permission(how="policy" if is_allowed else "auto")
-
-
-def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
-    """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
-    if not _must_ask(agent, tool):
-        return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    call = _build_call(agent, tool, arguments)
-    if _find_exemption(agent, call):
-        return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(call)
-    return ApprovalResult(id=asked.id, state=asked.state)
-
-
-def _must_ask(agent: Agent, tool: Tool) -> bool:
-    decision = agent.workbench.approval_decision(tool.name, tool.risk)
-    if decision is Decision.DENY:
-        raise _approval_denied_error(tool.name, "The approval policy denies it")
-    return decision is Decision.ASK and (agent.approvals != "auto" or tool.name in ALWAYS_ASKED)
-
-
-def _build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:
-    return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
 
 
 def _can_elicit(context: ServerRequestContext[Any, Any]) -> bool:
@@ -182,12 +112,6 @@ def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) ->
     if answer.action == "cancel":
         raise approval_required_error(asked)  # no decision was made: the request stays pending
     agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
-
-
-def _approval_denied_error(tool: str, why: str) -> SandboxError:
-    return SandboxError(
-        ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Do without it, or ask the person."
-    )
 
 
 async def _run_in_thread(agent: Agent, work: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
-
-from mcp.server.context import ServerRequestContext
+from typing import TYPE_CHECKING, Any
 
 from sandbox.models import Caller
 from sandbox.text import one_line
 from sandbox.workbench.controller.callers import clip_text
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
 
 _SESSION_HEADER = "mcp-session-id"
 _CHARS = 1000

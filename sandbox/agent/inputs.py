@@ -52,9 +52,10 @@ class MapInput(Input):
 class CreateTaskInput(Input):
     repo_id: RepoId
     prompt: Prompt = Field(description="What the task is for.")
-    base_branch: Line | None = Field(None, description="Default: the default branch.")
+    base_branch: Line | None = None
+    ref: Line | None = Field(None, description="Branch, tag, commit or pr/NUMBER.")
     workspace_kind: Literal["worktree", "tree"] = "worktree"
-    from_snapshot: Line | None = Field(None, description="Instead of base_branch: a snapshot of any task.")
+    from_snapshot: Line | None = Field(None, description="Or: a snapshot of any task.")
     offline: bool = Field(False, description="Do not fetch.")
 
 

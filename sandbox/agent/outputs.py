@@ -21,6 +21,8 @@ from sandbox.models import (
     Snapshot,
     SparseModel,
     Task,
+    TaskId,
+    TaskPlace,
     TestChange,
     Verdict,
 )
@@ -37,11 +39,14 @@ class TaskResult(Model):
     task: Task
 
 
-class Tasks(Model):
-    """`truncated`: older tasks are left out; pass repo_id to list one repository."""
+class Tasks(SparseModel):
+    """`truncated`: older tasks are left out; pass repo_id to list one repository. `waiting`: those of a cluster that no
+    worker has now, or that none says anything about.
+    """
 
     tasks: tuple[Task, ...]
     truncated: bool = False
+    waiting: dict[TaskId, TaskPlace] | None = None
 
 
 class ListedCheck(SparseModel):

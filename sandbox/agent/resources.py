@@ -14,7 +14,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from sandbox.agent.results import neutralise_values
+from sandbox.agent.json_lines import neutralise_values
 from sandbox.errors import SandboxError
 from sandbox.shipped_files import find_resources
 from sandbox.text import neutralise, one_line

@@ -1,49 +1,31 @@
-"""Turn the result or error of a use-case into a tool result: safe to show, within a budget, errors as content.
-
-Guest text stays in the fields that the models define. Control sequences and invisible characters in it are neutralised,
-except in the content of a file: an edit needs the exact text (`file_results`).
-"""
+"""Results and errors of tools, as MCP carries them: `shown_results` has what is shown."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 from pydantic import BaseModel
 
-from sandbox.agent.file_results import file_result
-from sandbox.agent.tool_hints import replace_commands
+from sandbox.agent.shown_results import BUDGET_BYTES, show_error, show_result, take_losses
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
-from sandbox.models import FileContent
-from sandbox.text import neutralise, one_line
 from sandbox.workbench import Workbench
-
-BUDGET_BYTES = 50 * 1024
-_NOTICE_BYTES = 512  # part of the budget that is reserved for the notice about a cut
-_MOST_LOSSES = 3  # of one task in one answer; each has a limit (`sandbox.cluster.dispatcher`)
 
 
 def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
-    """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
-    document = _show(result)
-    text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
-    content = [types.TextContent(type="text", text=text)]
-    if omitted:
-        words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
-        notice = f"Left out to keep the answer short: {words}. {tool.cut_hint}"
-        content.append(types.TextContent(type="text", text=notice))
-    return types.CallToolResult(content=list(content), structured_content=document)
+    """The result of a call, at most `budget_bytes` of JSON."""
+    shown = show_result(tool, result, budget_bytes)
+    content = [types.TextContent(type="text", text=text) for text in (shown.text, shown.notice) if text]
+    return types.CallToolResult(content=list(content), structured_content=shown.document)
 
 
 def failure(error: SandboxError, home: Path) -> types.CallToolResult:
-    """A typed error as content, without paths of this host, and with tools in place of the commands in its hint."""
-    payload = neutralise_values(error.payload())
-    payload["error"]["hint"] = replace_commands(payload["error"]["hint"])
-    text = _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
+    """A typed error as content."""
+    text = show_error(error, home)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True
     )
@@ -52,76 +34,7 @@ def failure(error: SandboxError, home: Path) -> types.CallToolResult:
 def add_losses(
     answer: types.CallToolResult, workbench: Workbench, arguments: Mapping[str, Any] | None
 ) -> types.CallToolResult:
-    """With what the task of a call lost with its worker on a cluster, if this was not reported before. Other clients
-    of this process ask about other tasks.
-    """
-    owner = (arguments or {}).get("task_id") or (arguments or {}).get("run_id")
-    if not isinstance(owner, str):
-        return answer
-    newest = workbench.take_losses(owner)[-_MOST_LOSSES:]
-    losses = [types.TextContent(type="text", text=f"The cluster says of {one_line(loss)}") for loss in newest]
+    """With what `take_losses` says, as notes."""
+    found = take_losses(workbench, arguments or {})
+    losses = [types.TextContent(type="text", text=f"The cluster says of {loss}") for loss in found]
     return answer.model_copy(update={"content": [*answer.content, *losses]}) if losses else answer
-
-
-def _show(result: BaseModel) -> dict[str, Any]:
-    shown = file_result(result) if isinstance(result, FileContent) else result
-    document: dict[str, Any] = neutralise_values(shown.model_dump(mode="json"))
-    for remark in document.get("advice", ()):
-        remark["remedy"] = replace_commands(remark["remedy"])
-    if isinstance(shown, FileContent):
-        document["content"] = shown.content
-    return document
-
-
-def neutralise_values(value: Any) -> Any:
-    """Neutralise every text in a JSON value."""
-    if isinstance(value, dict):
-        return {neutralise(key): neutralise_values(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [neutralise_values(entry) for entry in value]
-    return neutralise(value) if isinstance(value, str) else value
-
-
-def write_line(model: BaseModel) -> str:
-    """One line of ASCII JSON, with every text neutralised: it cannot begin another line of what it is written into."""
-    return json.dumps(neutralise_values(model.model_dump(mode="json")), ensure_ascii=True)
-
-
-def _shorten(document: dict[str, Any], fields: tuple[str, ...], max_bytes: int) -> tuple[str, dict[str, int]]:
-    """Cut the longest field until the JSON fits. Returns it, and how many characters or entries of each are cut.
-
-    `runs.stdout_tail` means that field in each run; such fields are cut before any whole entry is left out.
-    """
-    omitted: dict[str, int] = {}
-    while (excess := len(text := _json(document)) - max_bytes) > 0:
-        holder, name = _longest(document, [f for f in fields if "." in f]) or _longest(document, fields) or ({}, "")
-        if not name:
-            break
-        kept = _cut(holder[name], excess, tail=name.endswith("_tail"))
-        omitted[name] = omitted.get(name, 0) + len(holder[name]) - len(kept)
-        holder[name] = kept
-        if name.endswith("_tail"):  # unknown now: the shown text differs from the guest's bytes
-            holder.pop(f"{name.removesuffix('_tail')}_shown_from_byte", None)
-        if "truncated" in holder:
-            holder["truncated"] = True
-    return text, omitted
-
-
-def _longest(document: dict[str, Any], fields: Iterable[str]) -> tuple[dict[str, Any], str] | None:
-    """The object that has the longest of the fields, and the field's name; None when all are empty."""
-    found: list[tuple[dict[str, Any], str]] = []
-    for field in fields:
-        owner, _, name = field.rpartition(".")
-        found += [(holder, name) for holder in (document.get(owner, ()) if owner else [document]) if holder.get(name)]
-    return max(found, key=lambda one: len(_json(one[0][one[1]])), default=None)
-
-
-def _cut(value: Any, excess: int, *, tail: bool) -> Any:
-    """Shorten a value by at least one element: a tail keeps its end, other values keep their beginning."""
-    size = len(_json(value))
-    keep = max(0, min(len(value) - 1, int(len(value) * (size - excess) / size)))
-    return value[len(value) - keep :] if tail else value[:keep]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

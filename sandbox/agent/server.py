@@ -6,12 +6,11 @@ never contain text from a repository.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -28,15 +27,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel
 
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
-from sandbox.agent.outputs import ApprovalResult, WaitRunResult
+from sandbox.agent.outputs import WaitRunResult
+from sandbox.agent.permission import permit_without_asking
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
+from sandbox.agent.tool_arguments import complete_task_ids, request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
@@ -45,12 +45,6 @@ from sandbox.version import __version__
 from sandbox.workbench import Watch
 
 PROGRESS_S = 0.5
-_ALIKE = 0.5
-"""How near the name of an argument is to one that may be meant: enough for `old_text` and `old`."""
-
-_NAME_CHARS = 100
-"""Of an argument that is wrong; a request sets its length."""
-
 PROGRESS_CHARS = 200
 INSTRUCTIONS = (
     "Work on repositories without trusting them: clone, create a task, read, edit with the sha256 of what you read, "
@@ -123,7 +117,7 @@ def _permit_without_asking(agent: Agent, context: _Context, name: str) -> Agent:
     try:
         if not agent.offers(TOOLS[name].preset):
             raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
-        return agent.for_call(context).with_permission(approval.permit_without_asking(agent, TOOLS[name]))
+        return agent.for_call(context).with_permission(permit_without_asking(agent, TOOLS[name]))
     except SandboxError as error:
         raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}")) from error
 
@@ -173,6 +167,11 @@ def _explain_absence(agent: Agent, tool: Tool | None) -> str:
 async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    try:
+        whole = complete_task_ids(agent.workbench, params.arguments or {})  # reads names of files, for short ids only
+    except SandboxError as error:
+        return failure(error, agent.home)
+    params = params.model_copy(update={"arguments": whole})
     answer = await _answer_call(agent, context, params)
     return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
 
@@ -206,39 +205,6 @@ async def _answer_call(
     except Exception:  # noqa: BLE001 - the outermost edge: an agent gets a code, our log the trace
         _log.exception("the tool %s failed", tool.name)
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
-
-
-def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "tools/list has the schema.") -> Any:
-    """The input model of a tool. `hint`: where the caller finds its schema.
-
-    Raises: `invalid_input`, with each field that is wrong.
-    """
-    try:
-        return tool.input_model.model_validate(arguments)
-    except ValidationError as error:
-        unused = tool.input_model.model_fields.keys() - arguments.keys()
-        wrong = [_describe_wrong_field(e, unused) for e in error.errors(include_input=False)[:10]]
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"{tool.name} does not accept these arguments",
-            details="\n".join(wrong)[:2000],
-            hint=hint,
-        ) from error
-
-
-def _describe_wrong_field(error: ErrorDetails, unused: Collection[str]) -> str:
-    """`unused`: the fields that were not given: one of them may be meant by an unknown one, as `old` by `old_text`."""
-    name = ".".join(map(str, error["loc"]))[:_NAME_CHARS]
-    near = difflib.get_close_matches(name, unused, 1, _ALIKE) if error["type"] == "extra_forbidden" else []
-    return f"{name}: {error['msg']}{f'; did you mean {near[0]}?' if near else ''}"
-
-
-def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
-    """The tool that asks for approval ahead of a call. Raises: `not_found` for another tool; `approval_denied`."""
-    tool = TOOLS.get(arguments.tool)
-    if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
-        raise SandboxError(ErrorCode.NOT_FOUND, f"There is no tool {arguments.tool[:100]!r}")
-    return approval.request_approval(agent, tool, validate_arguments(tool, arguments.arguments))
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:

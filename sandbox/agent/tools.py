@@ -137,10 +137,24 @@ def _search(request: ToolCall) -> BaseModel:
     return request.workbench.search_commit(owner, query, ref=wanted.ref)
 
 
+def _create_task(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    if wanted.base_branch is not None and wanted.ref is not None:
+        raise SandboxError(ErrorCode.INVALID_INPUT, "Give either base_branch or ref")
+    task = request.workbench.create_task(
+        wanted.repo_id, wanted.prompt, wanted.ref if wanted.base_branch is None else wanted.base_branch,
+        from_snapshot=wanted.from_snapshot, fetch=not wanted.offline,
+        options=models.TaskOptions(workspace_kind=wanted.workspace_kind),
+    )  # fmt: skip
+    return outputs.TaskResult(task=task)
+
+
 def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
     cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
-    return outputs.Tasks(tasks=tuple(cut))
+    places = request.workbench.places([task.id for task in found])
+    waiting = {task_id: place for task_id, place in places.items() if place.state is not models.PlaceState.ON_WORKER}
+    return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 
 def _run_check(request: ToolCall) -> BaseModel:
@@ -269,14 +283,7 @@ _ROWS = (
         journal=_NO_JOURNAL, command="repo map",
     ),
     Tool(
-        "space_repo_create_task", Preset.DISCOVER, _WRITE, inputs.CreateTaskInput, outputs.TaskResult,
-        lambda r: outputs.TaskResult(
-            task=r.workbench.create_task(
-                r.arguments.repo_id, r.arguments.prompt, r.arguments.base_branch,
-                from_snapshot=r.arguments.from_snapshot, fetch=not r.arguments.offline,
-                options=models.TaskOptions(workspace_kind=r.arguments.workspace_kind),
-            )
-        ),
+        "space_repo_create_task", Preset.DISCOVER, _WRITE, inputs.CreateTaskInput, outputs.TaskResult, _create_task,
         "Create a task: its own branch and files to read, edit, check, commit and push.",
         journal="create", command="task create", open_world=True,
     ),

@@ -75,13 +75,13 @@ class Additions:
     """The files of a check: those below `folders`, which are on one file system.
 
     `since_ns`: only those changed at that time or later, 0: all. `deleted_open`: open files that were deleted.
-    `has_in_flight`: whether the last counts met files of unknown size in sockets, where they cannot be measured.
+    `may_hide_files`: whether the last counts met signs of files of unknown size, which cannot be measured.
     """
 
     folders: tuple[Path, ...]
     since_ns: int = 0
     deleted_open: Callable[[], Iterator[DiskUse]] = _no_files
-    has_in_flight: Callable[[], bool] = _is_false
+    may_hide_files: Callable[[], bool] = _is_false
 
     def measure_files(self) -> Iterator[DiskUse]:
         """Yield the disk use of each file."""
@@ -212,11 +212,12 @@ class DiskWatch:
         return count.exceeds or (count.is_done and self._may_hide_growth(room))
 
     def _may_hide_growth(self, room: FreeSpace) -> bool:
-        """Whether the file system grew by more than the budget since the start, while the check has files in flight.
+        """Whether the file system grew by more than the budget since the start, while the check may have files open
+        that no table of a process shows.
 
         What others wrote counts here too: the kernel does not say the size of such files, and few programs leave any.
         """
-        return self._part_taken(self._at_start, room) > 1 and self._additions.has_in_flight()
+        return self._part_taken(self._at_start, room) > 1 and self._additions.may_hide_files()
 
     def _takes_the_host_s(self, room: FreeSpace) -> bool:
         """Whether the host's floor is reached, and by this check as far as the last completed count says."""

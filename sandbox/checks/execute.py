@@ -24,6 +24,7 @@ from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
+from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox.checks import cause, collected, launch_script, line_results, output_results
@@ -227,7 +228,7 @@ class Recorder:
         stop_condition: StopCondition = never_stop,
     ) -> CheckRun:
         """Run one check, at most once. Raises only for failures on our side."""
-        self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.logs)
         limit = check.limits.output_bytes
         with ExitStack() as stack:
             out = stack.enter_context(Spool(self.logs / f"{run_id}.stdout", limit))

@@ -48,50 +48,93 @@ _EXIT_CODES = {
 }
 
 # One row per command. To add a command, add a module and a row.
-_COMMANDS = {
-    "run": ("sandbox.cli.run:run", "Clone a repository and run its checks in clean rooms."),
-    "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
-    "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
-    "list": ("sandbox.cli.task:list_", "List open tasks, newest first."),
-    "use": ("sandbox.cli.task:use", "Let `-` stand for a task in this terminal."),
-    "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
-    "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
-    "logs": ("sandbox.cli.history:log", "Print the output of a task's last check run, or of one run."),
-    "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
-    "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
-    "events": ("sandbox.cli.events:events", "Show what happened in this home, or follow it."),
-    "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
-    "explore": ("sandbox.cli.best_of_n:explore", "Try several changes of a task side by side, and take the best."),
-    "candidate": ("sandbox.cli.applications:candidate", "Launch an application in a clean room and probe it."),
-    "promote": ("sandbox.cli.applications:promote", "Put a candidate in use as a release of this host, or roll back."),
-    "flaky": ("sandbox.cli.flaky:flaky", "List or forget the flaky tests of a repository."),
-    "bisect": ("sandbox.cli.bisect:bisect", "Find the commit that broke a check, or one test."),
-    "history": ("sandbox.cli.repository_history:history", "Show verdicts, time and memory over the last commits."),
-    "artifacts": ("sandbox.cli.artifacts:artifacts", "List and get the files that checks left to be kept."),
-    "receipt": ("sandbox.cli.receipt:receipt", "Export and verify signed receipts of verdicts."),
-    "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
-    "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
-    "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),
-    "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
-    "pr": ("sandbox.cli.pr:pr", "Open and watch pull requests."),
-    "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
-    "layers": ("sandbox.cli.layers:layers", "List, show and remove the packages that checks get."),
-    "profiles": ("sandbox.cli.profiles:profiles", "List, show and detect profiles."),
-    "policy": ("sandbox.cli.policy:policy", "Show the policy rules in force and where each is set."),
-    "trust": ("sandbox.cli.trust:trust", "Show or trust the checks that a repository suggests."),
-    "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove the credentials of hosts."),
-    "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
-    "pool": ("sandbox.cli.pool:pool", "Manage spare tasks, which make `task create` and its first check fast."),
-    "storage": ("sandbox.cli.storage_tables:storage", "Show who holds how much disk space, and what gc would free."),
-    "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
-    "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
-    "serve": ("sandbox.cli.home_daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
-    "dashboard": ("sandbox.cli.open_dashboard:dashboard", "Open this home in a browser."),
-    "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
-    "worker": ("sandbox.cli.cluster:worker", "Take tasks of a cluster on this host."),
-    "cluster": ("sandbox.cli.cluster:cluster", "Create tasks on a cluster of workers, and ask for operations."),
-    "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
+_SECTIONS = {
+    "Main job": {
+        "run": ("sandbox.cli.run:run", "Clone a repository and run its checks in clean rooms."),
+    },
+    "Repositories": {
+        "repo": ("sandbox.cli.repo:repo", "Clone, list, show and remove repositories."),
+        "profiles": ("sandbox.cli.profiles:profiles", "List, show and detect profiles."),
+        "trust": ("sandbox.cli.trust:trust", "Show or trust the checks that a repository suggests."),
+        "history": ("sandbox.cli.repository_history:history", "Show verdicts, time and memory over the last commits."),
+        "bisect": ("sandbox.cli.bisect:bisect", "Find the commit that broke a check, or one test."),
+        "flaky": ("sandbox.cli.flaky:flaky", "List or forget the flaky tests of a repository."),
+    },
+    "Tasks and their files": {
+        "task": ("sandbox.cli.task:task", "Create, list, inspect and close tasks."),
+        "list": ("sandbox.cli.task:list_", "List open tasks, newest first."),
+        "use": ("sandbox.cli.task:use", "Let `-` stand for a task in this terminal."),
+        "file": ("sandbox.cli.file:file", "Read, search and edit the files of a task."),
+        "status": ("sandbox.cli.task:status", "Show a task's uncommitted changes."),
+        "diff": ("sandbox.cli.task:diff", "Show what a task changed."),
+    },
+    "Checks and verdicts": {
+        "check": ("sandbox.cli.check:check", "List, run and stop a task's checks, and read their output."),
+        "logs": ("sandbox.cli.history:log", "Print the output of a task's last check run, or of one run."),
+        "top": ("sandbox.cli.top:top", "Show what runs now and what it uses of its limits."),
+        "watch": ("sandbox.cli.watch:watch", "Follow what happens in a task."),
+        "verify": ("sandbox.cli.verify:verify", "Run all checks of a task's last commit in clean rooms."),
+        "explore": ("sandbox.cli.best_of_n:explore", "Try several changes of a task side by side, and take the best."),
+        "candidate": ("sandbox.cli.applications:candidate", "Launch an application in a clean room and probe it."),
+        "artifacts": ("sandbox.cli.artifacts:artifacts", "List and get the files that checks left to be kept."),
+        "receipt": ("sandbox.cli.receipt:receipt", "Export and verify signed receipts of verdicts."),
+    },
+    "Delivery": {
+        "commit": ("sandbox.cli.deliver:commit", "Commit a task's changes on its branch."),
+        "push": ("sandbox.cli.deliver:push", "Push a task's commit to its branch on the remote."),
+        "pr": ("sandbox.cli.pr:pr", "Open and watch pull requests."),
+        "promote": (
+            "sandbox.cli.applications:promote",
+            "Put a candidate in use as a release of this host, or roll back.",
+        ),
+    },
+    "Agents": {
+        "mcp": ("sandbox.cli.mcp:mcp", "Serve agents over the Model Context Protocol."),
+        "approvals": ("sandbox.cli.approvals:approvals", "List and answer the approval requests of agents."),
+    },
+    "Settings and images": {
+        "images": ("sandbox.cli.images:images", "List and build the images of profiles."),
+        "layers": ("sandbox.cli.layers:layers", "List, show and remove the packages that checks get."),
+        "policy": ("sandbox.cli.policy:policy", "Show the policy rules in force and where each is set."),
+        "credentials": ("sandbox.cli.credentials:credentials", "Store, list and remove the credentials of hosts."),
+    },
+    "This host": {
+        "doctor": ("sandbox.cli.doctor:doctor", "Check whether this host has what the sandbox needs."),
+        "gc": ("sandbox.cli.gc:gc", "Remove what killed controllers left behind."),
+        "storage": (
+            "sandbox.cli.storage_tables:storage",
+            "Show what uses how much disk space, and what gc would free.",
+        ),
+        "pool": ("sandbox.cli.pool:pool", "Manage spare tasks, which make `task create` and its first check fast."),
+        "events": ("sandbox.cli.events:events", "Show what happened in this home, or follow it."),
+        "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
+        "serve": ("sandbox.cli.home_daemon:serve", "Serve this home: fast commands, HTTP, events, metrics."),
+        "dashboard": ("sandbox.cli.open_dashboard:dashboard", "Open this home in a browser."),
+        "completion": ("sandbox.cli.completion:completion", "Print what completes commands and options in a shell."),
+    },
+    "Several hosts": {
+        "worker": ("sandbox.cli.cluster:worker", "Take tasks of a cluster on this host."),
+        "cluster": ("sandbox.cli.cluster:cluster", "Create tasks on a cluster of workers, and ask for operations."),
+    },
 }
+_COMMANDS = {name: row for rows in _SECTIONS.values() for name, row in rows.items()}
+
+_EXAMPLES = (
+    ("sandbox run URL", "clone a repository and run its checks"),
+    ("sandbox run URL --ref pr/7", "the same for a pull request"),
+    ("sandbox task create REPO", "begin to work on it"),
+    ("sandbox check run - test", "run a check of that task"),
+    ("sandbox mcp config claude", "let an agent work on it"),
+)
+_ENDINGS = (
+    ("0", "ok"),
+    ("1", "a check did not pass, here or upstream"),
+    (str(_USAGE), "bad input"),
+    (str(_REFUSED), "refused by policy, gate or approval"),
+    (str(_CONFLICT), "conflict or stale hash"),
+    (str(_INFRASTRUCTURE), "infrastructure: engine, git, network, forge"),
+    (str(INTERRUPTED_CODE), "interrupted"),
+)
 
 
 class LazyGroup(click.Group):
@@ -108,13 +151,20 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        for title, rows in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in rows.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            formatter.write_dl(_EXAMPLES)
+        with formatter.section("Exit codes"):
+            formatter.write_dl(_ENDINGS)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, args)
 

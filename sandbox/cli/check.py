@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
 from sandbox.cli.repository_notes import show_advice
-from sandbox.cli.run_explanations import format_bytes
 from sandbox.cli.usage import usage
 from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Check, Limits, StopResult, Verdict

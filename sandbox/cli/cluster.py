@@ -146,13 +146,14 @@ def create(
         _make_operation(id="create", task_id=task, name="create")
     from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast
     from sandbox.cluster.connecting import connect_dispatcher, find_requirements  # noqa: PLC0415 - as above
-    from sandbox.cluster.dispatcher import PlaceInLine  # noqa: PLC0415 - as above
+    from sandbox.cluster.dispatcher import PlacementTerms  # noqa: PLC0415 - as above
     from sandbox.models.operations import TaskPriority  # noqa: PLC0415 - as above
 
     with invocation.workbench(on_cluster=False) as workbench:
         requirements = find_requirements(workbench, url, arguments["profile"], _split_pairs(required))
+        terms = PlacementTerms(TaskPriority(priority), owner, requirements)
         with closing(connect_dispatcher(workbench)) as dispatcher:
-            answer = dispatcher.place(url, arguments, task, PlaceInLine(TaskPriority(priority), owner), requirements)
+            answer = dispatcher.place(url, arguments, task, terms)
     raise_for_error(answer)
     invocation.emit(answer, lambda: click.echo(answer.task_id))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import note, show_table
-from sandbox.cli.run_explanations import format_bytes
 from sandbox.models import Exploration, ExploredWay
 from sandbox.text import one_line
 

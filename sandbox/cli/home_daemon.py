@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,17 +150,18 @@ def _make_parts(
     token = read_token(token_path, create=token_file is None) if address else ""
 
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:
-        from sandbox.daemon.http_process import Controllers, serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
-        from sandbox.daemon.routes import HttpOptions  # noqa: PLC0415 - as above
+        from sandbox.daemon.http_process import serve_http_process  # noqa: PLC0415 - in the fork that serves HTTP
+        from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets  # noqa: PLC0415 - as above
 
         bound = int(http.getsockname()[1]) if http is not None else port
         with invocation.agent_workbench() as workbench, invocation.workbench() as person:
-            controllers = Controllers(make_agent(workbench, ServerOptions(approvals, None)), person)
-            return serve_http_process(controllers, HttpOptions(host, bound, token), api, http)
+            surface = partial(make_agent, workbench, ServerOptions(approvals, None))
+            controllers = Controllers(workbench, surface, person)
+            return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
 
     return Parts(
         home=home.root,
-        program=preload(os.environb),
+        program=preload(home.root, os.environb),
         run_command=main,
         open_http=lambda: tcp.open_listener(host, port) if address else None,
         serve_http=serve_http,

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.models.layers import LayerSummary, PreparedLayers
-
-_MEGABYTE = 1e6
 
 
 def show_layers(found: tuple[LayerSummary, ...]) -> None:
@@ -23,7 +22,7 @@ def show_layers(found: tuple[LayerSummary, ...]) -> None:
             layer.key[:12],
             layer.ecosystem,
             str(layer.packages),
-            format_size(layer.bytes),
+            format_bytes(layer.bytes),
             format_for_listing(layer.built_at),
             format_for_listing(layer.used_at),
             _describe_users(layer),
@@ -48,8 +47,3 @@ def show_prepared(found: PreparedLayers) -> None:
     show_layers(found.layers)
     for refused in found.refused:
         click.echo(f"refused, {refused.reason.value}: {one_line(refused.text)} ({one_line(refused.origin)})")
-
-
-def format_size(count: int) -> str:
-    """Bytes as megabytes."""
-    return f"{count / _MEGABYTE:.1f} MB"

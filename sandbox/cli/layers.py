@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.background import start_detached
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.gc import show_leftovers
 from sandbox.cli.invocation import Invocation, global_options
-from sandbox.cli.layer_tables import format_size, show_layers, show_prepared
+from sandbox.cli.layer_tables import show_layers, show_prepared
 from sandbox.cli.time_format import format_for_listing
 from sandbox.errors import SandboxError
 from sandbox.models.layers import LayerDetails
@@ -49,7 +50,7 @@ def show(invocation: Invocation, key: str, sbom: bool) -> None:
 def _show_one(found: LayerDetails) -> None:
     layer = found.layer
     click.echo(
-        f"{layer.key}\n  {layer.ecosystem}, {format_size(layer.bytes)}, {layer.files} files, built "
+        f"{layer.key}\n  {layer.ecosystem}, {format_bytes(layer.bytes)}, {layer.files} files, built "
         f"{format_for_listing(layer.built_at)} in {layer.wall_time_s:.1f} s, used {format_for_listing(found.used_at)}"
     )
     for user in found.users:
@@ -98,7 +99,7 @@ def remove(invocation: Invocation, key: str) -> None:
     """Remove a layer that no check uses. It is built again when it is needed."""
     with invocation.workbench() as workbench:
         found = workbench.remove_layer(key)
-    invocation.emit(found, lambda: click.echo(f"removed {found.removed[0][:12]}, {format_size(found.freed_bytes)}"))
+    invocation.emit(found, lambda: click.echo(f"removed {found.removed[0][:12]}, {format_bytes(found.freed_bytes)}"))
 
 
 @layers.command()

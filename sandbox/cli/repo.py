@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
-from sandbox.cli.run_explanations import format_bytes
 from sandbox.models import ChosenProject, ChosenSettings, CloneResult, RemoveResult, Repository, RepositoryUpdate
 from sandbox.profiles import GENERIC
 from sandbox.text import neutralise, one_line

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
-from sandbox.cli.run_explanations import format_bytes
 from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CommitVerdicts, HistoryRun, RepositoryHistory, Verdict
 from sandbox.text import one_line
@@ -40,9 +40,9 @@ def _show(found: RepositoryHistory) -> None:
         click.echo(f"  {check_id}")
         click.echo(f"    verdict {''.join(_mark(run) for run in runs)}")
         click.echo(f"    time    {_line(runs, lambda run: run.wall_time_s, lambda value: f'{value:.1f} s')}")
-        click.echo(f"    memory  {_line(runs, lambda run: run.memory_peak_bytes, _show_bytes)}")
+        click.echo(f"    memory  {_line(runs, lambda run: run.memory_peak_bytes, format_bytes)}")
     sizes = [commit.size_bytes for commit in oldest_first]
-    click.echo(f"  size      {sparkline(sizes)}  {_range(sizes, _show_bytes)}")
+    click.echo(f"  size      {sparkline(sizes)}  {_range(sizes, format_bytes)}")
     show_table(["COMMIT", "WHEN", "VERDICTS", "TIME", "SIZE", "SUBJECT"], [_row(commit) for commit in found.commits])
     unknown = sum(not commit.runs for commit in found.commits)
     if unknown:
@@ -55,10 +55,6 @@ def sparkline(values: Sequence[float | None]) -> str:
     low, high = min(known, default=0), max(known, default=0)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0
     return "".join(_NO_VALUE if value is None else _BARS[round((value - low) * scale)] for value in values)
-
-
-def _show_bytes(value: float) -> str:
-    return format_bytes(int(value))
 
 
 def _line(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.checks.cause import EXIT_STATUS_ONLY, NO_TEST_RAN, describe_cpu, passed_without_tests
 from sandbox.models import CauseKind, CheckRun, Verdict
 from sandbox.text import one_line
@@ -220,13 +221,3 @@ def _output_hints(run: CheckRun) -> Iterator[str]:
     for said, hint in hints.items():
         if said in run.stdout_tail or said in run.stderr_tail:
             yield f'its output says "{said}": {hint}'
-
-
-def format_bytes(size: int | None) -> str:
-    """Format bytes: `512 MiB`, `1.5 GiB`."""
-    value = float(size or 0)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 or value == int(value) else f"{value:.1f} {unit}"

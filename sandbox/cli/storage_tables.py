@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.gc import format_leftover
 from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.text import one_line
@@ -15,15 +16,13 @@ if TYPE_CHECKING:
 
     from sandbox.models.storage import Storage, StorageUse
 
-_KIBIBYTE = 1024
-
 
 @click.command()
 @click.option("--all", "with_parts", is_flag=True, help="List what of each kind belongs to which repository.")
 @global_options
 @click.pass_obj
 def storage(invocation: Invocation, with_parts: bool) -> None:
-    """Show who holds how much disk space in this home, what limits it, and what `gc` would free now.
+    """Show what uses how much disk space in this home, what limits it, and what `gc` would free now.
 
     Bytes are allocated blocks. It only looks.
     """
@@ -33,7 +32,7 @@ def storage(invocation: Invocation, with_parts: bool) -> None:
 
 
 def show_storage(found: Storage, *, with_parts: bool = False) -> None:
-    """Print totals, then who holds what, then what would be freed. `with_parts`: of each kind the repositories."""
+    """Print totals, then what uses how much, then what would be freed. `with_parts`: of each kind the repositories."""
     limit = f" of {format_bytes(found.max_bytes)} (storage.max_bytes)" if found.max_bytes else ", without a limit"
     click.echo(f"home         {format_bytes(found.bytes)}{limit}, {found.files:,} files")
     click.echo(f"only here    {format_bytes(found.only_here_bytes)}, which no limit removes")
@@ -102,13 +101,3 @@ def _show_reclaimable(found: Storage) -> None:
     for left in found.reclaimable:
         size = f"{format_bytes(left.bytes)}  " if left.bytes else ""
         click.echo(f"{size}{format_leftover(left, dry_run=True)}")
-
-
-def format_bytes(count: int) -> str:
-    """A size with its unit."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < _KIBIBYTE:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= _KIBIBYTE
-    return f"{size:.1f} TiB"

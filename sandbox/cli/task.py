@@ -28,8 +28,9 @@ def task() -> None:
 @click.argument("repo_id", metavar="REPO")
 @click.option("--prompt", default="", help="Purpose of the task; part of its branch name.")
 @click.option(
-    "--base", "base_branch", help="Branch, tag, commit id or pr/NUMBER to start from. Default: the default branch."
-)
+    "--base", "--ref", "base_branch",
+    help="Branch, tag, commit id or pr/NUMBER to start from. Default: the default branch.",
+)  # fmt: skip
 @click.option(
     "--kind",
     type=click.Choice(["worktree", "tree"]),

@@ -28,9 +28,9 @@ def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> b
         return False
 
 
-def uses_color(environ: Mapping[str, str] = os.environ) -> bool:
+def uses_color() -> bool:
     """Whether colors are on: not if NO_COLOR is set and not empty (https://no-color.org)."""
-    return not environ.get("NO_COLOR")
+    return not os.environ.get("NO_COLOR")
 
 
 def count_columns(text: str) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
-from sandbox.cli.run_explanations import format_bytes
 from sandbox.cli.task_rows import shorten_task_id
 from sandbox.cli.terminal import is_interactive
 from sandbox.text import one_line

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options
-from sandbox.cli.run_explanations import format_bytes
 
 if TYPE_CHECKING:
     from sandbox.models import UsageSample, UsageSeries
@@ -45,14 +45,10 @@ def _show(found: UsageSeries) -> None:
     times = [sample.at_s for sample in samples]
     cpus = to_rate(samples)
     _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{value:.1f}")
-    _show_row("memory", times, [s.memory_bytes for s in samples], limits.memory_bytes, _bytes)
+    _show_row("memory", times, [s.memory_bytes for s in samples], limits.memory_bytes, format_bytes)
     _show_row("processes", times, [s.pids for s in samples], limits.pids, lambda value: f"{value:.0f}")
-    _show_row("disk", times, [s.disk_used_bytes for s in samples], limits.disk_bytes, _bytes)
-    _show_row("written", times, [s.disk_written_bytes for s in samples], None, _bytes)
-
-
-def _bytes(value: float) -> str:
-    return format_bytes(int(value))
+    _show_row("disk", times, [s.disk_used_bytes for s in samples], limits.disk_bytes, format_bytes)
+    _show_row("written", times, [s.disk_written_bytes for s in samples], None, format_bytes)
 
 
 def _show_row(

@@ -11,12 +11,13 @@ from functools import partial
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.crash import find_crash
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
-from sandbox.cli.run_explanations import explain, format_bytes, likely_cause
+from sandbox.cli.run_explanations import explain, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict, Verification

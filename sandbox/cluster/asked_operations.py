@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandbox.cluster.dispatcher import Dispatcher, unreadable_answer_error
+from sandbox.cluster.answers import unreadable_answer_error
+from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Verification

@@ -5,42 +5,40 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from pydantic import ValidationError
 
 from sandbox.cluster.operation_table import OPERATIONS
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.worker import ClusterWorker
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
     OperationAnswer,
     OperationName,
-    Placement,
     TaskOperation,
     TaskPriority,
     WaitingLine,
     WorkerDrain,
     WorkerInfo,
 )
-from sandbox.text import one_line
-
-_LOST_CHARS = 500
+from sandbox.models.workers import PlaceState, TaskPlace
 
 
 @dataclass(frozen=True)
-class PlaceInLine:
-    """Where a task waits if all workers are busy. `owner`: for whom; owners of one priority take turns. Empty: the
-    repository.
+class PlacementTerms:
+    """Which worker a task needs, and where it waits if all workers are busy. `requirements`: of the worker. `owner`:
+    for whom the task is; owners of one priority take turns. Empty: the repository.
     """
 
     priority: TaskPriority = TaskPriority.AGENT
     owner: str = ""
+    requirements: Requirements = field(default_factory=dict)
+
+
+ANY_WORKER = PlacementTerms()
 
 
 class Dispatcher(Protocol):
@@ -49,20 +47,15 @@ class Dispatcher(Protocol):
     """
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """Create a task on a worker of the dispatcher's choice; the value of the answer is the task.
 
         `arguments`: `prompt`, `base_branch`, `profile`. `task_id`: of an earlier call, to repeat it.
-        `line`: where it waits if all workers are busy; None: as the task of an agent. Raises: `engine_unavailable`
-        (`reason`: `cluster_busy`, with its place, or `no_worker`); it waits on, and the same call waits for it.
-        `requirements`: of a worker. Raises: `engine_unavailable` (`reason`: `requirements_unmet`) at once if no worker
-        meets them; no task is created then.
+
+        Raises: `engine_unavailable`. With `reason` `requirements_unmet` no worker meets the requirements, and no task
+        is created; with `cluster_busy` (and its place in the line) or `no_worker` it waits on, and the same call waits
+        for it.
         """
         ...
 
@@ -89,6 +82,10 @@ class Dispatcher(Protocol):
         """The workers that can be given tasks now."""
         ...
 
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """Where each of these tasks is, `unknown` if that is not said within seconds."""
+        ...
+
     def drain(self, worker_id: str) -> WorkerDrain:
         """Let a worker take no more tasks, and end once its operations have ended. Its tasks continue on others.
 
@@ -103,39 +100,6 @@ class Dispatcher(Protocol):
     def close(self) -> None:
         """Let go of connections and threads; operations in progress are waited for."""
         ...
-
-
-def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
-    """The answer to an operation, from what a worker says. Workers run untrusted code, so it is read as hostile; what
-    it says of a loss is cut to one short line.
-
-    Raises: `internal` for what is no answer, or one to another operation.
-    """
-    try:
-        answer = OperationAnswer.model_validate(document, extra="ignore")
-    except ValidationError as error:
-        raise unreadable_answer_error("a worker", describe_errors(error)) from error
-    if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):
-        raise unreadable_answer_error(answer.worker, f"It is about {answer.operation_id} of {answer.task_id}.")
-    return answer if answer.lost is None else answer.model_copy(update={"lost": one_line(answer.lost)[:_LOST_CHARS]})
-
-
-def read_placement(document: object) -> Placement:
-    """Where a task is, from what a worker says of it. Raises: `internal`."""
-    try:
-        return Placement.model_validate(document)
-    except ValidationError as error:
-        raise unreadable_answer_error("a worker", describe_errors(error)) from error
-
-
-def unreadable_answer_error(worker: str, details: str) -> SandboxError:
-    """`worker`: its id, or what is known of it."""
-    return SandboxError(
-        ErrorCode.INTERNAL,
-        f"The answer of {worker} cannot be read",
-        details=details,
-        hint="Use the same version of space-sandbox on all hosts of a cluster.",
-    )
 
 
 def draw_task_id() -> str:
@@ -169,16 +133,11 @@ class LocalDispatcher:
         self._lock = threading.Lock()
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`. There is no line."""
-        if requirements:
-            require_worker((self._worker.describe(),), requirements)
+        if terms.requirements:
+            require_worker((self._worker.describe(),), terms.requirements)
         create = TaskOperation(
             id="create",
             task_id=task_id or draw_task_id(),
@@ -230,6 +189,10 @@ class LocalDispatcher:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`."""
         return (self._worker.describe().model_copy(update={"address": "this process"}),)
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """See `Dispatcher`. They are here."""
+        return dict.fromkeys(task_ids, TaskPlace(state=PlaceState.ON_WORKER, worker=self._worker.id))
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""

@@ -5,11 +5,12 @@ An operation that `changes` a task is carried out once for its id. One that only
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, Field, ValidationError
+from pydantic import Base64Bytes, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
 from sandbox import Workbench
 from sandbox.cluster import windows
@@ -48,12 +49,18 @@ class ReadFileArguments(Model):
 
 
 class EditFileArguments(Model):
-    """As `Workbench.edit_file`."""
+    """As `Workbench.edit_file`. `old` and `new` are in the `encoding`: base64 is for bytes that are not UTF-8."""
 
     path: str
-    old: str
-    new: str
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    old: str | bytes
+    new: str | bytes
     expected_sha256: Sha256
+
+    @field_validator("old", "new")
+    @classmethod
+    def _decode(cls, content: str | bytes, info: ValidationInfo) -> str | bytes:
+        return base64.b64decode(content, validate=True) if info.data.get("encoding") == "base64" else content
 
 
 class WriteFileArguments(Model):

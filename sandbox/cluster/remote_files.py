@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, encode
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Diff, FileContent, Impact, PatchResult, RepoMap, SearchResult, Status
 from sandbox.models.operations import OperationName
 
@@ -46,8 +45,8 @@ class RemoteFiles(TasksElsewhere):
     def edit_file(
         self, task_id: str, path: str, old: str | bytes, new: str | bytes, expected_sha256: str
     ) -> PatchResult:
-        """As in `Workbench`, for text."""
-        arguments = {"path": path, "old": _to_text(old), "new": _to_text(new), "expected_sha256": expected_sha256}
+        """As in `Workbench`."""
+        arguments = {"path": path, **_describe_texts(old, new), "expected_sha256": expected_sha256}
         return self._asked.ask(task_id, OperationName.EDIT_FILE, arguments, PatchResult)
 
     @elsewhere
@@ -103,10 +102,10 @@ class RemoteFiles(TasksElsewhere):
         return self._asked.ask(owner_id, OperationName.MAP, arguments, RepoMap)
 
 
-def _to_text(content: str | bytes) -> str:
+def _describe_texts(old: str | bytes, new: str | bytes) -> dict[str, str]:
+    """Text as text, which workers of an earlier version take, too."""
     try:
-        return content if isinstance(content, str) else content.decode()
-    except UnicodeDecodeError as error:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT, "An edit on a cluster is text in UTF-8", hint="Write the whole file instead."
-        ) from error
+        texts = [one if isinstance(one, str) else one.decode() for one in (old, new)]
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "old": encode(old), "new": encode(new)}
+    return {"old": texts[0], "new": texts[1]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from sandbox.cluster.dispatcher import unreadable_answer_error
+from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
 from sandbox.cluster.remote_progress import MOST_NEW, Questions, follow_task
 from sandbox.cluster.windows import MOST_ITEMS, ArtifactWindow, Page, collect_artifact, collect_pages

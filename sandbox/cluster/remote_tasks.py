@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
-from sandbox.cluster.dispatcher import draw_task_id, unreadable_answer_error
+from sandbox.cluster.dispatcher import PlacementTerms, draw_task_id
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
@@ -15,6 +18,7 @@ from sandbox.models import (
     CleanResult,
     CommitResult,
     ConflictResolution,
+    PlaceState,
     Remark,
     RestoreResult,
     Snapshot,
@@ -22,11 +26,14 @@ from sandbox.models import (
     SyncState,
     Task,
     TaskOptions,
+    TaskPlace,
     TaskStatus,
 )
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
+
+_PLACES_S = 5.0
 
 
 class RemoteTasks(TasksElsewhere):
@@ -50,7 +57,7 @@ class RemoteTasks(TasksElsewhere):
         arguments = {"prompt": prompt, "base_branch": base_branch, "profile": chosen.profile}
         try:
             required = find_requirements(self, url, chosen.profile, {})
-            placed = self._asked.dispatcher.place(url, arguments, task_id, requirements=required)
+            placed = self._asked.dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
         except SandboxError as error:
             if error.reason == "cluster_busy":
                 create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
@@ -70,6 +77,21 @@ class RemoteTasks(TasksElsewhere):
         placed = (task for task in self.tasks(repo_id) if self.is_elsewhere(task.id))
         rows = (TaskRow(task.id, task.status, task.repo_id, task.prompt, task.created_at) for task in placed)
         return (*super().task_lines(repo_id), *rows)
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """As in `Workbench`, also if the server does not answer."""
+        asked = [task_id for task_id in task_ids if self.is_elsewhere(task_id)]
+        found = dict.fromkeys(asked, TaskPlace(state=PlaceState.UNKNOWN))
+
+        def ask() -> None:
+            with suppress(SandboxError):
+                found.update(self._asked.dispatcher.places(asked))
+
+        if asked:
+            asking = threading.Thread(target=ask, name="places", daemon=True)
+            asking.start()
+            asking.join(_PLACES_S)
+        return dict(found)
 
     @elsewhere
     def task(self, task_id: str) -> Task:

@@ -88,7 +88,10 @@ class TaskPlacement:
             self._task.worker = ""
         if not self._task.worker:
             await self.ensure_worker(waiting)
-        return _LOSS.format(worker=lost, successor=self._task.worker)
+        loss = _LOSS.format(worker=lost, successor=self._task.worker)
+        if loss != self._task.loss:  # else another operation noticed it, too
+            self._task.loss, self._task.lost_at = loss, workflow.now().isoformat()
+        return loss
 
     async def ensure_worker(self, waiting: str) -> None:
         """`waiting`: the id of the operation that needs a worker."""

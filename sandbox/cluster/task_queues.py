@@ -85,7 +85,7 @@ class TaskStart:
     """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
     earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
     worker. `publisher_s`, `most_events`: see `PUBLISHER_S`, `MOST_EVENTS`. The rest is set when a long history is begun
-    anew.
+    anew. `loss`: with the last worker that was lost, for people; `lost_at`: when, in ISO 8601.
     """
 
     task_id: str
@@ -102,3 +102,5 @@ class TaskStart:
     requirements: dict[str, str] = field(default_factory=dict)
     publisher_s: float = PUBLISHER_S
     most_events: int = MOST_EVENTS
+    loss: str = ""
+    lost_at: str = ""

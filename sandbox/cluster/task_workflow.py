@@ -151,14 +151,16 @@ class TaskWorkflow:
 
     @workflow.query
     def placement(self) -> dict[str, Any]:
-        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue.
-        Also what a fork of the task has in common with it.
+        """Which worker has the task, and for which epoch; whether it waits for one in the line of the shared queue, and
+        what it lost with its last one. Also what a fork of the task has in common with it.
         """
         return {
             "worker": self._task.worker,
             "epoch": self._task.epoch,
             "lost": self._task.lost,
             "is_waiting": self._placement.is_waiting,
+            "loss": self._task.loss or None,
+            "lost_at": self._task.lost_at or None,
             "requirements": self._task.requirements,
             "url": self._task.url,
             "repository": self._task.repository,

@@ -10,9 +10,10 @@ from temporalio.client import Client
 from temporalio.service import TLSConfig
 
 from sandbox.config import ClusterSettings
+from sandbox.credentials import require_private
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import is_loopback
-from sandbox.store.token_file import read_token, require_private
+from sandbox.store.token_file import read_token
 
 CONNECT_S = 10.0
 
@@ -68,10 +69,10 @@ def find_address(settings: ClusterSettings) -> ClusterAddress:
             "The API key of the cluster would be sent without TLS",
             hint="Set cluster.tls = 'on', or remove cluster.api_key_file.",
         )
-    if settings.key_file:
-        require_private(settings.key_file)
     api_key = read_token(settings.api_key_file, create=False) if settings.api_key_file else None
     ca, certificate, key = map(_read, files)
+    if settings.key_file:
+        require_private(settings.key_file.expanduser())
     access = ServerAccess(tls, ca, certificate, key, api_key)
     return ClusterAddress(settings.address, settings.namespace, settings.name, settings.lost_after_s, access)
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -26,17 +26,10 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.dispatcher import (
-    PlaceInLine,
-    complete_operation,
-    draw_task_id,
-    name_fork,
-    read_answer,
-    read_placement,
-    unreadable_answer_error,
-)
+from sandbox.cluster.answers import read_answer, read_placement, unreadable_answer_error
+from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms, complete_operation, draw_task_id, name_fork
 from sandbox.cluster.repository_key import make_repository_key
-from sandbox.cluster.requirements import Requirements, require_worker
+from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.task_queues import (
     ALL_READS,
     ARGUMENT_BYTES,
@@ -64,10 +57,15 @@ from sandbox.models.operations import (
     WorkerDrain,
     WorkerInfo,
 )
+from sandbox.models.workers import PlaceState, TaskPlace
 
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
+PLACES_S = 2.0
+"""How long is waited for what workers say of the places of tasks."""
+
+_PLACES_AT_ONCE = 16
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _PAUSE_S = 0.5
 _NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
@@ -101,38 +99,33 @@ class TemporalDispatcher:
             raise
 
     def place(
-        self,
-        url: str,
-        arguments: Mapping[str, Any],
-        task_id: str = "",
-        line: PlaceInLine | None = None,
-        requirements: Requirements | None = None,
+        self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`."""
-        if requirements:
-            require_worker(self.workers(), requirements)
+        if terms.requirements:
+            require_worker(self.workers(), terms.requirements)
         task = task_id or draw_task_id()
         create = TaskOperation(
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
-        self._wait(self._start(task, url, line or PlaceInLine(), requirements or {}))
+        self._wait(self._start(task, url, terms))
         self._wait(self._submit(create))
         return self._wait_for_answer(create)
 
-    async def _start(self, task: str, url: str, line: PlaceInLine, requirements: Requirements) -> None:
+    async def _start(self, task: str, url: str, terms: PlacementTerms) -> None:
         key, prefix = make_repository_key(url), self._place.name
         is_cloned = bool(key and await list_readers(self._client, name_offer_queue(prefix, key)))
         start = TaskStart(
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
-            requirements=dict(requirements), publisher_s=self._place.publisher_s,
+            requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
         await self._client.start_workflow(
             TaskWorkflow.run,
             start,
             id=self._name(task),
-            task_queue=_name_workflow_queue(prefix, requirements),
+            task_queue=_name_workflow_queue(prefix, terms.requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            priority=_make_priority(line, key),  # of all that the workflow asks for
+            priority=_make_priority(terms, key),  # of all that the workflow asks for
         )
 
     def submit(self, operation: TaskOperation) -> None:
@@ -191,8 +184,7 @@ class TemporalDispatcher:
         able = [one for one in self.workers() if one.id not in placement.lost] if placement else []
         if able:
             require_worker(able, required)
-            lines = self._read_lines(list_classes(able, required) if required else [""])
-            place = max(1, min(line.approximate_backlog_count for line in lines))
+            place = self._count_line(able, required)
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 f"All workers of the cluster are busy; {operation.task_id} waits in the line",
@@ -203,6 +195,48 @@ class TemporalDispatcher:
             )
         if waited_s >= NO_WORKER_S:
             raise _no_worker_error(operation.task_id)
+
+    def _count_line(self, able: Sequence[WorkerInfo], required: Requirements) -> int:
+        """About the place of the last task in the shortest line for these workers."""
+        lines = self._read_lines(list_classes(able, required) if required else [""])
+        return max(1, min((line.approximate_backlog_count for line in lines), default=1))
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """See `Dispatcher`."""
+        found = self._wait(self._find_placements(task_ids))
+        workers = self.workers() if any(one.is_waiting for one in found.values()) else ()
+        unknown = dict.fromkeys(task_ids, TaskPlace(state=PlaceState.UNKNOWN))
+        counted: dict[str, int] = {}
+
+        def describe(placement: Placement) -> TaskPlace:
+            """Each line is counted once."""
+            loss = {"loss": placement.loss, "lost_at": placement.lost_at}
+            if not placement.is_waiting:
+                return TaskPlace(state=PlaceState.ON_WORKER, worker=placement.worker or None, **loss)
+            required = placement.requirements
+            able = [one for one in workers if one.id not in placement.lost and not list_unmet(one, required)]
+            line = repr(sorted(required.items()))
+            if able and line not in counted:
+                counted[line] = self._count_line(able, required)
+            return TaskPlace(state=PlaceState.WAITING, place=counted.get(line), workers=len(able), **loss)
+
+        return unknown | {task_id: describe(placement) for task_id, placement in found.items()}
+
+    async def _find_placements(self, task_ids: Sequence[str]) -> dict[str, Placement]:
+        """Of those that are said within `PLACES_S`."""
+        turns = asyncio.Semaphore(_PLACES_AT_ONCE)
+
+        async def find(task_id: str) -> Placement:
+            async with turns:
+                return await self._read_placement(self._handle(task_id), PLACES_S)
+
+        asked = {asyncio.create_task(find(task_id)): task_id for task_id in task_ids}
+        if asked:
+            await asyncio.wait(asked, timeout=PLACES_S)
+        for task in asked:
+            task.cancel()
+        answers = zip(asked.values(), await asyncio.gather(*asked, return_exceptions=True), strict=True)
+        return {task_id: answer for task_id, answer in answers if isinstance(answer, Placement)}
 
     async def _find_placement(self, task_id: str, wait_s: float) -> Placement | None:
         """None if no worker answers in that time."""
@@ -446,6 +480,6 @@ def _busy_task_error(operation: TaskOperation) -> SandboxError:
     )
 
 
-def _make_priority(line: PlaceInLine, repository: str) -> Priority:
-    key = hashlib.sha256(line.owner.encode()).hexdigest()[:16] if line.owner else repository
-    return Priority(priority_key=_PRIORITIES[line.priority], fairness_key=key or None)
+def _make_priority(terms: PlacementTerms, repository: str) -> Priority:
+    key = hashlib.sha256(terms.owner.encode()).hexdigest()[:16] if terms.owner else repository
+    return Priority(priority_key=_PRIORITIES[terms.priority], fairness_key=key or None)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, ValidationError
 
 from sandbox import Workbench
+from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
@@ -194,21 +195,12 @@ def collect_changes(ask: Callable[[int], ArtifactWindow]) -> ExportedChanges:
     try:
         document = reader.decompress(b"".join(collect_artifact(ask(0), ask)), MOST_DOCUMENT_BYTES)
         if not reader.eof:
-            raise _unreadable_changes_error("It has no end, or is too long.")
+            raise unreadable_answer_error("a worker", "Its document of changes has no end, or is too long.")
         return ExportedChanges.model_validate_json(document, extra="ignore")
     except zlib.error as error:
-        raise _unreadable_changes_error(str(error)) from error
+        raise unreadable_answer_error("a worker", str(error)) from error
     except ValidationError as error:
-        raise _unreadable_changes_error(describe_errors(error)) from error
-
-
-def _unreadable_changes_error(details: str) -> SandboxError:
-    return SandboxError(
-        ErrorCode.INTERNAL,
-        "What the worker answered is not a task's changes",
-        details=details,
-        hint="It may have another version: `sandbox cluster workers`. Push the task's branch, and fetch it.",
-    )
+        raise unreadable_answer_error("a worker", describe_errors(error)) from error
 
 
 def bound_conflicts(found: SyncResult) -> SyncResult:

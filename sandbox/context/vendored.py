@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sandbox.policy.globs import Pattern, parse_pattern
 
@@ -36,8 +36,6 @@ _OWN_FOLDERS = frozenset(
 _FEW_OTHERS = 20  # with fewer files outside, a folder is simply where the project is
 _NAME_CHARS = 3
 _ATTRIBUTES = frozenset({"linguist-vendored", "linguist-generated"})
-
-IsVendored = Callable[[str], bool]
 
 
 def find_vendored(paths: Iterable[str], attributes: str) -> set[str]:

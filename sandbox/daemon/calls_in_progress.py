@@ -7,7 +7,7 @@ import time
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox.agent.transports.pending import ENDLESS
+from sandbox.agent.transports.method_names import ENDLESS
 
 _LOOK_S = 0.05
 _LONGEST_S = 3600.0

@@ -75,7 +75,7 @@ def _find_obstacle(
 ) -> str:
     if reason := program.find_mismatch(request) or find_difference(connection, peer):
         return reason
-    if program.is_outdated():
+    if program.origin.has_changed():
         if os.getppid() == daemon:  # else it has ended, and our parent is another process
             os.kill(daemon, signal.SIGHUP)  # it starts its new program
         return "this daemon is older than the installation"

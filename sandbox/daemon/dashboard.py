@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.agent.results import write_line
+from sandbox.agent.json_lines import write_line
 from sandbox.daemon.api_page import read_api
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form

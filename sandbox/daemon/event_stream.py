@@ -20,7 +20,7 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandbox.agent.results import write_line
+from sandbox.agent.json_lines import write_line
 from sandbox.models import HomeEvent
 from sandbox.workbench import Workbench
 

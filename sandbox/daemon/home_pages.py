@@ -12,7 +12,16 @@ from typing import Any
 
 from sandbox.errors import SandboxError
 from sandbox.files.disk_usage import FreeSpace
-from sandbox.models import Approval, ApprovalState, CheckRun, GuestTable, LeftoverAction, TaskStatus
+from sandbox.models import (
+    Approval,
+    ApprovalState,
+    CheckRun,
+    GuestTable,
+    LeftoverAction,
+    PlaceState,
+    TaskPlace,
+    TaskStatus,
+)
 from sandbox.workbench import Workbench
 from sandbox.workbench.reconciling.evictions import limit_of
 
@@ -30,16 +39,22 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
     """Open tasks, the newest first, each with its newest run."""
     tasks = [task for task in person.tasks() if task.status is not TaskStatus.CLOSED]
     shown = sorted(tasks, key=lambda task: task.created_at, reverse=True)[:MAX_TASKS]
-    last = find_last_runs(person, [task.id for task in shown])
+    places = person.places([task.id for task in shown])
+    last = find_last_runs(person, [task.id for task in shown if not is_waiting(places.get(task.id))])
     repositories = person.repositories()
     return {
         "repositories": repositories,
         **_read_sizes(person, [repository.id for repository in repositories]),
-        "rows": [(task, last.get(task.id)) for task in shown],
+        "rows": [(task, last.get(task.id), places.get(task.id)) for task in shown],
         "left_out": len(tasks) - len(shown),
         "questions": len(_list_questions(person.approvals())),
         "events": person.events(MAX_EVENTS)[::-1],
     }
+
+
+def is_waiting(place: TaskPlace | None) -> bool:
+    """Whether a task waits for a worker, so that each question about its files would wait in the line, too."""
+    return place is not None and place.state is PlaceState.WAITING
 
 
 def _read_sizes(person: Workbench, repo_ids: Sequence[str]) -> Mapping[str, Any]:

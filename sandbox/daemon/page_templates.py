@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.diff_view import show_line
 from sandbox.daemon.usage_chart import draw_charts
 from sandbox.text import neutralise
@@ -58,7 +59,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(PAGES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     found.filters.update(
-        inert=_make_inert, name=_show_name, when=_format_time, size=_format_size, amount=_format_amount,
+        inert=_make_inert, name=_show_name, when=_format_time, size=format_bytes, amount=_format_amount,
         charts=draw_charts,
     )  # fmt: skip
     found.tests.update(web=_is_web)
@@ -84,15 +85,6 @@ def _format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _format_size(count: float) -> str:
-    """Bytes with a unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def _format_amount(value: float, unit: str) -> str:
     """A figure of a chart with its unit."""
-    return _format_size(value) if unit == "bytes" else f"{value:.4g} {unit}"
+    return format_bytes(value) if unit == "bytes" else f"{value:.4g} {unit}"

@@ -72,6 +72,8 @@ def take_lock(home: Path, inherited: int | None) -> int:
                 continue
             os.close(fd)
             raise _already_served_error(home) from error
+        if inherited is None:
+            os.ftruncate(fd, 0)  # it names the process that had the lock before
         return fd
 
 
@@ -99,7 +101,7 @@ def write_record(lock: int, record: DaemonRecord) -> None:
 
 
 def find_daemon(home: Path) -> DaemonRecord | None:
-    """The daemon that serves a home now."""
+    """The daemon that serves a home now; None also while it starts and has not written its record yet."""
     try:
         fd = os.open(folder_of(home) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -12,17 +12,28 @@ import os
 import pkgutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import sandbox
-from sandbox.daemon.command_requests import Program, stamp_file
+from sandbox.daemon.command_requests import ModuleOrigin, Program
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.extras import find_extra
 
-_NOT_FOR_COMMANDS = ("agent", "attack", "daemon", "filesystems", "testing", "__main__")
+_NOT_FOR_COMMANDS = frozenset(
+    {
+        "sandbox.__main__",
+        *("sandbox.agent", "sandbox.daemon", "sandbox.filesystems", "sandbox.testing"),
+        *("sandbox.attack", "sandbox.cli.attacks", "sandbox.cli.doctor"),  # it always runs in its own process
+        "sandbox.dependencies.bill_of_materials",  # one command that few need
+        "sandbox.git.gitpython",  # it runs git when it is imported, with the whole environment
+    }
+)
+_FOR_A_CLUSTER = frozenset({"sandbox.cluster", "sandbox.cli.cluster"})
+"""18 MB, most of it the client of Temporal. A home without a cluster does without."""
+
 _LIBRARIES = (
     "docker",
     "filelock",
@@ -47,38 +58,56 @@ _LIBRARIES = (
 
 _SET_BY_US = "PYDANTIC_DISABLE_PLUGINS"  # by each command
 
-_RUNS_GIT = "sandbox.git.gitpython"
-"""GitPython runs git when it is imported, with the whole environment."""
 
-
-def preload(environment: Mapping[bytes, bytes]) -> Program:
-    """Import everything that commands use. `environment`: of this process when it started.
+def preload(home: Path, environment: Mapping[bytes, bytes]) -> Program:
+    """Import everything that commands on this home use. `environment`: of this process when it started.
 
     Raises: `internal` if an import started a thread, which no fork would have.
     """
     with _record_reads() as read:
-        for name in _list_modules():
-            _import(name)
+        for name in _LIBRARIES:
+            importlib.import_module(name)
+        _import_modules(sandbox.__path__, "sandbox.", _NOT_FOR_COMMANDS | _FOR_A_CLUSTER)
+    names = _FOR_A_CLUSTER if _has_cluster(home) else ()
+    with _record_reads() as read_for_cluster:
+        for name in names:
+            _import_with_all_below(name, _NOT_FOR_COMMANDS)
         _build_models()
     if threading.active_count() != 1:
         raise SandboxError(ErrorCode.INTERNAL, "An import started a thread, so this process cannot be forked")
     gc.collect()
     gc.freeze()  # forks share these pages as long as no collection writes to them
+    package = Path(sandbox.__file__).resolve().parent
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return Program(
-        package=str(Path(sandbox.__file__).resolve().parent),
+        package=str(package),
         environment=dict(environment),
-        read=frozenset(map(os.fsencode, read - {_SET_BY_US})),
+        read=frozenset(map(os.fsencode, (read | read_for_cluster) - {_SET_BY_US})),
         file_encoding=sys.getfilesystemencoding(),
-        files={name: stamp_file(name) for name in files if name and os.path.exists(name)},  # noqa: PTH110 - many
+        origin=ModuleOrigin(package, filter(None, files)),
     )
 
 
-def _list_modules() -> Iterator[str]:
-    yield from _LIBRARIES
-    for found in pkgutil.walk_packages(sandbox.__path__, "sandbox."):
-        if found.name.split(".")[1] not in _NOT_FOR_COMMANDS and found.name != _RUNS_GIT:
-            yield found.name
+def _has_cluster(home: Path) -> bool:
+    """What the settings say now. A command that has others imports what it needs by itself."""
+    from sandbox.config import load_settings  # noqa: PLC0415 - its imports must be recorded
+
+    try:
+        return bool(load_settings(home, os.environ).cluster.address)
+    except SandboxError:  # each command reports it
+        return False
+
+
+def _import_modules(folders: Iterable[str], prefix: str, left_out: Set[str]) -> None:
+    """Import the modules of a package; `pkgutil.walk_packages` would also import those left out, to look into them."""
+    for found in pkgutil.iter_modules(folders, prefix):
+        if found.name not in left_out:
+            _import_with_all_below(found.name, left_out)
+
+
+def _import_with_all_below(name: str, left_out: Set[str]) -> None:
+    _import(name)
+    _import_modules(getattr(sys.modules[name], "__path__", ()), f"{name}.", left_out)
 
 
 def _import(name: str) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from sandbox.daemon.place import folder_of
 from sandbox.models import HomeEvent
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, write_atomically
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.workbench.controller.home_events import POLL_S, JournalLine, measure_journals, read_new_lines
@@ -67,7 +68,7 @@ class Deliveries:
         self._receivers, self._poll_s = receivers, poll_s
         self._home, self._folder = Home(home), folder_of(home) / FOLDER
         if receivers:
-            self._folder.mkdir(mode=0o700, exist_ok=True, parents=True)
+            make_private(self._folder)
         self._forget_others()
         self._threads = [
             threading.Thread(target=self._deliver, args=(one,), name=one.name, daemon=True) for one in receivers

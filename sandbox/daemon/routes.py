@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 from functools import partial
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -13,25 +14,17 @@ from starlette.types import ASGIApp, Scope
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import list_authorities
-from sandbox.agent.transports.http import make_app
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import Network, OurUser
+from sandbox.daemon.late_mcp import LateMcp
 from sandbox.daemon.metrics import make_registry, show_metrics
+from sandbox.daemon.served_home import HttpOptions
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
 from sandbox.remotes import is_loopback
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
-
-
-@dataclass(frozen=True)
-class HttpOptions:
-    """`host`, `port`: of the TCP listener; `token`: what its clients must send, '' without a listener."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    token: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,14 +41,16 @@ def make_applications(agent: Agent, person: Workbench, hub: EventHub, options: H
     sessions, pages = Sessions(), _name_pages(options)
     port = LoopbackPort(options.host, options.port) if is_loopback(options.host) else None
     dashboard = Dashboard(person, sessions, f"http://{pages}" if options.token else "", port)
+    mcp = LateMcp(agent, options)
     routes = [
+        Route("/mcp", mcp),
         Route("/healthz", show_health),
         Route("/metrics", partial(show_metrics, make_registry(agent.workbench))),
         Route(f"{PREFIX}/events", partial(stream_events, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),
     ]
-    app = make_app(agent, options.host, options.port, routes)
+    app = Starlette(routes=routes, lifespan=mcp.lifespan)
     network = Network(app, [*authorities, pages], options.token, partial(_is_person, sessions, pages.encode()))
     return Applications(OurUser(app, authorities[0]), network)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.daemon.diff_view import DiffView, read_diff
+from sandbox.daemon.home_pages import is_waiting
 from sandbox.daemon.snapshot_graph import build_graph
 from sandbox.daemon.syntax_colours import colour_files
 from sandbox.daemon.timeline import build_timeline
@@ -22,13 +23,28 @@ _MEASURED_RUNS = 5
 
 
 def read_task(person: Workbench, task_id: str) -> Mapping[str, Any]:
-    """A task; of a closed one, what is kept."""
+    """A task; of a closed one, what is kept. Of one that waits for a worker of a cluster, what this home knows."""
     task = person.task(task_id)
+    states = None if is_waiting(person.places([task.id]).get(task.id)) else _read_states(person, task)
+    place = person.places([task.id]).get(task.id)  # a loss may have been noticed meanwhile
+    return {"task": task, "place": place, "is_reached": states is not None, **(states or {})}
+
+
+def _read_states(person: Workbench, task: Task) -> Mapping[str, Any] | None:
+    """What the host of a task says; None if it turns out that it has none now."""
+    try:
+        return _ask_host(person, task)
+    except SandboxError as error:
+        if error.reason not in {"cluster_busy", "no_worker"}:
+            raise
+        return None
+
+
+def _ask_host(person: Workbench, task: Task) -> Mapping[str, Any]:
     is_open = task.status is not TaskStatus.CLOSED
     entries = person.log(task.id, limit=MAX_ENTRIES)
     runs = person.runs(task.id, MAX_RUNS)
     return {
-        "task": task,
         "is_open": is_open,
         "diff": _read_diff(person, task) if is_open else None,
         "checks": person.checks(task.id) if is_open else (),

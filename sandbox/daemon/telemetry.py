@@ -10,7 +10,7 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sandbox.agent.results import neutralise_values, write_line
+from sandbox.agent.json_lines import neutralise_values, write_line
 from sandbox.daemon.receivers import EventReceiver
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule

@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import anyio.to_thread
-import mcp_types as types
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sandbox.agent import approval
 from sandbox.agent.agent import Agent
-from sandbox.agent.results import failure, success
+from sandbox.agent.permission import permit_out_of_band
 from sandbox.agent.run_results import build_answer
-from sandbox.agent.server import request_tool_approval, validate_arguments
+from sandbox.agent.shown_results import show_error, show_result, take_losses
+from sandbox.agent.tool_arguments import complete_task_ids, request_tool_approval, validate_arguments
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
@@ -36,6 +36,9 @@ MAX_BODY_BYTES = 16 * 1024**2
 _CLIENT_CHARS = 100
 _NAME_CHARS = 100
 _SCHEMA_HINT = f"GET {PREFIX}/openapi.json describes all tools and their arguments."
+LOST = "lost"
+"""A field beside those of a result or an error: what the call's task lost when its worker on a cluster was lost."""
+
 _STATUS = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.UNSAFE_PATH: 400,
@@ -55,14 +58,18 @@ _STATUS = {
     ErrorCode.INTERNAL: 500,
 }
 _OTHER_STATUS = 422
+_LOST_SCHEMA = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What the task lost when its worker on a cluster was lost; said once, also beside an error.",
+}
 _log = logging.getLogger(__name__)
 
 
 def make_api_routes(agent: Agent) -> list[Route]:
     """A route for each tool, and their description."""
-    described = describe_api()
     return [
-        Route(f"{PREFIX}/openapi.json", lambda _request: JSONResponse(described)),
+        Route(f"{PREFIX}/openapi.json", lambda _request: JSONResponse(describe_api())),
         *(Route(f"{PREFIX}/{tool.name}", partial(_answer, agent, tool), methods=["POST"]) for tool in TOOLS.values()),
         Route(f"{PREFIX}/{{name}}", partial(_refuse_name, agent), methods=["POST"]),
     ]
@@ -71,7 +78,7 @@ def make_api_routes(agent: Agent) -> list[Route]:
 async def _refuse_name(agent: Agent, request: Request) -> Response:
     """The answer to a call of a tool that does not exist."""
     error = not_found_error("tool", request.path_params["name"][:_NAME_CHARS], TOOLS, _SCHEMA_HINT)
-    return JSONResponse(failure(error, agent.home).structured_content, _STATUS[error.code])
+    return _show_error(agent, error)
 
 
 async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
@@ -80,10 +87,7 @@ async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
     if body is None:
         return Response("The body is too large.\n", 413, media_type="text/plain")
     client = request.headers.get("user-agent", "")[:_CLIENT_CHARS]
-    result = await anyio.to_thread.run_sync(partial(_call, agent, tool, body, client), limiter=threads)
-    document = result.structured_content or {}
-    code = document["error"]["code"] if result.is_error else None
-    return JSONResponse(document, 200 if code is None else _STATUS.get(ErrorCode(code), _OTHER_STATUS))
+    return await anyio.to_thread.run_sync(partial(_call, agent, tool, body, client), limiter=threads)
 
 
 async def read_body(request: Request) -> bytes | None:
@@ -97,23 +101,44 @@ async def read_body(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
-def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> types.CallToolResult:
-    """In a thread: one call, from its JSON to its result or error."""
+def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> Response:
+    """In a thread: one call, from its JSON to its result or error, with what its task lost with a worker."""
     try:
-        arguments = validate_arguments(tool, _parse(body), _SCHEMA_HINT)
-        caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
-        return success(tool, _run(agent, tool, arguments, caller), agent.budget_bytes)
+        given = complete_task_ids(agent.workbench, _parse(body))
     except SandboxError as error:
-        return failure(error, agent.home)
-    except Exception:  # noqa: BLE001 - the outermost edge: a client gets a code, our log the trace
+        return _show_error(agent, error)
+    try:
+        document, status = _carry_out(agent, tool, given, client), HTTPStatus.OK.value
+    except SandboxError as error:
+        document, status = _describe_error(agent, error)
+    losses = take_losses(agent.workbench, given)
+    return JSONResponse({**document, LOST: losses} if losses else document, status)
+
+
+def _carry_out(agent: Agent, tool: Tool, given: dict[str, Any], client: str) -> dict[str, Any]:
+    try:
+        arguments = validate_arguments(tool, given, _SCHEMA_HINT)
+        caller = agent.workbench.caller.model_copy(update={"client": client, "transport": "http"})
+        return show_result(tool, _run(agent, tool, arguments, caller), agent.budget_bytes).document
+    except SandboxError:
+        raise
+    except Exception as error:
         _log.exception("the tool %s failed", tool.name)
-        return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
+        raise SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect") from error
+
+
+def _describe_error(agent: Agent, error: SandboxError) -> tuple[dict[str, Any], int]:
+    return json.loads(show_error(error, agent.home)), _STATUS.get(error.code, _OTHER_STATUS)
+
+
+def _show_error(agent: Agent, error: SandboxError) -> Response:
+    return JSONResponse(*_describe_error(agent, error))
 
 
 def _run(agent: Agent, tool: Tool, arguments: Any, caller: Any) -> BaseModel:
     if tool.name == REQUEST_APPROVAL:
         return request_tool_approval(agent, arguments)
-    allowed = approval.permit_out_of_band(agent, tool, arguments)
+    allowed = permit_out_of_band(agent, tool, arguments)
     workbench = agent.workbench.acting(caller, allowed.permission)
     result = tool.call(ToolCall(workbench, arguments, Watch(), allowed.state))
     return build_answer(result, tool.result_model) if isinstance(result, BackgroundRun) else result
@@ -147,13 +172,16 @@ def describe_api() -> dict[str, Any]:
 
 
 def _describe_call(tool: Tool, shapes: dict[str, Any]) -> dict[str, Any]:
+    result = _content(tool.result_model, "serialization", shapes)
+    if {"task_id", "run_id"} & set(tool.input_model.model_fields):
+        result["application/json"]["schema"]["properties"][LOST] = _LOST_SCHEMA
     return {
         "operationId": tool.name,
         "tags": [tool.preset.value],
         "summary": tool.description,
         "requestBody": {"required": True, "content": _content(tool.input_model, "validation", shapes)},
         "responses": {
-            "200": {"description": "The result.", "content": _content(tool.result_model, "serialization", shapes)},
+            "200": {"description": "The result.", "content": result},
             "default": {"description": 'A typed error: `{"error": {code, brief, details, hint}}`.'},
         },
     }

@@ -16,7 +16,7 @@ from functools import partial
 import requests
 import tenacity
 
-from sandbox.agent.results import write_line
+from sandbox.agent.json_lines import write_line
 from sandbox.config import WebhookSettings
 from sandbox.daemon.receivers import EventReceiver
 from sandbox.models import HomeEvent

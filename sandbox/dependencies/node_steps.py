@@ -18,7 +18,7 @@ from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
 from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
-from sandbox.dependencies.node_values import require_name, require_range
+from sandbox.dependencies.node_values import require_name, require_range, split_spec
 from sandbox.dependencies.other_node_locks import PNPM, YARN, read_other_locks
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import LockedPackage, RefusalReason
@@ -96,9 +96,9 @@ def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) ->
 
 def _parse_need(text: str) -> tuple[str, str]:
     """Raises: ValueError for a need that is no plain requirement."""
-    name, at, wanted = text[1:].partition("@")
+    name, wanted = split_spec(text)
     try:
-        return require_name(text[:1] + name), require_range(wanted) if at else "*"
+        return require_name(name), require_range(wanted or "*")
     except RefusedTextError as refused:
         raise ValueError(f"{text!r} is refused: {refused.reason.value}") from refused
 

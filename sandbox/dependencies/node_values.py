@@ -73,10 +73,16 @@ def split_alias(name: str, text: str) -> tuple[str, str]:
     if not text.startswith("npm:"):
         return name, text
     rest = text.removeprefix("npm:")
-    real, at, wanted = rest[:1] + rest[1:].partition("@")[0], *rest[1:].partition("@")[1:]
     if _COMPARATOR.fullmatch(rest):
         return name, rest  # yarn's `npm:^1.0.0`
-    return require_name(real), wanted if at else "*"
+    real, wanted = split_spec(rest)
+    return require_name(real), wanted or "*"
+
+
+def split_spec(text: str) -> tuple[str, str]:
+    """The name and the range of `NAME@RANGE` or `@SCOPE/NAME@RANGE`, '' for a name alone; both unchecked."""
+    name, _, wanted = text[1:].partition("@")
+    return text[:1] + name, wanted
 
 
 def parse_integrity(text: object) -> str:

@@ -14,7 +14,14 @@ from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
 from sandbox.dependencies.node_lock import read_hashes
 from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_tree import Package, Placed, lay_out, require_folder, require_systems
-from sandbox.dependencies.node_values import find_reason, read_engines, require_name, require_version, split_alias
+from sandbox.dependencies.node_values import (
+    find_reason,
+    read_engines,
+    require_name,
+    require_version,
+    split_alias,
+    split_spec,
+)
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
@@ -165,7 +172,7 @@ def _split_yarn(text: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
 def _read_yarn_package(collection: Collection, key: str, entry: Mapping[str, Any]) -> Package | None:
     """None for a member of the workspace, and for a patch of yarn itself. Raises: RefusedTextError."""
     resolution = str(entry.get("resolution", ""))
-    name, wanted = _split_key(key)
+    name, wanted = split_spec(key)
     if "@workspace:" in key or "@workspace:" in resolution or "#optional!builtin" in key:
         return None
     resolved = str(entry.get("resolved", ""))
@@ -173,7 +180,7 @@ def _read_yarn_package(collection: Collection, key: str, entry: Mapping[str, Any
         raise RefusedTextError(find_reason(wanted))
     if resolved and not resolved.startswith(("https://", "http://")):
         raise RefusedTextError(find_reason(resolved))
-    real = _split_key(resolution)[0] if resolution else split_alias(name, wanted)[0]
+    real = split_spec(resolution)[0] if resolution else split_alias(name, wanted)[0]
     needs = {n: t for group in ("dependencies", "optionalDependencies") for n, t in _map(entry, group).items()}
     optional = {*_map(entry, "optionalDependencies"), *_map(entry, "dependenciesMeta")}
     return Package(
@@ -186,14 +193,9 @@ def _read_yarn_package(collection: Collection, key: str, entry: Mapping[str, Any
     )
 
 
-def _split_key(key: str) -> tuple[str, str]:
-    name, _, wanted = key[1:].partition("@")
-    return key[:1] + name, wanted
-
-
 def _plain_key(key: str) -> str:
     """Without `npm:` before a range, which only the newer format writes."""
-    name, wanted = _split_key(key)
+    name, wanted = split_spec(key)
     rest = wanted.removeprefix("npm:")
     return f"{name}@{wanted if '@' in rest[1:] else rest}"
 

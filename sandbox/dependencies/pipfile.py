@@ -26,7 +26,7 @@ _PUBLIC = ("https://pypi.org/simple", "https://pypi.python.org/simple")
 
 
 def read_pipfile(collection: Collection) -> None:
-    """Add `[packages]`, `[dev-packages]`, and categories with names that say they are for tests or development."""
+    """Add `[packages]`, `[dev-packages]`, and categories for tests or development by their names."""
     document = collection.load_toml(FILE)
     public = set(_list_public_indexes(document))
     for table, entries in document.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection as Paths
-
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
 from sandbox.dependencies.pipfile import FILE as PIPFILE
@@ -82,8 +80,3 @@ def select_requirements(manifest: Manifest) -> Manifest:
     """
     kept = (r for r in manifest.requirements if r.role is not Role.DEVELOPMENT or r.name not in _NOT_FOR_TESTS)
     return manifest.model_copy(update={"requirements": tuple(kept)})
-
-
-def names_manifest(paths: Paths[str]) -> bool:
-    """Whether one of these paths is a manifest of a Python project."""
-    return not set(MANIFESTS).isdisjoint(paths)

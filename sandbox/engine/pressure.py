@@ -47,9 +47,9 @@ class PressureReading:
     host: WaitSums = WaitSums()
 
 
-def counts_pressure(host: Path = HOST_PRESSURE) -> bool:
+def counts_pressure() -> bool:
     """Whether the kernel counts how long the tasks of this host wait."""
-    return _read_sums(host) != WaitSums()
+    return _read_sums(HOST_PRESSURE) != WaitSums()
 
 
 def read_pressure(paths: CgroupPaths, host: Path = HOST_PRESSURE) -> PressureReading:

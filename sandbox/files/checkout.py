@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import RESERVED_PREFIX, is_dotgit
+from sandbox.private_folders import make_private
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +41,7 @@ def check_out(root: Path, files: Iterable[FileSpec], owner: tuple[int, int] | No
 
     Raises: `unsafe_repository` for names that must not exist; `root` is then deleted.
     """
-    root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(root.parent)
     root.mkdir(mode=0o700)
     try:
         count = _write_all(os.fsencode(root), files, owner)

@@ -1,11 +1,8 @@
 """Deleted files that guests still have open. They fill a disk, and a walk does not find them (THREATS L04).
 
 A process is a guest's if its root has this worktree at the mount point. Threads are asked, not processes: a process has
-no files any more when its first thread has ended, and clone(2) can give a thread a table of files of its own. A file
-descriptor in flight between two sockets belongs to no process, so such a file is not found. But the kernel says of the
-socket that will receive it how many there are (`scm_fds` in proc_pid_fdinfo(5), Linux 5.5); of a socket that is itself
-in flight, the one that will receive that says so. A file that only a system call holds is not found: one thread waits
-in poll(2), and another closes what it waits for.
+no files any more when its first thread has ended, and clone(2) can give a thread a table of files of its own. Where
+files may be open that no table shows, only signs of it are found (in_flight.py).
 """
 
 from __future__ import annotations
@@ -23,14 +20,15 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from sandbox.files.disk_usage import DiskUse, disk_use_of
+from sandbox.files.in_flight import UnixSockets, has_files_in_flight, waits_in_keeping_call
 from sandbox.lazy_pattern import lazy_pattern
 
 _UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
 _SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
-_IN_FLIGHT = lazy_pattern(rb"^scm_fds:\s*0*[1-9]", re.MULTILINE)
 _libc = ctypes.CDLL(None, use_errno=True)
 _COUNTS = 2
-_MAX_FILES = 50_000  # files examined in all: bounds our work; a guest that maps more files can hide some
+_DELETED = " (deleted)"  # proc_pid_fd(5): after the former name
+_MAX_FILES = 50_000  # files examined in all: bounds our work; more is a sign of files that no table shows
 
 
 @dataclass
@@ -43,7 +41,7 @@ class OpenFiles:
     mounted_at: PurePosixPath
     devices: frozenset[int]
     proc: Path = Path("/proc")
-    _met_in_flight: deque[bool] = field(default_factory=lambda: deque([False], maxlen=_COUNTS))
+    _met_unseen: deque[bool] = field(default_factory=lambda: deque([False], maxlen=_COUNTS))
 
     def measure_deleted(self) -> Iterator[DiskUse]:
         """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count.
@@ -51,36 +49,48 @@ class OpenFiles:
         Files that we may not examine count as zero.
         """
         known: set[tuple[int, int]] = set()
-        self._met_in_flight.append(False)
-        for info, path in islice(self._stat_files(), _MAX_FILES):
+        in_tables: set[int] = set()
+        sockets = UnixSockets(self.proc)
+        self._met_unseen.append(False)
+        for number, (info, path) in enumerate(islice(self._stat_files(sockets), _MAX_FILES), 1):
+            self._note_unseen(number == _MAX_FILES)
             key = info.st_dev, info.st_ino
-            if stat.S_ISREG(info.st_mode) and not info.st_nlink and info.st_dev in self.devices and key not in known:
+            if key not in known and info.st_dev in self.devices and _is_deleted(info, path):
                 known.add(key)
                 yield disk_use_of(info)
             else:
-                if stat.S_ISSOCK(info.st_mode) and _has_files_in_flight(path):
-                    self._met_in_flight[-1] = True
+                if stat.S_ISSOCK(info.st_mode):
+                    in_tables.add(info.st_ino)
+                    self._note_unseen(has_files_in_flight(path))
                 yield DiskUse()
+        self._note_unseen(sockets.has_lost(in_tables))
 
-    def has_in_flight(self) -> bool:
-        """Whether the last two measurements each found a socket with file descriptors that were not received: one that
-        is on its way for a moment is no way to hold a file. False for a kernel that does not say so.
+    def may_hide_files(self) -> bool:
+        """Whether the last two measurements each met a sign of open files that no table shows: a descriptor that is on
+        its way for a moment is no way to keep a file.
         """
-        return all(self._met_in_flight)
+        return all(self._met_unseen)
 
-    def _stat_files(self) -> Iterator[tuple[os.stat_result, str]]:
+    def _note_unseen(self, is_met: bool) -> None:
+        self._met_unseen[-1] = self._met_unseen[-1] or is_met
+
+    def _stat_files(self, sockets: UnixSockets) -> Iterator[tuple[os.stat_result, str]]:
         with suppress(OSError):  # the worktree was removed
             for process in _find_guest_processes(self.proc, self.worktree.stat(), self.mounted_at):
                 with suppress(OSError):  # the process has ended
-                    yield from _stat_open_files(self.proc, process)
+                    threads = sorted((process / "task").iterdir())
+                    for thread in threads:
+                        sockets.list_of(thread)
+                        self._note_unseen(waits_in_keeping_call(thread))
+                    yield from _stat_open_files(self.proc, threads)
 
 
-def _has_files_in_flight(descriptor: str) -> bool:
-    """Whether a socket has some, by its path in proc."""
-    table, number = os.path.split(descriptor)
-    with suppress(OSError):
-        return _IN_FLIGHT.search((Path(table).with_name("fdinfo") / number).read_bytes()) is not None
-    return False
+def _is_deleted(info: os.stat_result, path: str) -> bool:
+    """Whether a file or directory has no name any more. A directory of an overlay may have one link all the same."""
+    if stat.S_ISDIR(info.st_mode) and info.st_nlink:
+        with suppress(OSError):  # the process has ended
+            return os.readlink(path).endswith(_DELETED)
+    return not info.st_nlink and (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode))
 
 
 def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
@@ -104,26 +114,27 @@ def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosix
     return False
 
 
-def _stat_open_files(proc: Path, process: Path) -> Iterator[tuple[os.stat_result, str]]:
-    """Open and mapped files, and where they are found: a mapping keeps a file after its descriptor was closed."""
-    threads = [thread.name for thread in (process / "task").iterdir()]
-    for folder in (*_list_tables(threads, process), *_find_mappings(proc, threads)):
+def _stat_open_files(proc: Path, threads: Sequence[Path]) -> Iterator[tuple[os.stat_result, str]]:
+    """Open and mapped files, and where they are found: a mapping keeps a file after its descriptor was closed, and a
+    process keeps its program and the directory of each thread.
+    """
+    for thread in threads:
+        for name in ("cwd", "exe"):
+            with suppress(OSError):
+                yield (thread / name).stat(), str(thread / name)
+    tables = (thread / "fd" for thread in _choose_one_of_each_table(threads))
+    for folder in (*tables, *_find_mappings(proc, threads)):
         with suppress(OSError), os.scandir(folder) as names:
             for entry in names:
                 with suppress(OSError):
                     yield entry.stat(), entry.path
 
 
-def _list_tables(threads: Sequence[str], process: Path) -> list[Path]:
-    """The directories of open files of a process, one for each table."""
-    return [process / "task" / thread / "fd" for thread in _choose_one_of_each_table(threads)]
-
-
-def _choose_one_of_each_table(threads: Sequence[str]) -> list[str]:
+def _choose_one_of_each_table(threads: Sequence[Path]) -> list[Path]:
     """One thread for each table of open files; each thread, if the kernel does not compare them."""
-    chosen: list[str] = []
+    chosen: list[Path] = []
     for thread in threads:
-        if all(_compare_files(thread, other) != 0 for other in chosen):
+        if all(_compare_files(thread.name, other.name) != 0 for other in chosen):
             chosen.append(thread)
     return chosen
 
@@ -134,10 +145,10 @@ def _compare_files(thread: str, other: str) -> int:
     return -1 if number is None else int(_libc.syscall(number, int(thread), int(other), _KCMP_FILES, 0, 0))
 
 
-def _find_mappings(proc: Path, threads: Sequence[str]) -> list[Path]:
+def _find_mappings(proc: Path, threads: Sequence[Path]) -> list[Path]:
     """The mappings of a process, which all its threads share, by a thread that has not ended."""
     for thread in threads:
-        folder = proc / thread / "map_files"  # hidden in a listing of proc, but there for each thread
+        folder = proc / thread.name / "map_files"  # hidden in a listing of proc, but there for each thread
         with suppress(OSError), os.scandir(folder) as names:
             if next(names, None) is not None:
                 return [folder]

@@ -22,6 +22,7 @@ from pathlib import Path
 from sandbox.files.loop_devices import attach_image
 from sandbox.files.overlay_mounts import PROBE_PREFIX, unmount_overlay
 from sandbox.lazy_dataclass import dataclass
+from sandbox.private_folders import make_private
 
 _MS_NOSUID, _MS_NODEV = 0x2, 0x4
 _OPTIONS = b"noinit_itable,errors=remount-ro"  # inode tables stay holes; deleted files are trimmed by `trim_disk`
@@ -50,7 +51,7 @@ def ensure_template(folder: Path, size: DiskSize) -> Path:
     """The template for disks of this size, made if it is missing. Raises: OSError."""
     path = folder / f"{size.bytes}-{size.files}.img"
     if not path.is_file():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         beside = folder / f".{path.name}.{secrets.token_hex(4)}"
         try:
             _make_file_system(beside, size)

@@ -29,13 +29,13 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def openat2(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open `path` below `directory`. Raises: OSError like os.open; ELOOP for any link in the path, EXDEV
+def openat2(directory: int, path: bytes, flags: int) -> int:
+    """Open what exists at `path` below `directory`. Raises: OSError like os.open; ELOOP for any link in the path, EXDEV
     for a path that leaves the tree.
     """
     if b"\0" in path:  # C would stop reading there, and open a different path than the checked one
         raise OSError(errno.EINVAL, "NUL in a path")
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE)
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE)
     for _ in range(_ATTEMPTS):
         fd: int = _libc.syscall(_SYS_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:

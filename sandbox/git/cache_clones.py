@@ -23,6 +23,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import TRANSFER_BUDGET
+from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox.git import partial as partial_clones
@@ -155,7 +156,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     """Clone into a directory beside `path`, then rename it: a killed clone does not disturb the next one."""
     beside = path.with_name(f".{path.name}.incoming")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(beside.parent)
     try:
         beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)

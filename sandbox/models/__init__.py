@@ -155,6 +155,7 @@ if TYPE_CHECKING:
         Verdict,
         WorkspaceKind,
     )
+    from sandbox.models.workers import PlaceState, TaskPlace
     from sandbox.models.workspaces import (
         Capability,
         EntryType,
@@ -278,6 +279,7 @@ __all__ = [
     "Permission",
     "PhaseRun",
     "PhaseVerdict",
+    "PlaceState",
     "PolicyAnswer",
     "PolicyDifference",
     "PolicyRule",
@@ -365,6 +367,7 @@ __all__ = [
     "TaskEventKind",
     "TaskId",
     "TaskOptions",
+    "TaskPlace",
     "TaskStatus",
     "TaskStorage",
     "TestChange",
@@ -445,6 +448,7 @@ _MODULES = {
     "verifications": "Verification",
     "words": "Actor ApprovalScope ApprovalState ChangeKind Host SLUG_PATTERN TASK_ID_PATTERN TaskStatus TestChangeKind "
     "TestOutcome Verdict WorkspaceKind",
+    "workers": "PlaceState TaskPlace",
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
 from sandbox.models.ids import ObjectId, Sha256, TaskId
 from sandbox.models.model import Model, SparseModel
-from sandbox.models.workers import AnnouncedCount, AnnouncedWord, HostCapabilities
+from sandbox.models.workers import AnnouncedCount, AnnouncedWord, HostCapabilities, WorkerId
 
 OperationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Chosen by the caller. The same id is the same wish: it is carried out once, and answered alike as often as asked."""
-
-WorkerId = Annotated[str, StringConstraints(pattern=r"^worker-[0-9a-f]{16}$")]
 
 
 class OperationName(StrEnum):
@@ -118,18 +117,21 @@ class OperationAnswer(SparseModel):
 
 class Placement(Model):
     """Where a task of a cluster is. `lost`: the workers that lost it. `is_waiting`: for a worker with a free slot.
-    `url`, `repository`, `requirements`: what a fork of it has in common with it. Later versions may say more.
+    `loss`, `lost_at`: what it lost with the last one. `url`, `repository`, `requirements`: what a fork of it has in
+    common with it. Later versions may say more.
     """
 
     model_config = ConfigDict(extra="ignore")
 
-    worker: str = ""
+    worker: WorkerId | Literal[""] = ""
     epoch: NonNegativeInt = 0
     lost: Sequence[str] = ()
     is_waiting: bool = False
     requirements: Mapping[str, str] = {}
     url: str = ""
     repository: str = ""
+    loss: str | None = None
+    lost_at: datetime | None = None
 
 
 class DoneOperation(Model):

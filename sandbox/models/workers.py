@@ -1,13 +1,17 @@
-"""What a worker of a cluster can do."""
+"""Workers of a cluster: what each can do, and which tasks they have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, PositiveInt, StringConstraints
 
-from sandbox.models.model import Model
+from sandbox.models.model import Model, SparseModel
+
+WorkerId = Annotated[str, StringConstraints(pattern=r"^worker-[0-9a-f]{16}$")]
 
 AnnouncedWord = Annotated[str, StringConstraints(pattern=r"^[!-~]{0,100}$")]
 """Printable ASCII: a worker says it, and people, models and Prometheus read it."""
@@ -28,3 +32,24 @@ class HostCapabilities(Model):
     memory_bytes: Annotated[int, Field(ge=0, le=2**60)]
     runtimes: tuple[AnnouncedWord, ...] = ()
     labels: Mapping[AnnouncedWord, AnnouncedWord] = {}
+
+
+class PlaceState(StrEnum):
+    """Whether a worker has a task. `unknown`: the cluster did not say within seconds."""
+
+    ON_WORKER = "on_worker"
+    WAITING = "waiting"
+    UNKNOWN = "unknown"
+
+
+class TaskPlace(SparseModel):
+    """Where a task of a cluster is. Of one that waits for a worker with a free slot, `place` is about its place in the
+    line, and `workers` how many there are. `loss`: what it lost when its last worker was lost, and when.
+    """
+
+    state: PlaceState
+    worker: WorkerId | None = None
+    place: PositiveInt | None = None
+    workers: AnnouncedCount | None = None
+    loss: str | None = None
+    lost_at: datetime | None = None

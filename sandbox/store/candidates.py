@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.models.releases import ReleaseManifest
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
 MAX_CANDIDATES = 3
@@ -28,9 +29,9 @@ _STAGING, _MANIFEST = ".staging-", "manifest.json"
 def staged_candidate(home: Home, repo_id: str) -> Iterator[Path]:
     """A new directory with an empty `files` in it; removed at the end unless it was saved."""
     folder = home.candidates(repo_id)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     staged = folder / f"{_STAGING}{secrets.token_hex(8)}"
-    (staged / FILES).mkdir(mode=0o700, parents=True)
+    make_private(staged / FILES)
     try:
         yield staged
     finally:

@@ -17,10 +17,8 @@ from pydantic import ValidationError
 from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model, ObjectId
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
-
-KEPT_FOLDERS = 2
-"""The one in use and the one before it, which a room may just be about to mount."""
 
 _RECORD = "current.json"
 
@@ -56,7 +54,7 @@ class CompilerCaches:
         """An empty folder to fill with what `tree` compiled; then it is the one in use. What the same tree filled
         before is in it already. After an error the old one stays.
         """
-        self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.place)
         with self.home.locked(f"compilers-{self.repo_id}"):
             name = secrets.token_hex(8)
             made = self.place / f".{name}"

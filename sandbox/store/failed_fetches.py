@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.model import Model
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 
 RECENT_S = 300.0
@@ -31,7 +32,7 @@ class FailedFetch(Model):
 def save_failed_fetch(home: Home, request: str, error: SandboxError) -> None:
     """Remember the error of a fetch. `request`: the digest of what was asked for."""
     path = _path(home, request)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     failed = FailedFetch(
         code=error.code, brief=error.brief, details=error.details, hint=error.hint, failed_at=datetime.now(UTC)
     )

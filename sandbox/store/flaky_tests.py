@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.models.flaky import FlakyTest
 from sandbox.models.model import Model
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
 MOST_TESTS = 1000
@@ -62,6 +63,6 @@ def _add(before: FlakyTest, seen: FlakyTest) -> FlakyTest:
 def _write(home: Home, repo_id: str, tests: Iterable[FlakyTest]) -> None:
     newest = sorted(tests, key=lambda test: test.last_seen, reverse=True)[:MOST_TESTS]
     path = home.flaky_tests(repo_id)
-    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    make_private(path.parent)
     document = _FlakyRecord(tests=tuple(newest)).model_dump(mode="json", exclude={"tests": {"__all__": {"rate"}}})
     write_json(path, document)

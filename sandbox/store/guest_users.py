@@ -26,6 +26,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.private_folders import make_private
 from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_ids_of_processes, read_owners_of_processes, read_reserved_ids
 
@@ -196,7 +197,7 @@ class GuestUsers:
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the host's ids. It is held for milliseconds, never while a guest runs."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             fd = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise SandboxError(

@@ -28,6 +28,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model
 from sandbox.models.layers import Layer, Resolution
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 
 _LEFTOVER_S = 3600.0  # a tree is moved into place a moment before its record is written
@@ -95,7 +96,7 @@ class LayerStore:
     def publish(self, layer: Layer, built: Path) -> None:
         """Move a complete tree into place, then write its record: a layer is there as a whole or not at all."""
         target = self.tree(layer)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(target.parent)
         _lock_path(target).touch(mode=0o600)
         built.rename(target)
         self._write("layers", layer.key, layer)
@@ -130,7 +131,7 @@ class LayerStore:
         """That it cannot be noted, on a full disk, is no reason to run no check."""
         path = self._root / "users" / key / owner
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent)
             path.touch(mode=0o600)
 
     @contextmanager
@@ -191,7 +192,7 @@ class LayerStore:
 
     def _write(self, folder: str, name: str, record: Model, *, synced: bool = True) -> None:
         path = self._root / folder / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         write_json(path, record.model_dump(mode="json"), synced=synced)
 
 

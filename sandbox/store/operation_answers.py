@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, TaskOperation
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.lockfile import remove_abandoned
 
@@ -33,7 +34,7 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
     with hold_operations(home, operation.task_id, WAIT_S):
         known = read_json(path)
         if known is None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             write_json(path, {"schema_version": 1, "operation": asked, "answer": None})
             answer = perform()
             write_json(path, {"schema_version": 1, "operation": asked, "answer": answer.model_dump(mode="json")})

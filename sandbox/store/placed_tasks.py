@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandbox.models import TASK_ID_PATTERN, BackgroundOperation, Task
 from sandbox.models.model import Model
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.short_ids import PLACED, SEEN
 
@@ -89,5 +90,5 @@ def _seen_folder(home: Home) -> Path:
 
 
 def _write(path: Path, document: dict[str, object]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     write_json(path, document)

@@ -110,6 +110,7 @@ if TYPE_CHECKING:
         Task,
         TaskEvent,
         TaskOptions,
+        TaskPlace,
         TestResults,
         UsageSeries,
         Verification,
@@ -236,6 +237,10 @@ class Workbench:
         code.
         """
         return ()
+
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """Where those of these tasks are that are on a cluster. Raises: no specific code."""
+        return {}
 
     def clone(self, url: str, *, partial: bool = False) -> CloneResult:
         """Clone a remote into the cache, or fetch new commits of it, and describe it.

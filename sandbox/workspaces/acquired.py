@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Model, WorkspaceRequest
+from sandbox.private_folders import make_private
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
 _HINT_LENGTH, _TENANT_LENGTH = 4096, 200
@@ -82,7 +83,7 @@ class AcquiredWorkspaces:
     def save(self, request: WorkspaceRequest, **facts: str) -> AcquiredWorkspace:
         """Record the workspace of a request. The caller holds its lock."""
         record = AcquiredWorkspace(id=self.id_of(request), hint=request.hint, tenant=request.tenant, facts=facts)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._folder)
         write_json(self._path(record.id), record.model_dump(mode="json"))
         return record
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.errors import SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.models import WorkspaceKind, WorkspaceRecord, WorkspaceRequest
+from sandbox.private_folders import make_private
 from sandbox.store.liveness import list_live_nonces
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
@@ -37,7 +38,7 @@ class EphemeralWorkspaces:
             owners = self._list_owners(self._acquired.find(workspace_id))
             if not owners and root.exists():
                 remove_tree(root)  # of a controller that is gone
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(root)
             if mine not in owners:
                 self._acquired.save(request, **{_OWNERS: " ".join((*owners, mine))})
         return FolderWorkspace(workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable)

@@ -16,6 +16,7 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.lfs_pointers import Pointer
 from sandbox.lazy_dataclass import dataclass
+from sandbox.private_folders import make_private
 
 _CHUNK = 1 << 18
 _INCOMING = "incoming"
@@ -61,7 +62,7 @@ class LfsObjects:
         """
         incoming = self.folder / _INCOMING
         shutil.rmtree(incoming, ignore_errors=True)  # of a controller that was killed
-        incoming.mkdir(parents=True, mode=0o700)
+        make_private(incoming)
         path, digest, size = incoming / pointer.oid, hashlib.sha256(), 0
 
         def take(chunk: bytes) -> None:

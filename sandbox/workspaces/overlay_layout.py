@@ -36,6 +36,7 @@ from sandbox.git.tree_lookup import find_leaves
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.policy.paths import parent_folders, show_path
+from sandbox.private_folders import make_private
 from sandbox.store.home import write_atomically
 from sandbox.workspaces.added_trees import list_files, name_checkout
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers, is_inside
@@ -234,7 +235,7 @@ def _read_tracked_directories(
 
 def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:
     """`below`: id of the tree; `checkout`: name of its pristine checkout, which may hold submodules too."""
-    site.layers.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(site.layers.parent)
     site.layers.mkdir(mode=0o700)
     if site.new_disk is not None:
         create_disk_if_possible(site.layers, site.new_disk, site.owner)
@@ -249,7 +250,7 @@ def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:
     write_atomically(site.layers / _BASE, below.encode())
     if checkout != below:
         write_atomically(site.layers / _CHECKOUT, checkout.encode())
-    site.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(site.root.parent)
     site.root.mkdir(mode=0o755)
     site.root.chmod(0o755)
 

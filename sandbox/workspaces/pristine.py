@@ -12,6 +12,7 @@ from sandbox.files.checkout import check_out, make_durable, remove_tree
 from sandbox.git.entries import TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.private_folders import make_private
 from sandbox.workspaces.added_trees import AddedTrees, list_files
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
 
@@ -34,7 +35,7 @@ def ensure_pristine(
         os.utime(path)  # the time of last use, for `collect`
         return path
     entries = list_tree(git, source) if isinstance(source, str) else source
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         check_out(beside, list_files(git, entries, added, large), owner)

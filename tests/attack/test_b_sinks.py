@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.attack.harness.scene import remove
 from sandbox.attack.suites import sinks
 from sandbox.attack.suites.sinks import CONFIGURED_HOOKS
@@ -24,7 +25,6 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process
 from sandbox.git.process import Git
 from tests.attack.arena import GIT, Arena
-from tests.attack.test_q_process import wait_until
 
 pytestmark = pytest.mark.must
 DAEMON = (2, 55)

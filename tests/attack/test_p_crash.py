@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from devtools.command import SANDBOX
 from devtools.inventory import left_behind
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
 from tests.attack.arena import Arena
 from tests.attack.test_i_output import cli
@@ -88,10 +88,3 @@ def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
 def changes(path: Path) -> Callable[[], bool]:
     before = path.read_bytes()
     return lambda: path.read_bytes() != before
-
-
-def wait_until(claim: Callable[[], bool], seconds: float = 60) -> None:
-    ends = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < ends, "void: it did not happen in time"
-        time.sleep(0.02)

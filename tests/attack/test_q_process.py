@@ -17,6 +17,7 @@ import pytest
 
 from devtools.command import SANDBOX
 from devtools.host_speed import slowness
+from devtools.waiting import wait_until
 from sandbox.errors import ErrorCode
 from sandbox.git import process
 from sandbox.git.process import Git
@@ -186,13 +187,6 @@ def test_q05_the_whole_group_dies_at_the_deadline(arena: Arena, monkeypatch: pyt
         Git(arena.cache).run("x", deadline_s=0.5)
     assert time.monotonic() - started < 5 * slowness()
     wait_until(lambda: not sleepers())
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + 30  # only ever reached by a failure; a busy machine takes its time
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def sleepers() -> list[str]:

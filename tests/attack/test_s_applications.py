@@ -19,7 +19,7 @@ import pytest
 from docker.models.containers import Container
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.approval import _must_ask
+from sandbox.agent.permission import must_ask
 from sandbox.agent.tools import TOOLS
 from sandbox.approvals import AgentCall, covers
 from sandbox.checks.artifacts import CollectedArtifacts, collect_artifacts
@@ -258,8 +258,8 @@ def test_s102_no_setting_promotes_without_a_person(tmp_path: Path) -> None:
     assert everything.decide(tool.name, tool.risk) is Decision.ASK
     with Workbench(tmp_path / "home") as workbench:
         trusting = Agent(workbench, tmp_path / "home", approvals="auto")
-        assert not _must_ask(trusting, TOOLS["space_repo_push"])
-        assert _must_ask(trusting, tool)
+        assert not must_ask(trusting, TOOLS["space_repo_push"])
+        assert must_ask(trusting, tool)
     now = datetime.now(UTC)
     task_id = f"task-{uuid.uuid4()}"
     standing = Approval(

@@ -73,17 +73,18 @@ def test_s05_a_full_disk_can_be_edited_and_cleaned(guests: Callable[..., Arena])
 
 PROFILE = """
 label = "filling"
-image = "base"
+image = "{image}"
 priority = 99
 [[detect.any]]
 file = "fill"
 [[check]]
 id = "fill"
 label = "adds to its files"
-argv = ["sh", "-c", "{script}"]
+argv = [{argv}]
 timeout_s = 60
-limits = {{ memory_bytes = 268435456, cpus = 1.0, pids = 64 }}
+{limits}
 """
+ROOMY = "limits = { memory_bytes = 268435456, cpus = 1.0, pids = 64 }"
 TAKES = "head -c 150000000 /dev/zero >f; sync f; sleep 40"
 NEIGHBOUR = "head -c 3000000 /dev/zero >f; sync f; sleep 8; echo ended"
 
@@ -101,14 +102,18 @@ def small_host(engine: DockerEngine, tmp_path: Path) -> Iterator[Path]:
     unmount_below(tmp_path)
 
 
-def run_in_home(host: Path, name: str, script: str) -> CheckRun:
+def run_in_home(
+    host: Path, name: str, argv: tuple[str, ...], image: str = "base", limits: str = ROOMY, **settings: object
+) -> CheckRun:
     upstream = initialised(host / f"{name}-upstream")
     upstream.write("fill", b"\n")
     upstream.commit()
     (host / name / "profiles").mkdir(parents=True)
-    (host / name / "profiles" / "filling.toml").write_text(PROFILE.format(script=script))
+    words = ", ".join(f"'''{word}'''" for word in argv)
+    text = PROFILE.format(image=image, argv=words, limits=limits)
+    (host / name / "profiles" / "filling.toml").write_text(text)
     floor = {"min_free_bytes": 200 * MIB, "min_free_files": 10}
-    with Workbench(host / name, allow_file=True, settings={"disk": floor}) as workbench:
+    with Workbench(host / name, allow_file=True, settings={"disk": floor} | settings) as workbench:
         task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id).id
         try:
             return workbench.run_checks(task, ["fill"])[0]
@@ -118,8 +123,8 @@ def run_in_home(host: Path, name: str, script: str) -> CheckRun:
 
 def run_both(host: Path) -> tuple[Verdict, Verdict]:
     with ThreadPoolExecutor(2) as pool:
-        neighbour = pool.submit(run_in_home, host, "neighbour", NEIGHBOUR)
-        taker = pool.submit(run_in_home, host, "taker", TAKES)
+        neighbour = pool.submit(run_in_home, host, "neighbour", ("sh", "-c", NEIGHBOUR))
+        taker = pool.submit(run_in_home, host, "taker", ("sh", "-c", TAKES))
         return taker.result().verdict, neighbour.result().verdict
 
 
@@ -135,3 +140,123 @@ def test_s06_control_without_the_share_the_neighbour_ends_too(
 
     monkeypatch.setattr(FreeSpaceFloor, "is_reached_by", at_the_floor)
     assert run_both(small_host) == (Verdict.DISK_LIMIT, Verdict.DISK_LIMIT)
+
+
+HOLDER = """
+import ctypes, os, socket, select, sys, threading, time
+kind, seconds = sys.argv[1], float(sys.argv[2])
+held = []
+
+def start(call, *words):
+    # A thread that does not come back from this call.
+    threading.Thread(target=call, args=words, daemon=True).start()
+
+def write_nameless():
+    fd = os.open("f", os.O_CREAT | os.O_RDWR)
+    os.unlink("f")
+    for _ in range(8):
+        os.write(fd, bytes(1 << 20))
+    return fd
+
+def hold_in_flight():
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    held.extend(pair)
+    for _ in range(4):
+        fd = write_nameless()
+        socket.send_fds(pair[0], [b"f"], [fd])
+        os.close(fd)
+    return pair[1]
+
+def hold_in_poll():
+    receiver = hold_in_flight()
+    waiting = select.poll()
+    waiting.register(receiver, 0)
+    start(waiting.poll)
+    time.sleep(0.3)
+    held.remove(receiver)
+    receiver.close()
+
+def hold_in_sendfile():
+    pipe = os.pipe()
+    for _ in range(4):
+        fd = write_nameless()
+        start(os.sendfile, pipe[1], fd, 0, 8 << 20)
+        time.sleep(0.05)
+        os.close(fd)
+
+def hold_in_sendmsg():
+    pair = socket.socketpair()
+    held.extend(pair)
+    pair[0].setblocking(False)
+    try:
+        while True:
+            pair[0].send(bytes(4096))
+    except BlockingIOError:
+        pair[0].setblocking(True)
+    for _ in range(4):
+        fd = write_nameless()
+        start(socket.send_fds, pair[0], [bytes(65536)], [fd])
+        time.sleep(0.05)
+        os.close(fd)
+
+def hold_mapped():
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    for _ in range(4):
+        fd = write_nameless()
+        assert libc.mmap(None, ctypes.c_size_t(8 << 20), 1, 1, fd, ctypes.c_long(0)) != ctypes.c_void_p(-1).value
+        os.close(fd)
+
+def hold_xattrs():
+    for number in range(6000):
+        open(f"x{number}", "w").close()
+        os.setxattr(f"x{number}", "user.x", os.urandom(2000) + bytes(1500))
+
+def hold_directories():
+    for number in range(60):
+        os.mkdir("d")
+        held.append(os.open("d", os.O_RDONLY))
+        open("d/f", "w").close()
+        for name in range(1500):
+            os.link("d/f", "d/" + "x" * 240 + str(name))
+        for name in os.listdir("d"):
+            os.unlink("d/" + name)
+        os.rmdir("d")
+
+try:
+    globals()["hold_" + kind]()
+    print("held", flush=True)
+except OSError as error:
+    print(error, flush=True)
+time.sleep(seconds)
+os._exit(0)
+"""
+HOLDERS = ("in_flight", "in_poll", "in_sendfile", "in_sendmsg", "mapped", "xattrs", "directories")
+TIGHT = f"limits = {{ memory_bytes = 268435456, cpus = 1.0, pids = 64, disk_bytes = {16 * MIB}, disk_files = 9000 }}"
+
+
+def run_holder(host: Path, holder: str, seconds: float, disk: str) -> CheckRun:
+    argv = ("python3", "-c", HOLDER, holder, str(seconds))
+    settings = {"workspaces": {"disk": disk}, "disk": {"min_free_bytes": 0}}
+    return run_in_home(host, "holder", argv, "python", TIGHT, **settings)
+
+
+@pytest.mark.parametrize("disk", ["image", "watch"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_s05_what_no_name_shows_takes_no_more_than_the_limit(small_host: Path, holder: str, disk: str) -> None:
+    """Files that only a socket, a system call or a mapping holds, extended attributes, deleted directories."""
+    run = run_holder(small_host, holder, 30, disk)
+    assert run.verdict is Verdict.DISK_LIMIT, run
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_s05_control_what_no_name_shows_is_held_where_it_is_not_watched(
+    small_host: Path, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = FreeSpace.of(small_host).free_bytes
+    measured: list[FreeSpace] = []
+    monkeypatch.setattr(DiskWatch, "check_at_end", lambda _self: None)
+    monkeypatch.setattr(DiskWatch, "check_disk_limit", lambda _self: measured.append(FreeSpace.of(small_host)))
+    run = run_holder(small_host, holder, 1, "watch")
+    assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "held\n"), run
+    assert free - min(space.free_bytes for space in measured) > 16 * MIB, "void"

@@ -193,7 +193,7 @@ def test_s05_files_in_flight_between_sockets_count_in_the_install_of_a_layer(
 ) -> None:
     """Control: a watch that does not ask sockets sees none of these bytes: no process has such a file open."""
     if disk == "blind":
-        monkeypatch.setattr(OpenFiles, "has_in_flight", lambda _: False)
+        monkeypatch.setattr(OpenFiles, "may_hide_files", lambda _: False)
     limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=16, disk_bytes=16 * 1024**2)
     argv = ("python3", "-c", IN_FLIGHT, "4" if disk == "blind" else "30")
     check = Check(id="install", label="install", argv=argv, timeout_s=60, limits=limits)

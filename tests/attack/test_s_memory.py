@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.engine.cgroups import find_cgroups, read_held_memory
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.attack.arena import Arena
-from tests.docker.bench import wait_until
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,6 @@ from tests.unit.receipt_samples import (
     statement_of,
     with_statement,
 )
-from tests.unit.s3_server import serve_s3
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
@@ -62,12 +61,6 @@ class Shared:
 
     def put(self, content: bytes) -> None:
         self.cache.store.write(f"{ASKED.key}.json", content)
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_s3() as name:
-        yield name
 
 
 @pytest.fixture(params=["directory", "memory", "s3"])

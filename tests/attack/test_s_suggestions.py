@@ -19,7 +19,7 @@ from devtools.host_speed import slowness
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Limits
-from sandbox.profiles import read_suggested_projects
+from sandbox.profiles.suggested_checks import read_suggested_projects
 from sandbox.suggestions import json_comments, untrusted_yaml
 from sandbox.suggestions.draft import TIMEOUT_S
 from sandbox.suggestions.reading import Suggestions, read_suggestions

@@ -124,13 +124,6 @@ def assert_nothing_runs(bench: Bench, engine: DockerEngine) -> None:
     assert engine.api.containers(all=True, filters={"label": label}) == []
 
 
-def wait_until(claim: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not claim():
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def began(bench: Bench, task_id: str) -> Callable[[], bool]:
     """Whether the guest of the long check is at work."""
     return (bench.worktree(task_id) / "began").exists

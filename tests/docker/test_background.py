@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Verdict
 from sandbox.workbench import VerifyOptions
-from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench
 from tests.unit.conftest import refused
 
 

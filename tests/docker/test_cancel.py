@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from devtools.waiting import wait_until
 from sandbox.checks.cancellation import Cancellation
 from sandbox.engine.connection import DockerEngine
 from sandbox.models import Check, CheckRun, TaskStatus, Verdict
 from sandbox.store.queue_tickets import waiting_in_order
 from sandbox.store.run_queue import RunQueue
 from sandbox.workbench import Watch
-from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, Bench, assert_nothing_runs, began, opened_bench
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 
 from devtools.command import SANDBOX, Command
 from devtools.daemon import RunningDaemon, ask, serving
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.models import Verdict
-from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("daemon")  # one for all of them

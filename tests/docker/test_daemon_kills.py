@@ -11,9 +11,10 @@ import httpx2
 import pytest
 
 from devtools.daemon import RunningDaemon, serving
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
 from sandbox.models import Verdict
-from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench, wait_until
+from tests.docker.bench import DEADLINE_S, GATED, Bench, assert_nothing_runs, open_gate, opened_bench
 
 pytestmark = pytest.mark.xdist_group("daemon")
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+import trustme
 
+from devtools.forges.lfs import serving_lfs, store_credential
 from devtools.guests import remove_guests_of
+from sandbox.attack.harness import package_runs
+from sandbox.attack.harness.package_index import serve_packages
 from sandbox.files.mount_points import unmount_below
+from sandbox.workbench import Workbench
 from tests.docker.bench import Bench
+from tests.unit.conftest import initialised
 from tests.unit.store.test_modes import Modes, read_modes
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -67,7 +74,79 @@ def test_modes_of_runs_and_rooms_do_not_depend_on_the_umask(tmp_path: Path) -> N
     assert {f"repositories/{name}" for name in expected} <= modes.keys(), "void"
     for found, saw in others:
         assert saw == seen
-        names = found.keys() | modes.keys()
-        different = {name: (found.get(name), modes.get(name)) for name in names if found.get(name) != modes.get(name)}
-        assert [name for name in different if name.startswith("profiles")], "void"
-        assert {k: v for k, v in different.items() if not k.startswith(("profiles", "config.toml"))} == {}
+        assert_same_modes(found, modes)
+
+
+def assert_same_modes(found: Modes, modes: Modes) -> None:
+    names = found.keys() | modes.keys()
+    different = {name: (found.get(name), modes.get(name)) for name in names if found.get(name) != modes.get(name)}
+    assert [name for name in different if name.startswith("profiles")], "void"
+    assert {k: v for k, v in different.items() if not k.startswith(("profiles", "config.toml"))} == {}
+
+
+_OF_THIS_RUN = re.compile(r"(?<=127\.0\.0\.1-)\d+|(?<=/)[0-9a-z](?:/[0-9a-z](?:/[0-9a-z]+)?)?$")
+"""The port of a server, and names that ccache makes."""
+
+KEPT = ("repositories/dependencies/trees/", "repositories/lfs/", "repositories/compilers/", "keys/")
+
+
+def run_with_everything(root: Path, mask: int) -> tuple[Modes, list[str]]:
+    """Modes below the home after a project with a layer, and one with files of Git LFS that is compiled, were verified
+    and their receipts exported; and what the compiled one saw.
+    """
+    root.mkdir()
+    authority = trustme.CA()
+    before = os.umask(mask)
+    try:
+        packages, compiled = initialised(root / "packages"), initialised(root / "compiled")
+        with serve_packages() as index, serving_lfs(compiled.git_dir, authority) as host:
+            store_credential(root / "home", host, authority)
+            (root / "home" / "profiles").mkdir()
+            (root / "home" / "profiles" / "packages.toml").write_text(package_runs.PROFILE)
+            index.add("evil", "1", {"evil.py": ""})
+            packages.write("pyproject.toml", package_runs.PROJECT.encode())
+            packages.write("use.py", b"import evil\n")
+            packages.commit()
+            compiled.write(".gitattributes", b"*.bin filter=lfs -text\n")
+            compiled.write("model.bin", host.rules.add(b"large\n"))
+            compiled.write("main.c", b"int main() { return 0; }\n")
+            compiled.write("Makefile", MAKEFILE)
+            compiled.commit()
+            settings = {"registries": {"python": [index.url]}}
+            with Workbench(root / "home", settings=settings, allow_file=True) as workbench:
+                workbench.set_repository(workbench.clone(host.url).repository.id, {"lfs": True})
+                summaries = [workbench.run(str(packages.root)), workbench.run(host.url)]
+                assert [summary.verified for summary in summaries] == [True, True], summaries
+                assert summaries[0].runs[0].layers
+                assert summaries[1].runs[0].compiler_cache == "filled"
+                for summary in summaries:
+                    workbench.export_receipt(summary)
+                workbench.create_task(workbench.repositories()[1].id)
+                modes = read_modes(root / "home", _OF_THIS_RUN)
+                return modes, [run.stdout_tail for run in summaries[1].runs]
+    finally:
+        os.umask(before)
+        remove_guests_of(root / "home")
+        unmount_below(root)
+
+
+MAKEFILE = b"""\
+app: main.c
+\tg++ -x c++ -c main.c -o main.o
+\tg++ main.o -o app
+\t@find . -exec stat -c '%a %n' {} + | sort -k 2
+test: app
+\t@cat model.bin
+clean:
+.PHONY: app test
+"""
+
+
+@pytest.mark.usefixtures("build_image")
+def test_modes_of_layers_large_files_and_compiler_caches_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    (modes, seen), (found, saw) = (run_with_everything(tmp_path / f"{mask:o}", mask) for mask in (0o000, 0o077))
+    assert "large" in seen[-1], "void"
+    for part in KEPT:
+        assert [name for name in modes if name.startswith(part)], f"void: {part}"
+    assert saw == seen
+    assert_same_modes(found, modes)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker.errors
@@ -14,6 +13,7 @@ import pytest
 
 from devtools.command import SANDBOX, Command
 from devtools.guests import remove_guests_of
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import task_container_name
 from sandbox.files.mount_points import unmount_below
@@ -21,7 +21,6 @@ from sandbox.models import Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 
-WAIT_S = 120.0
 JUNIT = '<testsuite name=\\"s\\" tests=\\"3\\" failures=\\"0\\"></testsuite>'
 CHECKS = {
     "quick": "true",
@@ -90,13 +89,6 @@ class Bench:
             return str(engine.api.inspect_container(task_container_name(instance, self.task.id))["Id"])
         except docker.errors.NotFound:
             return ""
-
-
-def wait_until(claim: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WAIT_S
-    while not claim():
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

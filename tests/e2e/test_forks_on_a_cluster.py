@@ -10,7 +10,7 @@ import pytest
 
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
-from sandbox.cluster.dispatcher import name_fork
+from sandbox.cluster.dispatcher import PlacementTerms, name_fork
 from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from tests.e2e.clusters import Cluster, cluster_of, connected
@@ -109,7 +109,9 @@ def test_an_answer_without_the_fork_that_was_asked_for_is_an_error_of_ours(tempo
 
 
 def test_a_fork_requires_what_its_task_requires(cluster: Cluster) -> None:
-    placed = cluster.dispatcher.place(cluster.url, {"prompt": "Require"}, requirements={"cpus": "1"})
+    placed = cluster.dispatcher.place(
+        cluster.url, {"prompt": "Require"}, terms=PlacementTerms(requirements={"cpus": "1"})
+    )
     assert placed.error is None, placed.error
     asked = TaskOperation(id=uuid.uuid4().hex, task_id=placed.task_id, name=OperationName.FORK)
     cluster.dispatcher.submit(asked)

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import pytest
 from devtools.inventory import left_behind, processes, records
 from devtools.kills import Kills, Run, plain_git, set_up
 from devtools.requirement import unavailable
+from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from sandbox.files.mount_points import unmount_below
@@ -104,13 +104,6 @@ class Life:
     def settle(self) -> None:
         """A git or another child of the killed controller runs to its own end."""
         wait_until(lambda: not list(processes(self.home)))
-
-
-def wait_until(claim: Callable[[], bool], seconds: float = 120) -> None:
-    ends = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < ends, "void: it did not happen in time"
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.cluster import temporal_dispatcher
-from sandbox.cluster.dispatcher import PlaceInLine
+from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.cluster.temporal_worker import run_worker
@@ -91,11 +91,11 @@ def working(
             done.result(60)
 
 
-def place(dispatcher: TemporalDispatcher, task: str, line: PlaceInLine | None = None) -> OperationAnswer:
-    return dispatcher.place(URL, {}, task, line)
+def place(dispatcher: TemporalDispatcher, task: str, terms: PlacementTerms = ANY_WORKER) -> OperationAnswer:
+    return dispatcher.place(URL, {}, task, terms)
 
 
-def list_in_order(address: str, lines: Sequence[PlaceInLine]) -> list[PlaceInLine]:
+def list_in_order(address: str, lines: Sequence[PlacementTerms]) -> list[PlacementTerms]:
     """The tasks that came in this order while the only worker was busy, in the order in which it took them."""
     name = f"line-{uuid.uuid4().hex[:8]}"
     tasks = {f"task-{uuid.uuid4()}": line for line in lines}
@@ -121,12 +121,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_person_goes_before_agents_and_these_before_batch_work(temporal: str) -> None:
-    lines = [PlaceInLine(one) for one in (TaskPriority.BATCH, TaskPriority.AGENT, TaskPriority.PERSON)]
+    lines = [PlacementTerms(one) for one in (TaskPriority.BATCH, TaskPriority.AGENT, TaskPriority.PERSON)]
     assert list_in_order(temporal, lines) == lines[::-1]
 
 
 def test_owners_take_turns(temporal: str) -> None:
-    many, few = PlaceInLine(owner="many"), PlaceInLine(owner="few")
+    many, few = PlacementTerms(owner="many"), PlacementTerms(owner="few")
     assert few in list_in_order(temporal, [many, many, many, many, few])[:2]
 
 
@@ -170,12 +170,14 @@ def test_a_task_goes_only_to_a_worker_that_has_what_it_requires(temporal: str) -
     gpu = {"gpu": "yes"}
     with connected(temporal, name) as dispatcher, working(temporal, name) as plain:
         with pytest.raises(SandboxError, match="No worker has gpu=yes") as caught:
-            dispatcher.place(URL, {}, requirements=gpu)
+            dispatcher.place(URL, {}, terms=PlacementTerms(requirements=gpu))
         assert caught.value.reason == "requirements_unmet"
         assert f"{plain.id} lacks gpu=yes. It has arch=amd64, cgroup=2, cpus=4" in caught.value.details
         with working(temporal, name, gpu) as able:
             until(lambda: {one.id for one in dispatcher.workers()} == {plain.id, able.id})
-            placed = [dispatcher.place(URL, {}, requirements={**gpu, "memory": "8g"}) for _ in range(3)]
+            placed = [
+                dispatcher.place(URL, {}, terms=PlacementTerms(requirements={**gpu, "memory": "8g"})) for _ in range(3)
+            ]
             assert {one.worker for one in placed} == {able.id}
             check = TaskOperation(
                 id="check", task_id=placed[0].task_id, name=OperationName.CHECK, arguments={"check_ids": ["test"]}
@@ -185,12 +187,12 @@ def test_a_task_goes_only_to_a_worker_that_has_what_it_requires(temporal: str) -
             waiting, leaving = (f"task-{uuid.uuid4()}" for _ in range(2))
             for task in (waiting, leaving):
                 with pytest.raises(SandboxError, match="busy"):
-                    dispatcher.place(URL, {}, task, requirements=gpu)
+                    dispatcher.place(URL, {}, task, terms=PlacementTerms(requirements=gpu))
             until(lambda: dispatcher.line().tasks == 2)
             figures = [one.samples[0].value for one in ClusterCollector(lambda: dispatcher).collect()]
             assert figures[:4] == [1, 2, 2, 2], "up, workers, slots, waiting tasks"
             dispatcher.cancel(TaskOperation(id="create", task_id=leaving, name=OperationName.CREATE))
             able.may_end.set()
-            assert dispatcher.place(URL, {}, waiting, requirements=gpu).worker == able.id
+            assert dispatcher.place(URL, {}, waiting, terms=PlacementTerms(requirements=gpu)).worker == able.id
             assert leaving not in able.created
         assert plain.created == []

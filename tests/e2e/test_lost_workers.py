@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 from mcp.client.client import Client
 
 from devtools.agent import AgentServer, talk
 from devtools.command import Command
+from devtools.daemon import RunningDaemon, serving
 from devtools.gitserver import GitServer, introduce
 from sandbox.git.push.hub_refs import name_ref
 from sandbox.models.operations import OperationName, TaskOperation
@@ -111,3 +115,55 @@ def test_a_loss_is_said_once_by_the_command_line_and_to_agents_and_ids_may_be_sh
         assert "was lost" not in str(again.content)
 
     talk(AgentServer(agent, "stdio", ("--approvals", "policy"), cluster.settings), session)
+
+
+def test_the_api_and_the_dashboard_show_a_loss_and_that_a_task_waits_in_line(cluster: Cluster, tmp_path: Path) -> None:
+    agent = introduce(tmp_path / "agent", cluster.server)
+    sandbox = Command(agent, cluster.settings)
+    repository = sandbox.ok("repo", "clone", cluster.url)["repository"]
+    task = str(sandbox.ok("task", "create", repository["id"], "--prompt", "Wait")["task"]["id"])
+    had = str(cluster.dispatcher.find_placement(task)["worker"])
+    (other,) = {*cluster.workers} - {had}
+    read = {"task_id": task, "path": "answer"}
+    transport = httpx2.HTTPTransport(uds=str(agent / "serve" / "api.sock"))
+    with (
+        serving(agent, environ={**os.environ, **cluster.settings}) as daemon,
+        httpx2.Client(transport=transport, timeout=60, base_url="http://home") as client,
+    ):
+        daemon.wait_for_socket("api.sock")
+        assert "lost" not in daemon.call("space_repo_read_file", **read), "control"
+        assert "was lost" not in client.get(f"/tasks/{task}").text, "control"
+        assert find_place(daemon, task) == {}, "control"
+        cluster.kill(had)
+        told = daemon.call("space_repo_read_file", **read)
+        assert ([f"{task}: {had} was lost" in text for text in told["lost"]], told["content"]) == ([True], "wrong\n")
+        assert "lost" not in daemon.call("space_repo_read_file", **read), "it is told once"
+        for _ in range(2):  # a page shows it as long as there is the task
+            page = client.get(f"/tasks/{task}").text
+            assert f"{had} was lost" in page
+            assert f"<code>{other}</code>" in page
+
+        cluster.start_worker("three", slots=1)
+        cluster.kill(other)
+        blocking = cluster.begin()
+        cluster.write(blocking, "", "wait")
+        check = TaskOperation(
+            id="block", task_id=blocking, name=OperationName.CHECK, arguments={"check_ids": ["build"]}
+        )
+        cluster.dispatcher.submit(check)
+        until(lambda: cluster.has_begun(blocking))
+        cluster.dispatcher.submit(TaskOperation(id="read", task_id=task, name=OperationName.STATUS))
+        until(lambda: find_place(daemon, task).get("place") == 1)  # Temporal counts every few seconds
+        place = find_place(daemon, task)
+        assert (place["state"], place["workers"], had in place["loss"]) == ("waiting", 1, True)
+        for path in ("/", f"/tasks/{task}"):
+            shown = client.get(path)
+            assert (shown.status_code, "at about place 1 in the line" in shown.text) == (200, True), path
+        cluster.dispatcher.cancel(check)
+        until(lambda: not find_place(daemon, task))
+        assert f"{other} was lost" in client.get(f"/tasks/{task}").text
+
+
+def find_place(daemon: RunningDaemon, task: str) -> dict[str, Any]:
+    """What the list of tasks says of one that no worker has; empty if one has it."""
+    return dict(daemon.call("space_repo_list_tasks").get("waiting", {}).get(task, {}))

@@ -17,6 +17,7 @@ from temporalio.worker import Worker as TemporalPoller
 from temporalio.workflow import NondeterminismError
 
 from sandbox.cluster import temporal_worker
+from sandbox.cluster.dispatcher import PlacementTerms
 from sandbox.cluster.task_workflow import TaskWorkflow
 from sandbox.cluster.temporal_worker import TaskOffers, WorkerActivities, WorkerEnd, run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
@@ -67,7 +68,7 @@ def test_steps_of_a_task_are_done_by_either_version_and_requirements_only_by_the
             assert answer is not None
             assert answer.error is None
         assert sorted(old.created + new.created) == sorted(tasks)
-        required = [dispatcher.place(URL, {}, requirements={"gpu": "yes"}) for _ in range(2)]
+        required = [dispatcher.place(URL, {}, terms=PlacementTerms(requirements={"gpu": "yes"})) for _ in range(2)]
         assert {one.worker for one in required} == {new.id}
         assert {one.id: one.version for one in dispatcher.workers()} == {old.id: "", new.id: ""}
         histories = asyncio.run(fetch(temporal, name, tasks))

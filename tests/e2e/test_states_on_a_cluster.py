@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from collections.abc import Iterator
@@ -400,3 +401,24 @@ def test_a_clean_deletes_what_a_check_left_and_keeps_the_changes(cluster: Cluste
     assert cleaned["previous"]["id"] in kept
     assert sandbox.ok("task", "clean", task, "--discard")["changes"] == []
     sandbox.ok("task", "close", task, "--delete")
+
+
+def test_bytes_that_are_no_utf8_are_edited_and_patched(cluster: Cluster, agent: Path) -> None:
+    sandbox = Command(agent, cluster.settings)
+    task = create_task(sandbox, cluster, "Latin-1")
+    before, after, patch = (agent / name for name in ("before", "after", "patch"))
+    before.write_bytes(b"caf\xe9\n")
+    after.write_bytes(b"th\xe9\n")
+    sandbox.ok("file", "write", task, "menu", str(before), "--expect", "absent")
+    known = sandbox.ok("file", "read", task, "menu")
+    assert (known["encoding"], base64.b64decode(known["content"])) == ("base64", b"caf\xe9\n")
+    edit = ("file", "edit", task, "menu", "--old-file", str(before), "--new-file", str(after))
+    edited = sandbox.ok(*edit, "--expect", known["sha256"])["files"][0]["sha256_after"]
+    patch.write_bytes(b"--- a/menu\n+++ b/menu\n@@ -1 +1,2 @@\n th\xe9\n+caf\xe9\n")
+    sandbox.ok("file", "patch", task, str(patch), "--expect", f"menu={edited}")
+    assert base64.b64decode(read(sandbox, task, "menu")) == b"th\xe9\ncaf\xe9\n"
+    wrong = {"path": "menu", "old": "caf\xe9", "new": "", "expected_sha256": known["sha256"], "encoding": "base64"}
+    refusal = cluster.ask(task, OperationName.EDIT_FILE, wrong).error
+    assert refusal is not None
+    assert refusal.code == "invalid_input"
+    sandbox.ok("task", "close", task, "--delete", "--discard")

@@ -43,8 +43,10 @@ settings.load_profile("unit")
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
-    "agent/test_launch.py", "attack/test_runner.py", "daemon/test_kills.py", "devtools/test_forked.py",
-    "devtools/test_reference.py", "devtools/test_words.py", "edits/test_patch_property.py",
+    "agent/test_launch.py", "attack/test_runner.py", "daemon/test_failed_hand_over.py", "daemon/test_kills.py",
+    "daemon/test_socket_activation.py", "devtools/test_forked.py", "devtools/test_host_speed.py",
+    "devtools/test_reference.py", "devtools/test_suite_groups.py", "devtools/test_words.py",
+    "edits/test_patch_property.py",
     "git/test_cache_recovery.py", "git/test_sha256.py", "store/test_journal.py", "store/test_release_folder.py",
     "workbench/controller/test_audit.py", "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
     "workbench/tasks/test_looks.py", "workbench/tasks/test_tree_tasks.py",

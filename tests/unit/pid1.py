@@ -14,13 +14,13 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-ValueT = TypeVar("ValueT")
+from devtools.waiting import wait_until
+
 UID = 64321
 UNSHARES_OWN = b"unshare: sigprocmask unblock failed: Invalid argument\n"  # when SIGKILL ends its child
 PATIENCE_S = 120.0
@@ -186,15 +186,6 @@ class Pid1:
             if pid := self.child():
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
-
-
-def wait_until(claim: Callable[[], ValueT]) -> ValueT:
-    """Poll until `claim` is true."""
-    until = time.monotonic() + PATIENCE_S
-    while not (value := claim()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return value
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def test_an_entry_of_the_file_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o601], ids=oct)
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    with refused(ErrorCode.INVALID_INPUT) as caught:
+    with refused(ErrorCode.POLICY_VIOLATION) as caught:
         load_credentials(stored(tmp_path, ENTRY, mode), {})
     assert "chmod 600" in caught.value.hint
 

@@ -12,16 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.errors import ErrorCode
 from sandbox.memory import IdleRelease, MemoryBudget
 from tests.unit.conftest import refused
-
-
-def wait_until(condition: object) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():  # type: ignore[operator]  # a callable
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @contextmanager

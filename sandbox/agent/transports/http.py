@@ -7,35 +7,18 @@ it is missing. Then the SDK checks Host and Origin (DNS rebinding), and sessions
 from __future__ import annotations
 
 import hmac
-import logging
-import socket
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
-import uvicorn
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.server import make_server
-from sandbox.agent.transports.address import (
-    TOKEN_FILE,
-    list_authorities,
-    make_url,
-    open_listener,
-    parse_address,
-    require_loopback,
-)
-from sandbox.agent.transports.sessions import SPARE, LimitSessions
+from sandbox.agent.transports.address import TOKEN_FILE, make_url, open_listener, parse_address, require_loopback
+from sandbox.agent.transports.lifelong_server import make_uvicorn
+from sandbox.agent.transports.mcp_endpoint import make_app
 from sandbox.agent.transports.shutdown import handle_signals
-from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.store.token_file import read_token
-
-MAX_BODY_BYTES = 16 * 1024**2
-_GRACE_S = 5
 
 
 def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Callable[[str, Path], None]) -> None:
@@ -55,58 +38,6 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Ca
         with handle_signals(server.handle_exit):
             on_ready(make_url(host, bound) + "/mcp", path)
             anyio.run(server.serve, [listener])
-
-
-def make_uvicorn(
-    app: ASGIApp, end_network: Callable[[], None], protocol: type[TimeoutProtocol] = TimeoutProtocol
-) -> LifelongServer:
-    """A server for our applications; `end_network`: called when it begins to shut down."""
-    return LifelongServer(
-        end_network,
-        uvicorn.Config(
-            app,
-            http=protocol,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE_S,
-        ),
-    )
-
-
-class LifelongServer(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again after it stopped, with another exit code for each.
-
-    `finish_calls`: awaited when the server accepts no more requests, before it cuts off what takes longer than
-    `_GRACE_S`.
-    """
-
-    def __init__(self, end_network: Callable[[], None], config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._end_network = end_network
-        self.finish_calls: Callable[[], Awaitable[None]] | None = None
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As in uvicorn, without its error and traceback for each answer that the shutdown interrupts."""
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self._end_network()
-        if self.finish_calls is not None:
-            self._refuse_requests(sockets or [])
-            await self.finish_calls()
-        await super().shutdown(sockets)
-
-    def _refuse_requests(self, sockets: list[socket.socket]) -> None:
-        """The first steps of uvicorn's shutdown: a connection ends after the answer that it waits for."""
-        for server in self.servers:
-            server.close()
-        for listener in sockets:
-            listener.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator there
-        """Install no handlers."""
-        return nullcontext()
 
 
 class RequireToken:
@@ -130,19 +61,3 @@ class RequireToken:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._wanted)  # RFC 9110, 11.1
-
-
-def make_app(agent: Agent, host: str, port: int, routes: Sequence[Route] = ()) -> ASGIApp:
-    """The MCP endpoint, at `/mcp`, for requests that name this host and port, and other routes beside it."""
-    authorities = list_authorities(host, port)
-    security = TransportSecuritySettings(
-        allowed_hosts=authorities, allowed_origins=[f"http://{authority}" for authority in authorities]
-    )
-    app = make_server(agent).streamable_http_app(
-        transport_security=security,
-        host=host,
-        max_request_body_size=MAX_BODY_BYTES,
-        max_sessions=agent.max_sessions + SPARE,
-        custom_starlette_routes=list(routes),
-    )
-    return LimitSessions(app, agent.max_sessions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import mcp_types as types
 
-ENDLESS = "subscriptions/listen"
+from sandbox.agent.transports.method_names import ENDLESS
 
 
 class PendingRequests:

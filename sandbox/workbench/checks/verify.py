@@ -137,22 +137,16 @@ def run_url(
     if options.lfs is not None:
         chosen = chosen.model_copy(update={"lfs": options.lfs})
     with _open_source(services, updated, ref, chosen, include_changes=options.include_changes) as found:
-        facts, uncommitted = found.facts, found.uncommitted
-        if not profile_name and options.projects is None:
-            chosen = complete_settings(services.home, services.policies, repository.id, facts, chosen)
-            chosen = choose_named_folder(services.policies, facts, chosen, options.named_folder)
-        elif profile_name:  # without what the repository suggests
-            chosen = add_only_folder(services.policies, facts, chosen)
-        require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
+        uncommitted = found.uncommitted
         profile = (
-            _choose_named(services, repository.id, facts, chosen)
+            _find_named_profile(services, repository.id, found, chosen)
             if profile_name
-            else profile_with_settings(services, repository.id, facts, chosen, strict=options.projects is None)
+            else _find_profile(services, repository.id, found, chosen, options)
         )
         profile = add_git_facts(profile, updated.git, found.commit)
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
-        find_advice = partial(advise, services, repository.id, facts, profile, left_out)
+        find_advice = partial(advise, services, repository.id, found.facts, profile, left_out)
         wanted = _choose_checks(updated, found, profile, check_ids, options)
         checks = order_checks(profile, wanted, policy, find_advice) if wanted or not profile.checks else ()
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
@@ -175,6 +169,26 @@ def run_url(
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
+
+
+def _find_profile(
+    services: Services, repo_id: str, found: _Verified, chosen: ChosenSettings, options: VerifyOptions
+) -> Profile:
+    """The profile that fits the tree, with what its repository suggests and is trusted."""
+    if options.projects is None:
+        chosen = complete_settings(services.home, services.policies, repo_id, found.facts, chosen)
+        chosen = choose_named_folder(services.policies, found.facts, chosen, options.named_folder)
+    require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
+    return profile_with_settings(services, repo_id, found.facts, chosen, strict=options.projects is None)
+
+
+def _find_named_profile(services: Services, repo_id: str, found: _Verified, chosen: ChosenSettings) -> Profile:
+    """The profile that the caller named, and the projects, without what the repository suggests."""
+    chosen = add_only_folder(services.policies, found.facts, chosen)
+    require_folders(found.git, found.tree, chosen, f"Commit {found.commit[:12]}")
+    top = choose_profile(services.policies, found.facts, chosen)
+    profile = add_projects(services.policies, found.facts, chosen, top)
+    return apply_overrides(services.settings, repo_id, profile, strict=False)
 
 
 def _choose_checks(
@@ -231,10 +245,3 @@ def _load_facts(services: Services, updated: UpdatedRepository, commit: str, cho
         return updated.facts
     repo_id = updated.repository.id
     return load_facts(services.home, services.policies, repo_id, updated.git, commit, chosen.folders)
-
-
-def _choose_named(services: Services, repo_id: str, facts: BaseFacts, chosen: ChosenSettings) -> Profile:
-    """The profile that the caller named, and the projects, without checks that the repository suggests."""
-    top = choose_profile(services.policies, facts, chosen)
-    profile = add_projects(services.policies, facts, chosen, top)
-    return apply_overrides(services.settings, repo_id, profile, strict=False)

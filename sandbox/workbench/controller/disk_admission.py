@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.git.unfinished_packs import FETCH_LIMIT
@@ -267,5 +268,4 @@ def _make_spare(folder: Path) -> None:
 
 def _show(size: int, files: int | None) -> str:
     """`files`: None if the file system does not count them."""
-    text = f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
-    return text if files is None else f"{text} and {files:,} files"
+    return format_bytes(size) if files is None else f"{format_bytes(size)} and {files:,} files"

@@ -67,7 +67,7 @@ def watch_disk(
     mounted_at = services.policies.workspace
     held = OpenFiles(place.workspace, mounted_at, devices)
     return disk_watch.DiskWatch(
-        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held.measure_deleted, held.has_in_flight),
+        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held.measure_deleted, held.may_hide_files),
         limits,
         _minimum_free_space(services.settings),
     )

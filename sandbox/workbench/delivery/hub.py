@@ -34,6 +34,7 @@ from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import TASK_ID_PATTERN, Task, WorkspaceKind
 from sandbox.models.operations import DoneOperation
+from sandbox.private_folders import make_private
 from sandbox.remotes import Remote
 from sandbox.store.home import Home, read_json, write_json
 from sandbox.store.operation_answers import hold_operations, list_epochs_asked
@@ -259,7 +260,7 @@ def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
         if known is not None and known["operation"] == operation_id and not list_epochs_asked(services.home, fork_id):
             _give_up_former(services, fork_id)
         return
-    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(note.parent)
     write_json(note, {"schema_version": 1, "operation": operation_id})
 
 
@@ -475,5 +476,5 @@ def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
 
 def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:
     path = sent_file(home, task_id)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     write_json(path, {"schema_version": 1, "epoch": epoch, "commit": commit})

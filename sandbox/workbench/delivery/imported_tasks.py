@@ -19,6 +19,7 @@ from sandbox.git.transport import RemoteAccess, fetch_ref
 from sandbox.models import Task, TaskStatus, WorkspaceKind
 from sandbox.policy.paths import show_path
 from sandbox.policy.writes import parse_writable_path
+from sandbox.private_folders import make_private
 from sandbox.store.home import read_json, write_json
 from sandbox.store.records import find_task, save_task
 from sandbox.workbench.controller.services import Services
@@ -55,7 +56,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
         base_tree = clone.fetch_whole_tree(services, repository, git, recorded.base_commit)
         if services.home.task(task_id).exists():
             return _move_task(services, git, recorded)
-        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(mark.parent)
         write_json(mark, {"schema_version": 1, "repo_id": repository.id})
         return start_task(services, git, _draft(services, recorded), base_tree, None)
     finally:

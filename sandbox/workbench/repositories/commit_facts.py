@@ -13,7 +13,8 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings
 from sandbox.policy.paths import show_path
-from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile, list_suggested_folders
+from sandbox.profiles import MARKER_BYTES, SUGGESTIONS, Profile
+from sandbox.profiles.suggested_checks import list_suggested_folders
 from sandbox.store.home import Home, write_json
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, WORKFLOWS, select_workflows
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -50,19 +51,19 @@ class CommitListing:
         return list_tree(self.git, self.tree)
 
 
-def load_base(
-    home: Home, policies: Policies, repo_id: str, git: Git, commit: str, without: Sequence[str] = ()
-) -> BaseTree:
-    """A base commit as its worktrees need it. `without`: paths to ignore in addition to the profile's build output."""
+def load_base(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseTree:
+    """A base commit as its worktrees need it."""
     facts = load_facts(home, policies, repo_id, git, commit)
     chosen = complete_settings(home, policies, repo_id, facts, read_settings(home, policies, repo_id))
-    return base_from_facts(policies, facts, chosen, without)
+    return base_from_facts(policies, facts, chosen)
 
 
 def base_from_facts(
     policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
 ) -> BaseTree:
-    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit."""
+    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit. `without`: paths to
+    ignore in addition to the profile's build output.
+    """
     artifacts = choose_artifacts(policies, facts, chosen)
     rules = facts.rules((*artifacts, *map(exact_rule, without)))
     return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))

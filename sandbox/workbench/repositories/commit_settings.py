@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from sandbox.files.tree import sha256_of
 from sandbox.models import ChosenProject, ChosenSettings
-from sandbox.profiles import SUGGESTIONS, Profile, find_matches, read_suggested_projects
+from sandbox.profiles import SUGGESTIONS, Profile
+from sandbox.profiles.profile_matches import find_matches
+from sandbox.profiles.suggested_checks import read_suggested_projects
 from sandbox.store.home import Home
 from sandbox.store.trust import is_trusted, trusts_anything
 from sandbox.workspaces.base_facts import BaseFacts

@@ -8,7 +8,8 @@ from sandbox import images
 from sandbox.context.advice import choose_projects
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ChosenSettings, ProfileCandidate, ProfileCandidates, ProjectCandidate
-from sandbox.profiles import GENERIC, Profile, ProfileMatch, find_matches, project_of
+from sandbox.profiles import GENERIC, Profile, project_of
+from sandbox.profiles.profile_matches import ProfileMatch, find_matches
 from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides

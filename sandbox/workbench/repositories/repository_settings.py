@@ -16,7 +16,8 @@ from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, ChosenSettings, FileClass, Limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
-from sandbox.profiles import Profile, ReadBaseFile, detect_profile, require_usable
+from sandbox.profiles import Profile, ReadBaseFile, require_usable
+from sandbox.profiles.profile_matches import detect_profile
 from sandbox.store.home import Home
 from sandbox.store.records import list_repositories, not_found_error
 from sandbox.workspaces.base_facts import BaseFacts

@@ -8,7 +8,8 @@ from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice,
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Remark
-from sandbox.profiles import GENERIC, SUGGESTIONS, Profile, find_near_profiles
+from sandbox.profiles import GENERIC, SUGGESTIONS, Profile
+from sandbox.profiles.profile_matches import find_near_profiles
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.profile_images import is_image_overridden

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.files.tree import sha256_of
 from sandbox.lazy_module import LazyModule
-from sandbox.profiles import SUGGESTIONS, Profile, add_suggested_file, add_suggested_parts
+from sandbox.profiles import SUGGESTIONS, Profile
+from sandbox.profiles.suggested_checks import add_suggested_file, add_suggested_parts
 from sandbox.store.trust import is_trusted, trusts_anything
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
 from sandbox.workbench.controller.services import Services

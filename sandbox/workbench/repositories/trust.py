@@ -6,7 +6,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Suggestion
-from sandbox.profiles import SUGGESTIONS, add_suggested_file, read_suggested_projects
+from sandbox.profiles import SUGGESTIONS
+from sandbox.profiles.suggested_checks import add_suggested_file, read_suggested_projects
 from sandbox.store import trust as store
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_facts

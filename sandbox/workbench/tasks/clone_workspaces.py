@@ -112,6 +112,22 @@ def _corrupt_error(top: Path, why: str) -> SandboxError:
     )
 
 
+def _require_clonable(repo_id: str, source: Git, folders: CloneFolders) -> None:
+    if is_partial(source):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{repo_id} is a partial clone: an independent clone needs all objects",
+            hint=f"`sandbox repo materialize {repo_id}` fetches them.",
+        )
+    if folders.top.exists():
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"A directory is in the place of the clone {folders.top.name}",
+            details=str(folders.top),
+            hint="It was not touched. Move it away.",
+        )
+
+
 @dataclass(frozen=True)
 class CloneHistory:
     """The history of a clone, as a `History`. Its base is the last commit of its branch."""
@@ -273,19 +289,7 @@ class CloneWorkspaces:
     def _create(self, request: WorkspaceRequest, folders: CloneFolders) -> AcquiredWorkspace:
         wanted = parse_repository_hint(request.hint)
         repository, source = self._services.repositories.open(wanted.repo_id)
-        if is_partial(source):
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                f"{repository.id} is a partial clone: an independent clone needs all objects",
-                hint=f"`sandbox repo materialize {repository.id}` fetches them.",
-            )
-        if folders.top.exists():
-            raise SandboxError(
-                ErrorCode.CONFLICT,
-                f"A directory is in the place of the clone {folders.top.name}",
-                details=str(folders.top),
-                hint="It was not touched. Move it away.",
-            )
+        _require_clonable(repository.id, source, folders)
         start = resolve_commit(source, "HEAD", repository.default_branch)
         branch = wanted.branch or repository.default_branch
         existing = objects.resolve_ref(source, f"refs/remotes/origin/{branch}")
@@ -296,6 +300,11 @@ class CloneWorkspaces:
             branch=branch,
             start="existing" if existing else "new",
         )
+        self._build(record, folders, source, existing or start)
+        return record
+
+    def _build(self, record: AcquiredWorkspace, folders: CloneFolders, source: Git, commit: str) -> None:
+        """Make the clone beside its place, and move it there once it is complete. `commit`: where its branch starts."""
         facts = {
             "id": record.id,
             "kind": self.kind,
@@ -307,15 +316,14 @@ class CloneWorkspaces:
         beside.top.mkdir(mode=0o700)
         try:
             self._run_hook("pre_create", facts)
-            self._fill(beside, source, branch, existing or start)
-            write_atomically(beside.origin, repository.remote_url.encode())
+            self._fill(beside, source, record.facts["branch"], commit)
+            write_atomically(beside.origin, record.facts["remote"].encode())
             self._run_hook("post_create", {**facts, "root": str(beside.files)})
             beside.top.rename(folders.top)
         except BaseException:
             remove_tree(beside.top)
             self._acquired.forget(record.id)
             raise
-        return record
 
     def _run_hook(self, name: Literal["pre_create", "post_create"], facts: Mapping[str, str]) -> None:
         settings = self._services.settings.workspaces

@@ -12,10 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 from sandbox.agent.outputs import RunResult, VerifyResult, WaitRunResult
-from sandbox.agent.results import BUDGET_BYTES, success
+from sandbox.agent.results import success
 from sandbox.agent.run_results import FAILURE_TOKENS, TAIL_BESIDE_FAILURES, build_answer, run_result
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.server import _describe_tool
+from sandbox.agent.shown_results import BUDGET_BYTES
 from sandbox.agent.tools import TOOLS
 from sandbox.models import (
     BackgroundRun,

@@ -21,7 +21,8 @@ from mcp.shared.exceptions import MCPError
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import make_server, validate_arguments
+from sandbox.agent.server import make_server
+from sandbox.agent.tool_arguments import validate_arguments
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
@@ -335,6 +336,46 @@ def test_n08_foreign_absent_and_malformed_ids_are_told_alike(desk: Desk) -> None
             assert (await failed(client, tool, task_id=absent))["code"] == "not_found"
 
     talk(agent_of(desk), session)
+
+
+def test_a_task_starts_from_a_ref_of_any_kind(desk: Desk) -> None:
+    async def session(client: Client) -> None:
+        new = {"repo_id": desk.repo_id, "prompt": "p", "ref": desk.task.base_commit}
+        made = (await ok(client, "space_repo_create_task", **new))["task"]
+        assert (made["base_commit"], made["base_branch"]) == (desk.task.base_commit, desk.task.base_commit)
+        absent = await failed(client, "space_repo_create_task", **{**new, "ref": "pr/7"})
+        assert absent["code"] == "not_found"
+        both = await failed(client, "space_repo_create_task", **new, base_branch="main")
+        assert (both["code"], both["brief"]) == ("invalid_input", "Give either base_branch or ref")
+
+    talk(agent_of(desk), session)
+
+
+def test_a_task_is_named_by_the_beginning_of_its_id_and_the_question_has_all_of_it(desk: Desk) -> None:
+    short, whole = desk.task.id[5:13], desk.task.id
+
+    async def session(client: Client) -> None:
+        for name in (short, f"task-{short}", whole[:-1], whole):
+            assert (await ok(client, "space_repo_status", task_id=name))["branch"] == desk.task.branch
+        for malformed in (
+            "-",
+            short[:3],
+            short.upper(),
+            f"{short}x",
+            "task-",
+            "ffff" if short[:4] != "ffff" else "eeee",
+        ):
+            assert (await failed(client, "space_repo_status", task_id=malformed))["code"] == "invalid_input"
+        asked = await failed(client, "space_repo_close_task", task_id=short)
+        arguments = {"task_id": f"task-{short}"}
+        again = await ok(client, "space_agent_request_tool_approval", tool="space_repo_close_task", arguments=arguments)
+        assert again["id"] == asked["data"]["approval_id"]
+        found = desk.workbench.approval(again["id"])
+        assert (found.task_id, whole in "\n".join(found.question)) == (whole, True)
+        desk.workbench.answer_approval(again["id"], approved=True, by="a person")
+        assert (await ok(client, "space_repo_close_task", task_id=whole))["task"]["status"] == "closed"
+
+    talk(agent_of(desk, approvals="policy"), session)
 
 
 def test_a_task_is_synced_and_a_conflict_is_answered_with_its_blobs(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -176,6 +176,21 @@ def test_l04_a_file_without_a_name_counts_once_for_whoever_holds_it(processes: P
     assert MIB <= found.bytes <= MIB + 64 * 1024
 
 
+@pytest.mark.parametrize("kind", ["cwd", "exe"])
+def test_s05_a_directory_or_program_without_a_name_counts(processes: Processes, tmp_path: Path, kind: str) -> None:
+    """Where no table of files has it. Control: with its name it does not count."""
+    (tmp_path / "gone").mkdir()
+    handle = os.open(tmp_path / "gone", os.O_RDONLY)
+    processes.add(1, processes.worktree)
+    (processes.proc / "1" / "task" / "1" / kind).symlink_to(f"/proc/self/fd/{handle}")
+    try:
+        assert processes.held() == DiskUse()
+        (tmp_path / "gone").rmdir()
+        assert processes.held().files == 1
+    finally:
+        os.close(handle)
+
+
 def test_what_has_a_name_or_is_memory_or_a_strangers_does_not_count(
     processes: Processes, unlinked: int, tmp_path: Path
 ) -> None:
@@ -202,39 +217,64 @@ threading.Thread(target=hold).start(); unshared.wait(); os.close(fd); say(); tim
 }
 
 
-@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
-def test_s05_a_file_that_only_another_thread_holds_is_found(tmp_path: Path, holder: str) -> None:
-    """In a real process of a user of its own. Control: the first thread's directory in proc does not show the file."""
+@contextmanager
+def running_holder(root: Path, holder: str) -> Iterator[tuple[int, OpenFiles]]:
+    """A real process of a user of its own, in a network namespace of its own, with a deleted file."""
     if os.geteuid() != 0:
         pytest.skip("needs root: a process of another user")
-    worktree = tmp_path / "worktree"
+    worktree = root / "worktree"
     worktree.mkdir()
     os.chown(worktree, 66_123, 66_123)
-    with (tmp_path / "gone").open("wb", buffering=0) as stream:
+    with (root / "gone").open("wb", buffering=0) as stream:
         stream.write(b"x" * MIB)
-        (tmp_path / "gone").unlink()
+        (root / "gone").unlink()
         program = f"""
-import ctypes, os, sys, threading, time
+import ctypes, os, select, socket, sys, threading, time
 fd, libc, unshared = {stream.fileno()}, ctypes.CDLL(None), threading.Event()
 def say(): sys.stdout.write("x"); sys.stdout.flush()
+assert libc.unshare(0x40000000) == 0  # CLONE_NEWNET
 os.setgroups([]); os.setgid(66123); os.setuid(66123)
 {holder}"""
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, pass_fds=[stream.fileno()])
-    try:
-        assert child.stdout is not None
-        assert child.stdout.read(1) == b"x"
-        devices = frozenset([worktree.stat().st_dev])
+    assert child.stdout is not None
+    with child.stdout as stdout:
+        try:
+            assert stdout.read(1) == b"x"
+            yield child.pid, OpenFiles(worktree, PurePosixPath(worktree), frozenset([worktree.stat().st_dev]))
+        finally:
+            child.kill()
+            child.wait()
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_s05_a_file_that_only_another_thread_holds_is_found(tmp_path: Path, holder: str) -> None:
+    """Control: the first thread's directory in proc does not show the file."""
+    with running_holder(tmp_path, holder) as (pid, files):
         deadline = time.monotonic() + 10
-        while is_shown(child.pid):  # it says so just before its end
+        while is_shown(pid):  # it says so just before its end
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        found = sum(OpenFiles(worktree, PurePosixPath(worktree), devices).measure_deleted(), DiskUse())
+        found = sum(files.measure_deleted(), DiskUse())
         assert found.bytes >= MIB
-    finally:
-        child.kill()
-        child.wait()
-        assert child.stdout is not None
-        child.stdout.close()
+
+
+WAITING = """
+pair = socket.socketpair()
+poll = select.poll()
+poll.register(pair[1], select.POLLIN)
+threading.Thread(target=poll.poll, daemon=True).start()
+assert libc.prctl(4, 1) == 0  # PR_SET_DUMPABLE: a process of another user may not read its own
+waiting = f"/proc/self/task/{max(map(int, os.listdir('/proc/self/task')))}/syscall"
+while open(waiting).read().split()[0] not in ("7", "73"): time.sleep(0.01)  # poll, or ppoll of aarch64
+"""
+
+
+@pytest.mark.parametrize(("then", "hides"), [("", False), ("pair[1].close()", True)], ids=["open", "closed"])
+def test_s05_a_socket_that_only_poll_has_is_a_sign_of_hidden_files(tmp_path: Path, then: str, hides: bool) -> None:
+    with running_holder(tmp_path, f"{WAITING}{then}\nsay(); time.sleep(60)") as (_pid, files):
+        for _ in range(2):
+            sum(files.measure_deleted(), DiskUse())
+        assert files.may_hide_files() is hides
 
 
 def in_a_socket(unlinked: int, _place: Path) -> list[socket.socket]:
@@ -275,12 +315,12 @@ def test_s05_a_socket_says_that_files_are_in_flight(
         files = OpenFiles(processes.worktree, mounted_at, processes.devices, processes.proc)
         for _ in range(3):
             assert sum(files.measure_deleted(), DiskUse()).bytes > 0
-            assert not files.has_in_flight()
+            assert not files.may_hide_files()
         processes.add(3, processes.worktree, receiver.fileno())
         sum(files.measure_deleted(), DiskUse())
-        assert not files.has_in_flight(), "it may be on its way to who receives it"
+        assert not files.may_hide_files(), "it may be on its way to who receives it"
         sum(files.measure_deleted(), DiskUse())
-        assert files.has_in_flight()
+        assert files.may_hide_files()
 
 
 def test_s05_a_file_system_that_grew_past_the_budget_stops_a_check_with_files_in_flight(
@@ -288,7 +328,7 @@ def test_s05_a_file_system_that_grew_past_the_budget_stops_a_check_with_files_in
 ) -> None:
     """Controls: less growth, or none in flight, stops nothing."""
     in_flight: set[str] = set()
-    additions = Additions((tmp_path,), has_in_flight=lambda: bool(in_flight))
+    additions = Additions((tmp_path,), may_hide_files=lambda: bool(in_flight))
     watch = DiskWatch(additions, Limits(disk_bytes=8 * MIB), FreeSpaceFloor(), clock=disk.clock, room_of=disk.room_of)
     for files, taken, verdict in (({"f"}, 7, None), (set(), 9, None), ({"f"}, 9, Verdict.DISK_LIMIT)):
         in_flight = files

@@ -11,10 +11,10 @@ from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, 
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
-LOOKING = Budget(CLICK | MODELS, 137)  # of 144: no profile and no policy is read (docs/adr/0100)
-READING = Budget(CLICK | MODELS, 145)  # with the client of the daemon, and what replaces processes of git
+LOOKING = Budget(CLICK | MODELS, 141)  # no profile and no policy is read (docs/adr/0100)
+READING = Budget(CLICK | MODELS, 149)  # with the client of the daemon, and what replaces processes of git
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
-WRITING = Budget(CLICK | MODELS | LOCKS, 171)
+WRITING = Budget(CLICK | MODELS | LOCKS, 176)
 
 
 LITTLE = {

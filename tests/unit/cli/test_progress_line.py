@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.progress_line import ProgressClock, RefreshIntervals, find_last_line
 from sandbox.cli.terminal import StatusLine, count_columns, cut_to_width, is_interactive
@@ -33,20 +33,12 @@ class Shown(StatusLine):
         self.lines.append("")
 
 
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    pause = threading.Event()
-    while not happened():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
-
-
 def test_without_a_terminal_a_line_comes_late_and_then_rarely() -> None:
     said: list[tuple[float, str]] = []
     began = time.monotonic()
     clock = ProgressClock(StatusLine(), lambda text: said.append((time.monotonic() - began, text)), PACE)
     clock.begin("test", 600)
-    until(lambda: len(said) >= 3)
+    wait_until(lambda: len(said) >= 3)
     clock.stop()
 
     assert said[0][1] == "still running: test, 0 s of 600 s"
@@ -65,7 +57,7 @@ def test_on_a_terminal_the_line_has_time_deadline_and_last_words() -> None:
     clock = ProgressClock(status, lambda _: None, PACE)
     clock.begin("build", 60)
     clock.add_output(b"one\ntwo \x1b[31mred\x1b[0m\n\n")
-    until(lambda: "build: 0 s of 60 s  two red" in status.lines)
+    wait_until(lambda: "build: 0 s of 60 s  two red" in status.lines)
     clock.end("build")
     clock.stop()
     assert status.lines[-1] == ""
@@ -79,7 +71,7 @@ def test_while_it_waits_its_time_does_not_run() -> None:
     threading.Event().wait(0.2)
     assert said == []
     clock.show_queued("")
-    until(lambda: bool(said))
+    wait_until(lambda: bool(said))
     clock.stop()
 
 
@@ -88,7 +80,7 @@ def test_checks_that_run_at_once_share_the_line() -> None:
     clock = ProgressClock(status, lambda _: None, PACE)
     clock.begin("one", 60)
     clock.begin("two", 30)
-    until(lambda: "one: 0 s of 60 s, two: 0 s of 30 s" in status.lines)
+    wait_until(lambda: "one: 0 s of 60 s, two: 0 s of 30 s" in status.lines)
     clock.stop()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.checks.cause import EXIT_STATUS_ONLY
 from sandbox.cli.invocation import Invocation
-from sandbox.cli.run_explanations import explain, format_bytes
+from sandbox.cli.run_explanations import explain
 from sandbox.cli.verdicts import CheckProgress, show_runs
 from sandbox.models import Cause, CauseKind, CheckRun, Limits, Pressure, Report, TestFailure, Usage, Verdict
 
@@ -161,23 +161,6 @@ def test_a_little_pressure_is_not_worth_a_line(verdict: Verdict, usage: dict[str
 @pytest.mark.parametrize("exit_code", [None, 0, 1, 125, 128, 129, 137, 192, 193, 255])
 def test_every_ending_but_a_pass_has_its_words(verdict: Verdict, exit_code: int | None) -> None:
     assert bool(explain(run(verdict, exit_code))) == (verdict is not Verdict.PASSED)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (None, "0 bytes"),
-        (0, "0 bytes"),
-        (1023, "1023 bytes"),
-        (1024, "1 KiB"),
-        (1536, "1.5 KiB"),
-        (512 * MIB, "512 MiB"),
-        (10 * 1024**3, "10 GiB"),
-        (5000 * 1024**3, "5000 GiB"),
-    ],
-)
-def test_amounts_are_for_people(size: int | None, text: str) -> None:
-    assert format_bytes(size) == text
 
 
 # --- a crash, and the cause

@@ -32,6 +32,6 @@ def test_a_kind_is_one_row_or_one_for_each_repository(capsys: pytest.CaptureFixt
     )  # fmt: skip
     show_storage(found, with_parts=with_parts)
     shown = capsys.readouterr().out
-    parts = ["logs host-o-small 1.0 KiB 1 1 MiB by age", "logs host-o-large 2.0 KiB 2 1 MiB by age"]
-    assert rows_of(shown, "logs") == (parts if with_parts else ["logs 3.0 KiB 3 1 MiB by age"])
-    assert rows_of(shown, "host-o") == ["host-o-large 2.0 KiB", "host-o-small 1.0 KiB"], "the largest first"
+    parts = ["logs host-o-small 1 KiB 1 1 MiB by age", "logs host-o-large 2 KiB 2 1 MiB by age"]
+    assert rows_of(shown, "logs") == (parts if with_parts else ["logs 3 KiB 3 1 MiB by age"])
+    assert rows_of(shown, "host-o") == ["host-o-large 2 KiB", "host-o-small 1 KiB"], "the largest first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -15,9 +15,10 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
+from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher, read_answer, read_placement
+from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
@@ -147,8 +148,13 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
         read_answer(said, ASKED)
 
 
-def test_what_an_answer_says_of_a_loss_is_one_short_line() -> None:
-    lost = read_answer({**SAID, "lost": "\x1b[2J\n" + "x" * 10**6}, ASKED).lost
+@pytest.mark.parametrize(
+    "read",
+    [lambda text: read_answer({**SAID, "lost": text}, ASKED).lost, lambda text: read_placement({"loss": text}).loss],
+    ids=["answer", "place"],
+)
+def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], str | None]) -> None:
+    lost = read("\x1b[2J\n" + "x" * 10**6)
     assert lost is not None
     assert lost.isprintable()
     assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
@@ -177,7 +183,7 @@ def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:
     assert len(asked._losses) == MOST_LOSSES
 
 
-@pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}])
+@pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}, {"worker": "x"}])
 def test_s141_what_is_no_place_of_a_task_is_an_error_of_ours(said: object) -> None:
     newer = {"worker": SAID["worker"], "epoch": 2, "lost": ["a"], "of_a_newer_version": True}
     assert read_placement(newer).lost == ["a"], "control"

@@ -222,4 +222,4 @@ def test_the_changes_of_a_task_are_joined_from_their_windows() -> None:
 def test_what_is_not_the_changes_of_a_task_is_refused(answer: Callable[[int], ArtifactWindow]) -> None:
     with refused(ErrorCode.INTERNAL) as caught:
         collect_changes(answer)
-    assert caught.value.brief == "What the worker answered is not a task's changes"
+    assert caught.value.brief == "The answer of a worker cannot be read"

@@ -7,8 +7,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -35,12 +35,11 @@ def test_so_does_the_process_of_the_daemon_that_serves_http(monkeypatch: pytest.
     class ReadyError(Exception):
         pass
 
-    def stop(_: object) -> None:
+    def stop(*_: object) -> None:
         raise ReadyError
 
-    monkeypatch.setattr(http_process, "EventHub", stop)
-    agent = SimpleNamespace(workbench=None)
-    controllers = cast("Any", SimpleNamespace(agent=agent, person=None))
+    monkeypatch.setattr(http_process, "_make_receivers", stop)
+    controllers = cast("Any", MagicMock())
     with pytest.raises(ReadyError):
-        http_process.serve_http_process(controllers, cast("Any", None), cast("Any", None), None)
+        http_process.serve_http_process(controllers, cast("Any", None), cast("Any", None))
     assert gc.get_threshold() == PYTHONS_OWN

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from sandbox.daemon import page_templates
+from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
 from sandbox.errors import ErrorCode, SandboxError
@@ -206,9 +206,9 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
         )
         assert [cell for cell in cells if re.fullmatch(r"[\d.,]+( of .*\d)?", cell.strip())] == [], name
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
-    assert "Memory: at most 2 GiB of 3 GiB (81 %)" in run
+    assert "Memory: at most 2.4 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
-    assert "Disk: at most 10 MiB of 10 GiB (0 %)" in run
+    assert "Disk: at most 9.8 MiB of 10 GiB (0 %)" in run
     assert "Written to disk: at most 39 MiB, no limit" in run
     assert "unknown of 4 GiB" in run, "what was not measured"
     assert run.count('class="limit"') == task.count('class="limit"') == 2
@@ -250,10 +250,10 @@ def test_the_storage_page_measures_and_other_pages_show_what_was_measured(site: 
         measured = desk.workbench.last_storage()
         assert measured is not None
         after = [read_texts(client.get(site.url + path).text) for path in pages]
-    held = page_templates._format_size(measured.repositories[desk.repo_id])
+    held = format_bytes(measured.repositories[desk.repo_id])
     assert f"{desk.repo_id} | {held} of no limit |" in storage
     assert f"{held} of no limit" in after[0]
-    assert f"{page_templates._format_size(measured.bytes)} of no limit (storage.max_bytes), measured at" in after[1]
+    assert f"{format_bytes(measured.bytes)} of no limit (storage.max_bytes), measured at" in after[1]
 
 
 def test_the_page_of_a_closed_task_has_no_files_and_forks_its_snapshots(site: Site) -> None:

@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from unittest.mock import MagicMock
 
 import pytest
+from sse_starlette.sse import AppStatus
 from starlette.types import Receive, Scope, Send
 
-from sandbox.agent.transports.http import make_uvicorn
-from sandbox.daemon import http_process
+from sandbox.agent.transports.lifelong_server import make_uvicorn
+from sandbox.daemon import ending as ending_module
 from sandbox.daemon.calls_in_progress import CallsInProgress
+from sandbox.daemon.ending import Ending
+from sandbox.daemon.routes import Applications
+from sandbox.daemon.served_home import HttpSockets
+from sandbox.daemon.web_server import WebServer
 
 DEADLINE_S = 60
 
@@ -87,25 +92,43 @@ def test_a_call_that_waits_is_answered_and_a_stream_is_cut_off() -> None:
 
 def test_a_signal_to_end_ends_the_wait_for_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without it the server still waits."""
-    monkeypatch.setattr(http_process, "outlive_parent", lambda: None)
-    agent, site, calls = MagicMock(), Site(), CallsInProgress()
-    ending = http_process._Ending(agent, MagicMock(), MagicMock(), calls)
+    monkeypatch.setattr(ending_module, "outlive_parent", lambda: None)
+    monkeypatch.setattr(AppStatus, "should_exit", False)  # this process's streams of events go on after the test
+    end_network = MagicMock()
+    ending, site = Ending(end_network, MagicMock()), Site()
 
     async def run() -> bytes:
         async with AsyncExitStack() as stack:
             port = (listener := stack.enter_context(socket.create_server(("127.0.0.1", 0)))).getsockname()[1]
-            server = make_uvicorn(calls.counting(site), ending.shut_down)
-            server.config.timeout_graceful_shutdown = 0
-            serving = asyncio.create_task(server.serve([listener]))
+            server = WebServer(Applications(site, site), MagicMock(), ending)
+            server._server.config.timeout_graceful_shutdown = 0
+            ending.attach(server)
+            serving = asyncio.create_task(server.serve(HttpSockets(listener, None)))
             call = await ask(port, "POST", stack)
-            ending.drain(server, signal.SIGUSR1, None)
+            ending.drain(signal.SIGUSR1, None)
             await wait_until_refused(port)
             assert not serving.done(), "the control"
-            assert not agent.workbench.end_network.called
-            ending.end_now(server, signal.SIGTERM, None)
+            assert not end_network.called
+            ending.end_now(signal.SIGTERM, None)
             await asyncio.wait_for(serving, DEADLINE_S)
             return await call.read()
 
     assert b"answered" not in asyncio.run(run())
-    assert agent.workbench.end_network.called
+    assert end_network.called
     assert not ending.is_draining, "its checks are not waited for either"
+
+
+def test_a_signal_before_the_first_client_ends_the_wait_and_one_while_http_is_imported_stops_the_server() -> None:
+    """Control: a client that connects first ends the wait, too, and its server is not stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listeners = HttpSockets(listener, None)
+        ending, served = Ending(MagicMock(), MagicMock()), MagicMock()
+        with socket.create_connection(listener.getsockname()):
+            assert ending.wait_for_client(listeners)
+        ending.attach(served)
+        assert not served.stop.called
+        ending, late = Ending(MagicMock(), MagicMock()), MagicMock()
+        ending.end_now(signal.SIGTERM, None)
+        assert not ending.wait_for_client(listeners)
+        ending.attach(late)
+        assert late.stop.call_args.args == (signal.SIGTERM, None)

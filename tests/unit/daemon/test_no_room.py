@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from sandbox.daemon.command_requests import Program
+from sandbox.daemon.command_requests import ModuleOrigin, Program
 from sandbox.daemon.main_process import Daemon, Parts
 
 
@@ -19,7 +19,7 @@ def test_a_daemon_that_cannot_fork_goes_on_and_sends_clients_away(
     def refuse() -> NoReturn:
         raise BlockingIOError
 
-    program = Program("elsewhere", {}, frozenset(), "utf-8", {})
+    program = Program("elsewhere", {}, frozenset(), "utf-8", ModuleOrigin(tmp_path, ()))
     daemon = Daemon(Parts(tmp_path, program, lambda: 0, lambda: None, lambda _api, _http: 0, lambda _http: ""))
     try:
         monkeypatch.setattr(os, "fork", refuse)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.place import DaemonRecord, require_unserved, take_lock, write_record
+from sandbox.daemon.place import DaemonRecord, find_daemon, require_unserved, take_lock, write_record
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -43,3 +43,16 @@ def test_what_a_killed_daemon_left_is_no_conflict(tmp_path: Path) -> None:
     write_record(fd, _record(os.getppid()))
     os.close(fd)
     require_unserved(tmp_path)
+
+
+def test_a_daemon_that_starts_is_not_taken_for_the_one_before_it(tmp_path: Path) -> None:
+    before = take_lock(tmp_path, None)
+    write_record(before, _record(os.getppid()))
+    assert take_lock(tmp_path, before) == before, "our previous program handed the lock over"
+    assert find_daemon(tmp_path) == _record(os.getppid()), "control: its record stays"
+    os.close(before)
+    after = take_lock(tmp_path, None)
+    assert find_daemon(tmp_path) is None
+    write_record(after, _record(os.getpid()))
+    assert find_daemon(tmp_path) == _record(os.getpid())
+    os.close(after)

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.daemon import receivers
 from sandbox.daemon.receivers import FOLDER, Deliveries, EventReceiver
 from sandbox.models import HomeEvent
@@ -77,13 +77,6 @@ def delivering(desk: Desk, *receivers: EventReceiver) -> Iterator[None]:
 
 def places_of(desk: Desk, name: str) -> Path:
     return desk.home / "serve" / FOLDER / f"{name}.json"
-
-
-def wait_until(claim: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not claim():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(POLL_S)
 
 
 def snapshot(desk: Desk) -> str:

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.command_client import SOCKET
 from sandbox.daemon.place import API_SOCKET, find_daemon
 
@@ -47,13 +47,6 @@ for place, fd in enumerate(copies, 3):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(copies)), "LISTEN_FDNAMES": "s.socket:s.socket"}
 os.execv(command[0], command)
 """
-
-
-def wait_until(claim: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not claim():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def is_answered(home: Path, name: str = SOCKET) -> bool:

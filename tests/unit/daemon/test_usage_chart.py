@@ -50,5 +50,5 @@ def test_files_that_are_written_again_and_again_exceed_no_limit() -> None:
     assert (written.name, written.highest, written.limit, written.limit_y) == ("Written to disk", 2000.0, None, None)
     html = render_text("usage", {"usage": found})
     assert "Disk: at most 400 B of 1000 B (40 %)" in html
-    assert "Written to disk: at most 2 KiB, no limit<" in html
+    assert "Written to disk: at most 2.0 KiB, no limit<" in html
     assert html.count('class="limit"') == 1

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from tests.unit.pid1 import (
     KILLED,
     LONG_MS,
@@ -31,7 +32,6 @@ from tests.unit.pid1 import (
     frame,
     order,
     pid1,
-    wait_until,
     words,
 )
 

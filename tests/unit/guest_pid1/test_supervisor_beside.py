@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from tests.unit.pid1 import (
     DONE,
     KILLED,
@@ -23,7 +24,6 @@ from tests.unit.pid1 import (
     frame,
     order,
     pid1,
-    wait_until,
 )
 
 pytestmark = pytest.mark.slow

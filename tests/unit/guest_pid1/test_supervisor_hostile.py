@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from tests.unit.pid1 import (
     KILLED,
     NOT_STARTED,
@@ -17,7 +18,6 @@ from tests.unit.pid1 import (
     Pid1,
     frame,
     pid1,
-    wait_until,
 )
 
 pytestmark = pytest.mark.slow

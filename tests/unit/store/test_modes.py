@@ -48,11 +48,12 @@ def run_main_flow(home: Path, upstream: Upstream, mask: int, layout: str) -> Mod
         os.umask(before)
 
 
-def read_modes(home: Path) -> Modes:
+def read_modes(home: Path, variable: re.Pattern[str] = _VARIABLE) -> Modes:
+    """By path. `variable`: parts of paths that are of this run, beside ids."""
     found: dict[str, set[str]] = {}
     for path in home.rglob("*"):
         if not path.is_symlink() and "presence" not in path.parts:
-            name = _VARIABLE.sub("*", str(path.relative_to(home)))
+            name = variable.sub("*", _VARIABLE.sub("*", str(path.relative_to(home))))
             found.setdefault(name, set()).add(stat.filemode(path.stat().st_mode))
     return found
 

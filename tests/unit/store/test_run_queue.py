@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.waiting import wait_until
 from sandbox.store.queue_tickets import MIB, Ticket, draw_ticket, may_run, parse_ticket, sum_memory, waiting_in_order
 from sandbox.store.run_queue import RUNNING_STALE_S, WAITING_STALE_S, NoMemoryDemand, RunQueue
 
@@ -122,13 +123,6 @@ def folder(tmp_path: Path) -> Path:
 
 def files(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.name != "line.lock")
-
-
-def wait_until(claim: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not claim():
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_a_free_turn_comes_at_once_and_leaves_nothing(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store import shared_store
 from sandbox.store.shared_store import SharedStore, UrlStore, open_store
-from tests.unit.s3_server import serve_s3
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_s3() as name:
-        yield name
 
 
 @pytest.fixture(params=["directory", "file", "memory", "s3"])

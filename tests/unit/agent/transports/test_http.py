@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.transports import address, http
+from sandbox.agent.transports import address, http, mcp_endpoint
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -90,11 +90,11 @@ class Visitor:
 @pytest.fixture
 def visit(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
     """A server that keeps three sessions, and one more while all are at work."""
-    monkeypatch.setattr(http, "SPARE", 1)
+    monkeypatch.setattr(mcp_endpoint, "SPARE", 1)
     with ExitStack() as stack:
         workbench = stack.enter_context(Workbench(tmp_path / "home", environ={}, allow_file=True))
         agent = Agent(workbench, tmp_path / "home", "auto", max_sessions=3)
-        port = stack.enter_context(listening(lambda port: http.make_app(agent, "127.0.0.1", port)))
+        port = stack.enter_context(listening(lambda port: mcp_endpoint.make_app(agent, "127.0.0.1", port)))
         client = stack.enter_context(httpx2.Client(timeout=60, limits=httpx2.Limits(max_connections=50)))
         upstream.write("f", b"x\n")
         upstream.commit()

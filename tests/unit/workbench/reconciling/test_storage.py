@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.cli.storage_tables import format_bytes
 from sandbox.errors import ErrorCode
 from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Reconciliation, StorageKind
@@ -253,10 +252,3 @@ def test_an_old_clone_is_packed_when_too_much_is_held(
     done = [left for left in bench.keep_to_limits().leftovers if left.kind == "clone objects"]
     assert [left.action for left in done] == [LeftoverAction.REMOVED]
     assert "packed: " in done[0].note
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB"), (2**41, "2.0 TiB")]
-)
-def test_sizes_have_units(count: int, text: str) -> None:
-    assert format_bytes(count) == text

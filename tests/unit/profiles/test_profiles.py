@@ -15,15 +15,9 @@ from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, ProbeLevel
-from sandbox.profiles import (
-    MARKER_BYTES,
-    Profile,
-    add_suggested_file,
-    detect_profile,
-    find_matches,
-    load_profiles,
-    require_usable,
-)
+from sandbox.profiles import MARKER_BYTES, Profile, load_profiles, require_usable
+from sandbox.profiles.profile_matches import detect_profile, find_matches
+from sandbox.profiles.suggested_checks import add_suggested_file
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -207,7 +201,7 @@ def test_hostile_files_are_matched_in_linear_time(line: bytes, shipped: dict[str
 
 
 def test_the_page_names_every_profile_with_its_checks_and_images(shipped: dict[str, Profile]) -> None:
-    docs = Path(__file__).parents[2] / "docs"
+    docs = Path(__file__).parents[3] / "docs"
     rows = [line for line in (docs / "profiles.md").read_text().splitlines() if line.startswith("| `")]
     images = (docs / "images.md").read_text()
     for name, profile_ in shipped.items():

@@ -1,35 +1,29 @@
-"""Profiles: what is known about a kind of repository. TOML files under `policies/profiles/` and those of the operator.
-
-Detection reads files of the base commit only, never of a worktree, which a guest may have changed.
+"""Profiles: what is known about a kind of repository. TOML files under `policies/profiles/`, and those of the
+operator.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, ChosenProject, Limits, PackageName
+from sandbox.models import Check, PackageName
 from sandbox.models.checks import LaunchRule, ReleaseRule
 from sandbox.models.definitions import DefinitionRule
 from sandbox.models.file_classes import FileClass
-from sandbox.models.ids import SimpleName
 from sandbox.models.layers import LayerRule
 from sandbox.models.service_rules import ServiceRule
-from sandbox.models.suggestions import SuggestedPart
 from sandbox.models.words import LAUNCH
-from sandbox.policy import untrusted_toml
-from sandbox.policy.paths import parse_repo_path
 
 if TYPE_CHECKING:
     from sandbox.policy import class_patterns
@@ -46,9 +40,11 @@ SUGGESTIONS = ".sandbox/checks.toml"
 MAX_PACKAGES = 200
 """How many Debian packages one image may get."""
 
+HINT = "docs/profiles.md lists every key."
+"""Of errors in a file of a profile or of suggestions."""
+
 _CACHED_FILES = 64
 _SHOWN_CHARS = 80
-_HINT = "docs/profiles.md lists every key."
 
 MAX_SERVICES = 8
 MAX_CLASSES = 32
@@ -70,11 +66,13 @@ ReadBaseFile = Callable[[str], bytes | None]
 """Reads a regular file of the base commit; None if there is none."""
 
 
-class _ProfileModel(BaseModel):
+class ProfileModel(BaseModel):
+    """A table of a file: unknown keys are errors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Marker(_ProfileModel):
+class Marker(ProfileModel):
     """A file that must exist, and optionally a pattern that one of its lines must match. `file` may be a pattern for
     names at the top of the project, `*_test.go`: then the first that fits is looked at.
 
@@ -95,7 +93,7 @@ class Marker(_ProfileModel):
         return value
 
 
-class DetectionRules(_ProfileModel):
+class DetectionRules(ProfileModel):
     """All of `all` and at least one of `any` must match; an empty list is ignored. Both empty: never detected."""
 
     all: tuple[Marker, ...] = ()
@@ -117,21 +115,21 @@ class DetectionRules(_ProfileModel):
 Packages = Annotated[tuple[PackageName, ...], Field(max_length=MAX_PACKAGES)]
 
 
-class _ImageTable(_ProfileModel):
+class _ImageTable(ProfileModel):
     """`[image]` of a profile."""
 
     name: str
     packages: Packages = ()
 
 
-class VersionImage(_ProfileModel):
+class VersionImage(ProfileModel):
     """An image and the version of its Python or Go. The version is that of Debian's release: it stays the same."""
 
     version: str = Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$")
     image: str
 
 
-class Profile(_ProfileModel):
+class Profile(ProfileModel):
     """One kind of repository. `artifacts`: ignore patterns of untracked build output, which is never committed.
 
     `packages`: Debian packages that its checks need beside what `image` has. In a file both may stand in a table,
@@ -200,7 +198,7 @@ class Profile(_ProfileModel):
 
     @model_validator(mode="after")
     def _validate_order(self) -> Profile:
-        _require_plain_ids(self.checks)
+        require_plain_ids(self.checks)
         self.order_checks([c.id for c in self.checks])
         if self.pythons and self.gos:
             raise ValueError("images are chosen by [[python]] or by [[go]], not by both")
@@ -339,7 +337,7 @@ def project_of(check_id: str) -> str:
     return check_id.rpartition(".")[0]
 
 
-def _require_plain_ids(checks: Iterable[Check]) -> None:
+def require_plain_ids(checks: Iterable[Check]) -> None:
     """Raises: ValueError for an id that looks like that of a project's check."""
     if named := sorted(check.id for check in checks if project_of(check.id)):
         raise ValueError(f"the check id '{named[0]}' has a dot, which names a project")
@@ -456,216 +454,6 @@ def require_usable(profile: Profile) -> Profile:
             ErrorCode.INVALID_INPUT,
             f"The profile {profile.source} cannot be used",
             details=profile.problem,
-            hint=_HINT,
+            hint=HINT,
         )
     return profile
-
-
-class _SuggestedImage(_ProfileModel):
-    """A repository may ask for packages, but not choose the image."""
-
-    packages: Packages = ()
-
-
-class _SuggestedProject(_ProfileModel):
-    """A project of the repository. Its image is that of its profile: the repository does not choose one."""
-
-    name: SimpleName
-    subpath: str
-    profile: SimpleName | Literal[""] = ""
-    limits: dict[str, int | float] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict, max_length=100)
-
-    @field_validator("subpath")
-    @classmethod
-    def _validate_folder(cls, value: str) -> str:
-        folder = value.strip("/").removeprefix("./")
-        try:
-            return str(parse_repo_path(folder)) if folder not in {"", "."} else ""
-        except SandboxError as error:
-            raise ValueError(error.brief) from error
-
-    @field_validator("limits")
-    @classmethod
-    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
-        Limits.model_validate(value)
-        return value
-
-
-class _SuggestedProjects(BaseModel):
-    """The projects of a suggestion file; all other keys are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    project: tuple[_SuggestedProject, ...] = Field(default=(), max_length=MAX_PROJECTS)
-
-
-class _SuggestionFile(_ProfileModel):
-    checks: tuple[Check, ...] = Field(default=(), alias="check")
-    image: _SuggestedImage = _SuggestedImage()
-    services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
-    projects: tuple[_SuggestedProject, ...] = Field(default=(), alias="project", max_length=MAX_PROJECTS)
-
-    @field_validator("projects")
-    @classmethod
-    def _require_different_names(cls, value: tuple[_SuggestedProject, ...]) -> tuple[_SuggestedProject, ...]:
-        names = [project.name for project in value]
-        if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two projects are named '{doubled[0]}'")
-        return value
-
-
-def add_suggested_file(profile: Profile, content: bytes, workspace: PurePosixPath) -> Profile:
-    """Add the checks, packages and services of `SUGGESTIONS` to the profile. The checks may require the profile's, the
-    services may be for them.
-
-    Raises: `invalid_input` for invalid content, or for a check id or service that the profile has already.
-    """
-    try:
-        added = _parse_suggestions(content, str(workspace))
-        return _extend(profile, added.checks, added.image.packages, added.services)
-    except (ValueError, tomllib.TOMLDecodeError) as error:  # ValidationError is a ValueError
-        raise _unusable_suggestion(error) from error
-
-
-def read_suggested_projects(content: bytes) -> dict[str, ChosenProject]:
-    """The projects of `SUGGESTIONS`, by name. Raises: `invalid_input` for invalid content."""
-    try:
-        added = _parse_suggestions(content).projects
-        return {project.name: ChosenProject(**project.model_dump(exclude={"name"})) for project in added}
-    except (ValueError, tomllib.TOMLDecodeError) as error:
-        raise _unusable_suggestion(error) from error
-
-
-def list_suggested_folders(content: bytes) -> tuple[str, ...]:
-    """The folders of the projects in `SUGGESTIONS`, without the top; none if they cannot be used. The file is not
-    trusted: all else in it is left unread.
-    """
-    try:
-        projects = _SuggestedProjects.model_validate(untrusted_toml.loads(content.decode())).project
-    except ValueError:
-        return ()
-    return tuple(dict.fromkeys(project.subpath for project in projects if project.subpath))
-
-
-def _parse_suggestions(content: bytes, workspace: str = "") -> _SuggestionFile:
-    """Raises: ValueError, TOMLDecodeError."""
-    return _SuggestionFile.model_validate(untrusted_toml.loads(content.decode().replace("<worktree>", workspace)))
-
-
-def _unusable_suggestion(error: ValueError) -> SandboxError:
-    return SandboxError(
-        ErrorCode.INVALID_INPUT,
-        f"The checks suggested in {SUGGESTIONS} cannot be used",
-        details=describe_errors(error),
-        hint=_HINT,
-    )
-
-
-def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:
-    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set.
-
-    Raises: `invalid_input` for a check id that the profile has already.
-    """
-    env: dict[str, str] = {}
-    for part in parts:
-        try:
-            profile = _extend(profile, part.checks, part.packages)
-        except ValueError as error:
-            brief = f"The checks suggested in {part.path} cannot be used"
-            raise SandboxError(ErrorCode.INVALID_INPUT, brief, details=describe_errors(error), hint=_HINT) from error
-        env |= part.env
-    checks = (check.model_copy(update={"env": {**env, **check.env}}) for check in profile.checks)
-    return profile.model_copy(update={"checks": tuple(checks)}) if env else profile
-
-
-def _extend(
-    profile: Profile, checks: Sequence[Check], packages: Sequence[str], services: Sequence[ServiceRule] = ()
-) -> Profile:
-    """Raises: ValueError for a check id or service that the profile has already, and for checks that cannot be
-    ordered.
-    """
-    _require_plain_ids(checks)
-    ids = [c.id for c in (*profile.checks, *checks)]
-    if taken := sorted({name for name in ids if ids.count(name) > 1}):
-        raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")
-    extended = profile.model_copy(
-        update={
-            "checks": (*profile.checks, *checks),
-            "packages": tuple(dict.fromkeys((*profile.packages, *packages))),
-            "services": (*profile.services, *services),
-        }
-    )
-    extended.order_checks(ids)
-    extended.require_usable_services()
-    return extended
-
-
-@dataclass(frozen=True)
-class ProfileMatch:
-    """A profile that a tree matches. `weight`: the strongest evidence found. `why`: what was found, one text a marker.
-
-    `why` holds text of the repository.
-    """
-
-    profile: Profile
-    weight: int
-    why: tuple[str, ...]
-
-
-def detect_profile(profiles: Mapping[str, Profile], read: ReadBaseFile) -> Profile:
-    """Find the matching profile with the most weight; `generic` if none matches.
-
-    Raises: `invalid_input` if the file of that profile has an error.
-    """
-    matches = find_matches(profiles, read)
-    return require_usable(matches[0].profile if matches else profiles[GENERIC])
-
-
-def find_matches(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[ProfileMatch, ...]:
-    """All matching profiles, the one to use first: the most weight wins, of equal ones the first by name."""
-    found = (match for profile in profiles.values() if (match := _match_profile(profile, read)))
-    return tuple(sorted(found, key=lambda match: (-match.weight, match.profile.name)))
-
-
-def find_near_profiles(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[str, ...]:
-    """Profiles with checks that look for something in a file that is there, and do not find it; the heaviest first."""
-    near = [
-        profile
-        for profile in profiles.values()
-        if profile.checks
-        and all(_match_marker(marker, read) for marker in profile.detect.all)
-        and any(read(marker.file) is not None for marker in profile.detect.any)
-        and _match_profile(profile, read) is None
-    ]
-    return tuple(profile.name for profile in sorted(near, key=lambda p: (-p.priority, p.name)))
-
-
-def _match_profile(profile: Profile, read: ReadBaseFile) -> ProfileMatch | None:
-    rules = profile.detect
-    required = [_match_marker(marker, read) for marker in rules.all]
-    others = {marker: text for marker in rules.any if (text := _match_marker(marker, read))}
-    if not all(required) or (rules.any and not others) or not rules.markers:
-        return None
-    weights = [profile.priority if marker.priority is None else marker.priority for marker in others]
-    return ProfileMatch(profile, max(weights, default=profile.priority), _explain([*required, *others.values()]))
-
-
-def _explain(found: Sequence[str]) -> tuple[str, ...]:
-    """Each evidence once; the bare name of a file is left out if there is a text that was found in it."""
-    quoted = {text.split(":")[0] for text in found if ":" in text}
-    return tuple(text for text in dict.fromkeys(found) if text not in quoted)
-
-
-def _match_marker(marker: Marker, read: ReadBaseFile) -> str:
-    """What was found, as `file` or `file: text`; empty if the marker does not match."""
-    content = read(marker.file)
-    if content is None:
-        return ""
-    if not marker.matches:
-        return marker.file
-    found = re.search(marker.matches, content[:MARKER_BYTES].decode("utf-8", errors="replace"), re.MULTILINE)
-    if found is None:
-        return ""
-    text = next(iter(found[0].strip().splitlines()), "")[:_SHOWN_CHARS]
-    return f"{marker.file}: {text}"

@@ -1,0 +1,96 @@
+"""Whether a call is permitted without asking its client: by the policy, or by what a person approved before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sandbox.agent.outputs import ApprovalResult
+from sandbox.agent.tools import Tool
+from sandbox.approvals import AgentCall
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import ApprovalState, Permission
+from sandbox.policy.approvals import ALWAYS_ASKED, Decision
+from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
+
+if TYPE_CHECKING:
+    from sandbox.agent.agent import Agent
+
+
+@dataclass(frozen=True)
+class PermittedCall:
+    """The call is permitted. `permission`: by which rule or person. `state`: the state that was approved; the call is
+    refused if it has changed by then.
+    """
+
+    permission: Permission
+    state: str | None = None
+
+
+def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCall:
+    """As `require_approval`, for clients that show no questions: a person answers with `sandbox approvals`.
+
+    Raises: `approval_denied`; `approval_required`.
+    """
+    if not must_ask(agent, tool):
+        return PermittedCall(permission_by_policy(agent, tool))
+    call = build_call(agent, tool, arguments)
+    if how := find_exemption(agent, call):
+        return PermittedCall(Permission(how=how), call.state or None)
+    if taken := agent.workbench.take_approval(call):
+        return PermittedCall(permission_by_approval(taken), call.state or None)
+    raise approval_required_error(agent.workbench.request_approval(call))
+
+
+def find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
+    """Why a person need not be asked about this call, though the policy says `ask` for its tool."""
+    if agent.workbench.needs_no_question(call):
+        return "known"
+    return "diff" if agent.workbench.is_allowed_by_diff(call) else None
+
+
+def permit_without_asking(agent: Agent, tool: Tool) -> Permission:
+    """Permission for a protocol request that does the same as a tool but cannot ask a person.
+
+    Raises: `approval_denied`; `approval_required` if the policy asks for approval of the tool.
+    """
+    if not must_ask(agent, tool):
+        return permission_by_policy(agent, tool)
+    raise SandboxError(
+        ErrorCode.APPROVAL_REQUIRED,
+        f"A person has to approve {tool.name}",
+        hint=f"Call {tool.name} instead; it can ask for approval.",
+    )
+
+
+def permission_by_policy(agent: Agent, tool: Tool) -> Permission:
+    is_allowed = agent.workbench.approval_decision(tool.name, tool.risk) is Decision.ALLOW
+    return Permission(how="policy" if is_allowed else "auto")
+
+
+def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
+    """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
+    if not must_ask(agent, tool):
+        return ApprovalResult(id="", state=ApprovalState.APPROVED)
+    call = build_call(agent, tool, arguments)
+    if find_exemption(agent, call):
+        return ApprovalResult(id="", state=ApprovalState.APPROVED)
+    asked = agent.workbench.request_approval(call)
+    return ApprovalResult(id=asked.id, state=asked.state)
+
+
+def must_ask(agent: Agent, tool: Tool) -> bool:
+    decision = agent.workbench.approval_decision(tool.name, tool.risk)
+    if decision is Decision.DENY:
+        raise approval_denied_error(tool.name, "The approval policy denies it")
+    return decision is Decision.ASK and (agent.approvals != "auto" or tool.name in ALWAYS_ASKED)
+
+
+def build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:
+    return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
+
+
+def approval_denied_error(tool: str, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.APPROVAL_DENIED, f"{tool} was not approved", details=why, hint="Do without it, or ask the person."
+    )
