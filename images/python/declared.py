@@ -11,6 +11,7 @@ in the wheel-house; the ones that are not there either are named on stderr.
 Extras come from the wheel's metadata (every back-end writes it), groups from `[dependency-groups]` (PEP 735).
 """
 
+import os
 import sys
 import tomllib
 import zipfile
@@ -25,6 +26,9 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
+PLACED_AT = (
+    315_619_201  # a time that no other file has: a check that was killed leaves them, and the next replaces them
+)
 WANTED = ("dev", "develop", "test", "tests", "testing")
 
 
@@ -110,7 +114,7 @@ def members(root: Path) -> list[str]:
     root = root.resolve()
     workspace = of_uv(root).get("workspace", {})
     named, left_out = (
-        [path for pattern in workspace.get(key, []) for path in sorted(root.glob(pattern.strip("/")))]
+        [path for pattern in workspace.get(key, []) if Path(pattern) != Path() for path in sorted(root.glob(pattern))]
         for key in ("members", "exclude")
     )
     pending = [*(path for path in named if path not in left_out), *of_paths(root)]
@@ -151,8 +155,10 @@ def extensions(wheel: Path, root: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             path = root / name
-            if name.endswith(".so") and "/" in name and path.parent.is_dir() and not path.exists():
+            is_free = not path.exists() or path.stat().st_mtime == PLACED_AT
+            if name.endswith(".so") and "/" in name and os.access(path.parent, os.W_OK) and is_free:
                 path.write_bytes(archive.read(name))
+                os.utime(path, (PLACED_AT, PLACED_AT))
                 placed.append(name)
     return placed
 

@@ -75,7 +75,8 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
     source = package.get("source", {})
     kinds = _list_kinds(package, source if isinstance(source, dict) else {})
     if kinds & _THE_PROJECT:
-        return None
+        is_own = isinstance(name, str) and canonicalize_name(name) == collection.project
+        return _add_computed(collection, package, path) if is_own and collection.computed else None
     shown = str(name)
     if reason := next((_SOURCES[kind] for kind in _SOURCES if kind in kinds), None):
         return collection.refuse(shown, reason, path)
@@ -92,6 +93,22 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
     return collection.add_locked(
         LockedPackage(name=plain[0], version=plain[1], marker=marker, hashes=hashes, origin=path)
     )
+
+
+def _add_computed(collection: Collection, package: dict[str, Any], path: str) -> None:
+    """What the project's build computes, as uv asked for it when it wrote the lock file."""
+    if any(found.role is RequirementRole.RUNTIME for found in collection.requirements):
+        return
+    listed = package.get("dependencies")
+    for entry in listed if isinstance(listed, list) else ():
+        found = entry if isinstance(entry, dict) else {}
+        if not isinstance(found.get("name"), str):
+            collection.refuse(str(type(entry).__name__), RefusalReason.SYNTAX, path)
+            continue
+        extras, marker = found.get("extra"), found.get("marker")
+        selected = f"[{','.join(map(str, extras))}]" if isinstance(extras, list) else ""
+        text = f"{found['name']}{selected}" + (f" ; {marker}" if marker else "")
+        collection.add_text(text, RequirementRole.RUNTIME, f"{path}: {collection.project}")
 
 
 def _read_marker(package: dict[str, Any], name: str, path: str) -> str:

@@ -53,6 +53,7 @@ def read_pyproject(collection: Collection) -> None:
         collection.add(project["dependencies"], Role.RUNTIME, f"{FILE}: project.dependencies")
     _read_extras(collection, read_table(project, "optional-dependencies"))
     _read_groups(collection, read_table(document, "dependency-groups"))
+    _read_default_groups(collection, read_table(document, "tool", "uv").get("default-groups"))
     if "requires" in (build := read_table(document, "build-system")):
         collection.add(build["requires"], Role.BUILD, f"{FILE}: build-system.requires")
     _read_tools(collection, read_table(document, "tool"))
@@ -96,6 +97,14 @@ def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
             add_group(collection, name, role)
         elif _names_test_tool(texts := expand_group(collection.groups, name)):
             collection.unnamed.append((texts, f"{FILE}: dependency group {name}"))
+
+
+def _read_default_groups(collection: Collection, found: object) -> None:
+    """Those that uv installs by default; "all" is each."""
+    wanted = list(collection.groups) if found == "all" else found if isinstance(found, list) else []
+    for name in wanted:
+        if isinstance(name, str) and classify_list(name) is None:
+            add_group(collection, name, Role.DEVELOPMENT)
 
 
 def add_group(collection: Collection, name: str, role: Role) -> None:

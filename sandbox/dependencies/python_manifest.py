@@ -53,7 +53,6 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     collection = Collection(read)
     members = find_packages_of_tree(collection)
     read_pyproject(collection)
-    read_packages_of_tree(collection, members)
     read_setup_cfg(collection)
     read_setup_py(collection)
     if not any(found.role is Role.RUNTIME for found in collection.requirements):
@@ -67,6 +66,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     read_pipfile(collection)
     read_all_extras(collection)
     read_lock_files(collection)
+    read_packages_of_tree(collection, members)
     if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
         for texts, origin in collection.unnamed:
             collection.add(texts, Role.DEVELOPMENT, origin)

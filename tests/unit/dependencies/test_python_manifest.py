@@ -53,6 +53,15 @@ def test_extras_that_name_each_other_end() -> None:
     assert set(names(read(pyproject__toml=circle), TEST)) == {"x"}
 
 
+@pytest.mark.parametrize(
+    ("default", "found"),
+    [('["dev", "Docs", "none"]', ["a", "b"]), ('"all"', ["a", "b", "c"]), ("[]", ["a"]), ("3", ["a"])],
+)
+def test_groups_that_uv_installs_by_default_are_read(default: str, found: list[str]) -> None:
+    groups = f'[dependency-groups]\ndev = ["a"]\ndocs = ["b"]\nlint = ["c"]\n[tool.uv]\ndefault-groups = {default}\n'
+    assert names(read(pyproject__toml=groups), DEVELOPMENT) == found
+
+
 def test_lists_for_development_are_selected_without_the_tools_that_no_test_imports() -> None:
     manifest = read(pyproject__toml='[dependency-groups]\ndev = ["ruff", "trustme"]\ntest = ["pytest"]\n')
     assert [found.name for found in select_requirements(manifest).requirements] == ["trustme", "pytest"]
@@ -409,6 +418,27 @@ def test_a_lock_file_with_two_versions_says_where_each_is_meant() -> None:
     entry = '[[package]]\nname = "rich"\nversion = "{}"\nresolution-markers = [{}]\n'
     lock = entry.format("12", "\"python_version < '3.10'\"") + entry.format("13", '"x $(y)"')
     assert [found.marker for found in read(uv__lock=lock).locked] == ['python_version < "3.10"', ""]
+
+
+def test_what_the_build_computes_is_taken_from_the_entry_of_the_project_in_a_lock_file() -> None:
+    """Not if it is said. A member that is needed only by that is none of the tests."""
+    entry = (
+        '[[package]]\nname = "Me"\nversion = "1"\nsource = {editable = "."}\n'
+        "dependencies = [{name = 'a', marker = \"os_name == 'nt'\"}, {name = 'b', extra = ['x']}, "
+        "{name = 'm'}, {n = 1}, 'e']\n"
+    )
+    member = {"m/pyproject.toml": '[project]\nname = "m"\ndependencies = ["c"]\n', "uv.lock": entry}
+    workspace = '[tool.uv.workspace]\nmembers = ["m"]\n'
+    dynamic = f'[project]\nname = "me"\ndynamic = ["dependencies"]\n{workspace}'
+    manifest = read_python_manifest(reader({"pyproject.toml": dynamic, **member}))
+    assert [format_requirement(found) for found in manifest.requirements if found.role is RUNTIME] == [
+        'a ; os_name == "nt"',
+        "b[x]",
+        "c",
+    ]
+    said = f'[project]\nname = "me"\ndependencies = ["d"]\n{workspace}'
+    manifest = read_python_manifest(reader({"pyproject.toml": said, **member}))
+    assert (names(manifest, RUNTIME), names(manifest, TEST)) == (["d"], ["c"])
 
 
 def test_a_tree_without_manifests_declares_none() -> None:

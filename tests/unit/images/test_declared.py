@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -43,3 +45,38 @@ def test_a_project_with_a_setup_py_is_built(program: ModuleType, tmp_path: Path)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n')
     (tmp_path / "setup.py").write_text("from setuptools import setup\nsetup()\n")
     assert program.application(tmp_path / "pyproject.toml") == []
+
+
+def test_packages_of_a_workspace_are_those_of_its_patterns_and_of_paths_in_the_tree(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    texts = {
+        ".": '[tool.uv.workspace]\nmembers = ["libs/*", "plain", "."]\nexclude = ["libs/old"]\n'
+        '[tool.uv.sources]\nout = {path = "../out"}\none = [{workspace = true}, {path = "by/path"}]\n',
+        "libs/one": '[tool.uv.sources]\nroot = {path = "../.."}\nmore = {path = "../../more"}\n',
+        "libs/old": "", "libs/.hidden": "", "libs/node_modules": "", "plain": "", "by/path": "", "more": "",
+        "../out": "",
+    }  # fmt: skip
+    for folder, text in texts.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / "pyproject.toml").write_text(text)
+    (root / "libs/empty").mkdir()
+    assert program.members(root) == ["libs/one", "plain", "by/path", "more"]
+
+
+def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    """One that a killed check left is replaced. Nothing is put where the tree has no package."""
+    wheel = tmp_path / "p.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("p/a.so", "p/own.so", "p/code.py", "elsewhere/b.so", "top.so"):
+            archive.writestr(name, "first")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/own.so").write_text("own")
+    assert program.extensions(wheel, tmp_path) == ["p/a.so"]
+    (tmp_path / "p/a.so").write_text("left")
+    os.utime(tmp_path / "p/a.so", (program.PLACED_AT, program.PLACED_AT))
+    assert program.extensions(wheel, tmp_path) == ["p/a.so"]
+    assert {path.name: path.read_text() for path in (tmp_path / "p").iterdir()} == {"a.so": "first", "own.so": "own"}
