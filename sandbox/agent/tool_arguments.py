@@ -62,9 +62,7 @@ def _pattern_of(annotated: Any) -> str:
 
 
 _FORMS = {
-    _pattern_of(
-        TaskId
-    ): "should be the id of a task, from space_repo_create_task or space_repo_list_tasks",
+    _pattern_of(TaskId): "should be the id of a task, from space_repo_create_task or space_repo_list_tasks",
     _pattern_of(RepoId): "should be the id of a repository, from space_repo_clone or space_repo_list",
     _pattern_of(Sha256): "should be sha256: and 64 hex digits, as space_repo_read_file gives it",
     _pattern_of(LogName): "should be stdout, stderr or service-NAME",
