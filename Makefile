@@ -50,7 +50,7 @@ attacks: setup ## All attacks, each entry about git also on the newer git. Not i
 	@scripts/setup tools
 	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
 
-failures: setup ## Clusters whose networks are cut silently, too: minutes. Not in `make test`
+failures: setup ## Clusters whose parts fail, also silently: minutes. Not in `make test`
 	@scripts/setup tools
 	@ALL_FAILURES=1 $(BIN)/python -m pytest tests/e2e/test_cluster_failures.py -q
 
