@@ -116,11 +116,16 @@ def test_a_look_that_is_late_loses_and_repeats_no_output() -> None:
 def test_a_look_that_is_never_answered_delays_the_end_by_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a worker of an earlier version, which answers after the check."""
     monkeypatch.setattr(remote_progress, "LATE_S", 0.1)
-    worker, shown, never = Worker(b"one\n"), Shown(), threading.Event()
-    questions = Questions(lambda _: never.wait(60) and TaskLook(), lambda _: worker.run, lambda: (CHECK,))  # type: ignore[arg-type,return-value]  # as mypy reads `and`
-    progress = RemoteProgress(questions, shown.watch())
+    worker, shown, asked, never = Worker(b"one\n"), Shown(), threading.Event(), threading.Event()
+
+    def look(_: object) -> TaskLook:
+        asked.set()
+        never.wait(60)
+        return TaskLook()
+
+    progress = RemoteProgress(Questions(look, lambda _: worker.run, lambda: (CHECK,)), shown.watch())
     progress.begin()
-    time.sleep(0.05)
+    assert asked.wait(60)
     progress.end()
     progress.finish((worker.run,))
     never.set()
