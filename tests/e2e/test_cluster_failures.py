@@ -247,7 +247,7 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
     assert read(cluster, task) == "right\n"
 
 
-@pytest.mark.skipif(not ALL_FAILURES, reason="it takes a minute: make failures")
+@pytest.mark.all_failures
 def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
     first = cluster.start_worker("one")
     task = cluster.begin()
@@ -351,6 +351,7 @@ def fill(disk: Path) -> None:
             pass
 
 
+@pytest.mark.all_failures
 def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
     cluster: Cluster, tmp_path: Path
 ) -> None:
