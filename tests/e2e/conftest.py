@@ -20,7 +20,7 @@ from devtools.temporalserver import temporal_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take those out that take a minute or hold on every version so far."""
+    """Take those out that only `make failures` runs."""
     if not os.environ.get("ALL_FAILURES"):
         items[:] = [item for item in items if item.get_closest_marker("all_failures") is None]
 
