@@ -11,6 +11,9 @@ from sandbox.models import ObjectId, RepoId, Sha256, TaskId
 MAX_TEXT = 8 * 1024**2
 """Maximum characters of a patch or a file; larger changes need several calls."""
 
+MOST_TASKS = 100
+"""Ids in one call."""
+
 Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
@@ -198,7 +201,7 @@ class ExploreInput(Input):
     task_id: TaskId
     patches: dict[Line, Text] = Field(default_factory=dict, description="Unified diffs by name.")
     expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files they change.")
-    task_ids: tuple[TaskId, ...] = Field((), strict=False)
+    task_ids: tuple[TaskId, ...] = Field((), strict=False, max_length=MOST_TASKS)
     wait_s: WaitS = 45.0
 
 

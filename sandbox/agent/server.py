@@ -36,7 +36,12 @@ from sandbox.agent.permission import permit_without_asking
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
-from sandbox.agent.tool_arguments import complete_task_ids, request_tool_approval, validate_arguments
+from sandbox.agent.tool_arguments import (
+    complete_task_ids,
+    find_beginnings,
+    request_tool_approval,
+    validate_arguments,
+)
 from sandbox.agent.tools import REQUEST_APPROVAL, STOP_RUN, TOOLS, WAIT_RUN, Preset, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, Check, CheckRun
@@ -167,11 +172,14 @@ def _explain_absence(agent: Agent, tool: Tool | None) -> str:
 async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-    try:
-        whole = complete_task_ids(agent.workbench, params.arguments or {})  # reads names of files, for short ids only
-    except SandboxError as error:
-        return failure(error, agent.home)
-    params = params.model_copy(update={"arguments": whole})
+    given = params.arguments or {}
+    if beginnings := find_beginnings(TOOLS.get(params.name), given):
+        try:
+            complete = partial(complete_task_ids, agent.workbench, given, beginnings)
+            whole = await anyio.to_thread.run_sync(complete, limiter=agent.threads)
+        except SandboxError as error:
+            return failure(error, agent.home)
+        params = params.model_copy(update={"arguments": whole})
     answer = await _answer_call(agent, context, params)
     return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from sandbox.agent.agent import Agent
-from sandbox.agent.inputs import Input, LogName
+from sandbox.agent.inputs import MOST_TASKS, Input, LogName
 from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.permission import request_approval
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool
@@ -70,18 +70,33 @@ _FORMS = {
 """What a text with this pattern is."""
 
 
-def complete_task_ids(workbench: Workbench, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def find_beginnings(tool: Tool | None, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The texts in the arguments of a call that may be beginnings of ids of tasks. `against` may be a commit, too, so
+    it is one only with `task-`. A list that is longer than the tool takes is left to `validate_arguments`. Pure.
+    """
+    given = {name: arguments.get(name) for name in tool.input_model.model_fields} if tool else {}
+    others, against = given.get("task_ids"), given.get("against")
+    texts = [given.get("task_id"), *(others if isinstance(others, list) and len(others) <= MOST_TASKS else ())]
+    texts += [against] if str(against).startswith("task-") else []
+    return frozenset(one for one in texts if isinstance(one, str) and _BEGINNING.fullmatch(one))
+
+
+def complete_task_ids(
+    workbench: Workbench, arguments: Mapping[str, Any], beginnings: Collection[str]
+) -> dict[str, Any]:
     """The arguments of a call with the whole ids of tasks that they name by a beginning, as lists for people show them.
 
     So a question, its answer and the journal have whole ids. Raises: `invalid_input` when several tasks begin so.
     """
+    whole = {one: workbench.complete_id(f"task-{one.removeprefix('task-')}") for one in beginnings}
 
     def complete(value: Any) -> Any:
-        found = _BEGINNING.fullmatch(value) if isinstance(value, str) else None
-        return workbench.complete_id(f"task-{found[1]}") if found else value
+        return whole.get(value, value) if isinstance(value, str) else value
 
-    completed = {name: complete(value) if name == "task_id" else value for name, value in arguments.items()}
-    if isinstance(others := completed.get("task_ids"), list):
+    completed = {
+        name: complete(value) if name in {"task_id", "against"} else value for name, value in arguments.items()
+    }
+    if beginnings and isinstance(others := completed.get("task_ids"), list):
         completed["task_ids"] = [complete(other) for other in others]
     return completed
 
@@ -149,5 +164,6 @@ def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
         offered = [t.name for t in TOOLS.values() if t.name != REQUEST_APPROVAL and agent.offers(t.preset)]
         raise not_found_error("tool", arguments.tool[:100], offered, "Give the name of the tool that you would call.")
-    wanted = complete_task_ids(agent.workbench, arguments.arguments)
+    given = arguments.arguments
+    wanted = complete_task_ids(agent.workbench, given, find_beginnings(tool, given))
     return request_approval(agent, tool, validate_arguments(tool, wanted))

@@ -63,11 +63,12 @@ class Ending:
     def wait_for_client(self, sockets: HttpSockets, upgrade: Upgrade) -> bool:
         """Wait until a client connects; False: a signal came first.
 
-        After an upgrade the client waits for the newer program. The daemon ends this process when it starts that.
+        After an upgrade the client waits for the newer program. The daemon ends this process when it starts that. If it
+        cannot be started, this one serves after all.
         """
         clients = [one.fileno() for one in sockets.list_open()]
         while self._wakeup not in select.select([self._wakeup, *clients], [], [])[0]:
-            if not upgrade.has_begun():
+            if not upgrade.is_awaited():
                 return True
             select.select([self._wakeup], [], [], _UPGRADE_S)
         return False

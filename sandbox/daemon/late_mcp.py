@@ -51,7 +51,7 @@ class LateMcp:
     async def _start_once(self) -> Starlette | None:
         """None after an upgrade: the newer program has it, and the daemon starts that."""
         async with self._starting:
-            if self._app is None and not await anyio.to_thread.run_sync(self._upgrade.has_begun):
+            if self._app is None and not await anyio.to_thread.run_sync(self._upgrade.is_awaited):
                 app = await anyio.to_thread.run_sync(self._make)
                 await self._group.start(self._keep, app)
                 self._app = app

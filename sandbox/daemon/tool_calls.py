@@ -23,7 +23,12 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.permission import permit_out_of_band
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.shown_results import show_error, show_result, take_losses
-from sandbox.agent.tool_arguments import complete_task_ids, request_tool_approval, validate_arguments
+from sandbox.agent.tool_arguments import (
+    complete_task_ids,
+    find_beginnings,
+    request_tool_approval,
+    validate_arguments,
+)
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun
@@ -104,7 +109,8 @@ async def read_body(request: Request) -> bytes | None:
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> Response:
     """In a thread: one call, from its JSON to its result or error, with what its task lost with a worker."""
     try:
-        given = complete_task_ids(agent.workbench, _parse(body))
+        parsed = _parse(body)
+        given = complete_task_ids(agent.workbench, parsed, find_beginnings(tool, parsed))
     except SandboxError as error:
         return _show_error(agent, error)
     try:

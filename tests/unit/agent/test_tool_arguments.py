@@ -8,8 +8,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from sandbox.agent.inputs import MOST_TASKS
 from sandbox.agent.schemas import input_schema
-from sandbox.agent.tool_arguments import validate_arguments
+from sandbox.agent.tool_arguments import find_beginnings, validate_arguments
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
 
@@ -102,3 +103,17 @@ def test_a_long_name_of_an_argument_is_cut_before_it_is_compared(monkeypatch: py
 def test_no_value_is_repeated() -> None:
     error = explain("space_repo_edit_file", task_id="s3cret", old=["s3cret"], expected_sha256="s3cret")
     assert "s3cret" not in error.details + error.brief + error.hint
+
+
+def test_only_ids_that_the_tool_takes_and_only_few_are_looked_for() -> None:
+    """Each that may be a beginning costs a look at names of files; a request sets how many there are."""
+    explore, verify = TOOLS["space_repo_explore"], TOOLS["space_repo_verify"]
+    ids = [f"{number:04x}" for number in range(MOST_TASKS)]
+    assert find_beginnings(explore, {"task_id": "task-abcd", "task_ids": ids}) == {"task-abcd", *ids}
+    assert find_beginnings(explore, {"task_ids": [*ids, "ffff"]}) == frozenset()
+    assert find_beginnings(verify, {"task_id": "abcd", "task_ids": ids}) == {"abcd"}
+    assert find_beginnings(verify, {"against": "task-abcd"}) == {"task-abcd"}
+    assert find_beginnings(verify, {"against": "abcd"}) == frozenset(), "it may be a commit"
+    assert find_beginnings(None, {"task_id": "abcd"}) == find_beginnings(verify, {"task_id": ["abcd"]}) == frozenset()
+    with pytest.raises(SandboxError, match="does not accept"):
+        validate_arguments(explore, {"task_id": TASK, "task_ids": [TASK] * (MOST_TASKS + 1)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from unittest.mock import MagicMock
@@ -15,10 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from sandbox.agent.transports.lifelong_server import make_uvicorn
 from sandbox.daemon import ending as ending_module
+from sandbox.daemon import upgrade as upgrade_module
 from sandbox.daemon.calls_in_progress import CallsInProgress
 from sandbox.daemon.ending import Ending
 from sandbox.daemon.routes import Applications
 from sandbox.daemon.served_home import HttpSockets
+from sandbox.daemon.upgrade import Upgrade
 from sandbox.daemon.web_server import WebServer
 
 DEADLINE_S = 60
@@ -121,7 +124,7 @@ def test_a_signal_to_end_ends_the_wait_for_calls(monkeypatch: pytest.MonkeyPatch
 def test_a_signal_before_the_first_client_ends_the_wait_and_one_while_http_is_imported_stops_the_server() -> None:
     """Control: a client that connects first ends the wait, too, and its server is not stopped."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listeners, unchanged = HttpSockets(listener, None), MagicMock(has_begun=lambda: False)
+        listeners, unchanged = HttpSockets(listener, None), MagicMock(is_awaited=lambda: False)
         ending, served = Ending(MagicMock(), MagicMock()), MagicMock()
         with socket.create_connection(listener.getsockname()):
             assert ending.wait_for_client(listeners, unchanged)
@@ -145,8 +148,20 @@ def test_after_an_upgrade_a_first_client_is_left_to_the_newer_program(monkeypatc
             ending.drain(signal.SIGUSR1, None)
             return True
 
-        assert not ending.wait_for_client(HttpSockets(listener, None), MagicMock(has_begun=begin))
+        assert not ending.wait_for_client(HttpSockets(listener, None), MagicMock(is_awaited=begin))
         assert told.call_count == 1
         accepted, address = listener.accept()
         accepted.close()
         assert address == client.getsockname(), "it waits for the newer program"
+
+
+def test_a_newer_program_that_is_not_started_is_awaited_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its interpreter may be gone. Control: at first the client is left to it."""
+    monkeypatch.setattr(upgrade_module, "PATIENCE_S", 0.0)
+    upgrade = Upgrade(MagicMock(has_changed=lambda: True), 0)
+    assert not upgrade.is_awaited()
+    monkeypatch.setattr(upgrade_module, "PATIENCE_S", 3600.0)
+    assert upgrade.is_awaited()
+    upgrade.noticed_s = time.monotonic() - 3601
+    assert not upgrade.is_awaited()
+    assert upgrade.has_begun(), "commands go on by themselves"
