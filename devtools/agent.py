@@ -24,7 +24,7 @@ from devtools.command import Command, find_command_line
 
 Transport = Literal["stdio", "http"]
 Session = Callable[[Client], Awaitable[None]]
-_READY = re.compile(r"serving at (http://\S+/mcp); the bearer token is in (.+)")
+_READY = re.compile(r"serving at (http://\S+/mcp) - the bearer token is in (.+)")
 
 
 @dataclass
