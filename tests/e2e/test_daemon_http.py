@@ -129,7 +129,7 @@ def test_an_mcp_client_works_through_the_daemon(client: HttpClient, repo_id: str
 
 
 def test_who_knocks_at_the_wrong_door_reads_where_the_right_one_is(client: HttpClient) -> None:
-    assert f"at {client.url}: `sandbox dashboard`" in client.daemon.log.read_text()
+    assert f"at {client.url} - `sandbox dashboard`" in client.daemon.log.read_text()
     for headers in ({}, {"authorization": "Bearer wrong"}):
         said = httpx2.get(client.url, headers=headers, timeout=DEADLINE_S)
         assert said.status_code == 401
@@ -216,6 +216,7 @@ def test_the_description_is_valid_and_answers_are_as_described(client: HttpClien
     assert {one.removeprefix("#/components/schemas/") for one in references} <= set(schemas)
     for schema in (*schemas.values(), *(find_schema(one) for one in operations)):
         Draft202012Validator.check_schema(schema)
+    create_task(client.home, repo_id)
     for tool in ("space_repo_list", "space_repo_list_tasks"):
         described = {**find_schema(document["paths"][f"{API}/{tool}"]["post"]), "components": document["components"]}
         answer = client.result(tool)

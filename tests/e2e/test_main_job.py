@@ -316,7 +316,7 @@ def test_a_repository_that_is_not_there_is_remote_not_found(sandbox: Command, gi
     assert sandbox.ok("repo", "list") == {"repositories": []}
 
 
-PURE = ("policy", "test_config.py", "test_profiles.py", "test_remotes.py")
+PURE = ("policy", "test_config.py", "profiles", "test_remotes.py")
 RUNNER = ("pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist", "hypothesis", "hatchling", "editables")
 
 

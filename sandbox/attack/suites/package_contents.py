@@ -63,10 +63,11 @@ def _write_manifests(port: int) -> dict[str, str]:
         f'marked; os_name == " --index-url={there}"',
         "computed; __import__('os').system('true')",
         "exact===../evil",
+        "sourced",
     )
     return {
         "pyproject.toml": f'{GOOD}[[tool.uv.index]]\nurl = "{there}"\ndefault = true\n'
-        f'[tool.uv.sources]\ngood = {{ url = "{there}/good-1-py3-none-any.whl" }}\n',
+        f'[tool.uv.sources]\nsourced = {{ url = "{there}/sourced-1-py3-none-any.whl" }}\n',
         "requirements.txt": "".join(f"{line}\n" for line in lines),
         "uv.toml": f'index-url = "{there}"\n',
         "pip.conf": f"[global]\nindex-url = {there}\n",
@@ -88,7 +89,7 @@ def _addresses_are_followed(scene: Scene) -> str:
 
 def _only_names_survive(scene: Scene) -> str:
     with serve_packages() as index, open_controller(scene, index) as workbench:
-        for name in ("good", "direct", "tracked", "local", "marked", "computed", "exact"):
+        for name in ("good", "direct", "tracked", "local", "marked", "computed", "exact", "sourced"):
             index.add(name, "1", {f"{name}.py": ""})
         details = _layer_of(workbench, run_files(scene, workbench, "manifests", _write_manifests(index.port)))
         if _was_asked(index):

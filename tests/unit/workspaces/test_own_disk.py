@@ -203,6 +203,6 @@ def test_nothing_is_left_where_a_disk_cannot_be_made(layers: Path, tmp_path: Pat
     other = tmp_path / "other"
     other.mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(OSError, match="File exists"):
         create_own_disk(other, NewDisk(SIZE, tmp_path / "file" / "templates", is_required=True), None)
     assert list(other.iterdir()) == []
