@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
@@ -268,7 +269,7 @@ def init_probe(info: Facts) -> Probe:
 def memory_probe(info: Facts) -> Probe:
     """Memory of the host; a check may use 4 GiB by default."""
     total = int(info.get("MemTotal") or 0)
-    value = f"{total / _GIB:.1f} GiB"
+    value = format_bytes(total)
     if total < _MIN_MEMORY_BYTES:
         return _warn("memory", value, "A check may use 4 GiB by default: lower memory_bytes in the profile's limits.")
     return _ok("memory", value)
@@ -285,7 +286,7 @@ def guest_memory_probe(group: GuestGroup | SandboxError) -> Probe:
             f"each guest has its limit, all together have none: {group.obstacle}",
             "It is made by `sandbox doctor` as root, with a rootless engine by that of its user (docs/hardening.md).",
         )
-    value = f"{group.memory_bytes / _GIB:.1f} GiB for all guests together (control group {group.parent})"
+    value = f"{format_bytes(group.memory_bytes)} for all guests together (control group {group.parent})"
     if group.obstacle:
         hint = "The group has another limit than this home's policy: run `sandbox doctor` as root while no check runs."
         return _warn(name, f"{value}; it could not be changed: {group.obstacle}", hint)
@@ -352,8 +353,8 @@ def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
         return _warn(name, f"unknown: {error.strerror}", f"Check {folder}.")
     if free is None:
         return _warn(name, "unknown", "Needs an engine on this host.")
-    reserve = f"; {reserve_bytes / 2**20:.0f} MiB of it are reserved for closing and gc" if reserve_bytes else ""
-    value = f"{free / _GIB:.0f} GiB free at {folder}{reserve}"
+    reserve = f"; {format_bytes(reserve_bytes)} of it are reserved for closing and gc" if reserve_bytes else ""
+    value = f"{format_bytes(free)} free at {folder}{reserve}"
     if free < _MIN_FREE_BYTES:
         return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
     if free < _LOW_FREE_BYTES:

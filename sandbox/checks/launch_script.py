@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import regex
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.engine.beside import BesideCommand, GuestControl, PlaceQuestion, decode_exit
 from sandbox.engine.container_types import ContainerExit, OutputSink, Streams
 from sandbox.engine.pid1_messages import STDOUT, Command
@@ -81,7 +82,7 @@ class LineWatch:
                 self.exhausted = f"no line matched within {WATCHED_S:g} s of searching"
                 return
         if self._left_bytes <= 0:
-            self.exhausted = f"no line of the first {WATCHED_BYTES // 1024**2} MiB of output matched"
+            self.exhausted = f"no line of the first {format_bytes(WATCHED_BYTES)} of output matched"
 
 
 def _matches(pattern: regex.Pattern[str] | None, text: bytes, most_s: float = _SEARCH_S) -> bool:

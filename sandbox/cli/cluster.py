@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options, note, show_table, to_json
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
@@ -82,7 +83,7 @@ def _list_cells(worker: WorkerInfo) -> list[str]:
     if able is None:
         return [*cells, *"------"]
     labels = ",".join(f"{key}={value}" for key, value in sorted(able.labels.items()))
-    memory = f"{able.memory_bytes / 1024**3:.1f} GiB"
+    memory = format_bytes(able.memory_bytes)
     figures = [able.arch, str(able.cpus), memory, able.cgroup or "-", ",".join(able.runtimes) or "-", labels or "-"]
     return [*cells, *(one_line(cell) for cell in figures)]
 

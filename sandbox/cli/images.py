@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.errors import SandboxError
 from sandbox.models import ImageArchive, ImageInfo, TransferredImage
 from sandbox.text import one_line
-
-_MEGABYTE = 1e6
 
 
 @click.group()
@@ -31,7 +30,7 @@ def list_(invocation: Invocation) -> None:
 
 
 def _show(found: tuple[ImageInfo, ...]) -> None:
-    rows = [[i.name, _state(i), f"{(i.size_bytes or 0) / _MEGABYTE:.0f} MB", (i.digest or "-")[:19]] for i in found]
+    rows = [[i.name, _state(i), format_bytes(i.size_bytes), (i.digest or "-")[:19]] for i in found]
     show_table(["IMAGE", "STATE", "SIZE", "DIGEST"], rows)
     for image in found:
         if image.packages:
@@ -141,7 +140,7 @@ def share(invocation: Invocation, names: tuple[str, ...]) -> None:
 
 def _show_shared(names: tuple[str, ...], archives: tuple[ImageArchive, ...]) -> None:
     for name, archive in zip(names, archives, strict=True):
-        click.echo(f"shared {name} with {len(archive.images)} images, {archive.size_bytes / _MEGABYTE:.0f} MB")
+        click.echo(f"shared {name} with {len(archive.images)} images, {format_bytes(archive.size_bytes)}")
 
 
 @images.command("import")
@@ -160,7 +159,7 @@ def import_(invocation: Invocation, file: Path, digest: str, replace: bool) -> N
 def _show_archive(done: str, archive: ImageArchive) -> None:
     rows = [[one_line(image.tag), _transfer_state(done, image), image.digest[:19]] for image in archive.images]
     show_table(["IMAGE", "STATE", "DIGEST"], rows)
-    click.echo(f"{done} {len(rows)} images, {archive.size_bytes / _MEGABYTE:.0f} MB, digest {archive.digest}")
+    click.echo(f"{done} {len(rows)} images, {format_bytes(archive.size_bytes)}, digest {archive.digest}")
 
 
 def _transfer_state(done: str, image: TransferredImage) -> str:

@@ -25,6 +25,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
 from sandbox.engine.products import is_podman
 from sandbox.engine.user_maps import is_rootless
@@ -249,7 +250,7 @@ def _require_room(paths: CgroupPaths, limits: GroupLimits) -> None:
     """Raises: OSError if the guests hold more than the new limit: version 2 would kill them."""
     held = read_held_memory(paths)
     if held is not None and held > limits.memory_bytes:
-        raise OSError(f"guests hold {held >> 20} MiB, more than the limit of {limits.memory_bytes >> 20} MiB")
+        raise OSError(f"guests hold {format_bytes(held)}, more than the limit of {format_bytes(limits.memory_bytes)}")
 
 
 def _apply_limits(host: GroupHost, name: str, folders: Mapping[str, Path], limits: GroupLimits) -> None:

@@ -7,9 +7,7 @@ files may be open that no table shows, only signs of it are found (in_flight.py)
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import re
 import stat
 from collections import deque
@@ -20,15 +18,13 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from sandbox.files.disk_usage import DiskUse, disk_use_of
+from sandbox.files.file_tables import MAX_FILES, choose_one_of_each_table
 from sandbox.files.in_flight import UnixSockets, has_files_in_flight, waits_in_keeping_call
 from sandbox.lazy_pattern import lazy_pattern
 
 _UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
-_SYS_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}, 2
-_libc = ctypes.CDLL(None, use_errno=True)
 _COUNTS = 2
 _DELETED = " (deleted)"  # proc_pid_fd(5): after the former name
-_MAX_FILES = 50_000  # files examined in all: bounds our work; more is a sign of files that no table shows
 
 
 @dataclass
@@ -44,7 +40,8 @@ class OpenFiles:
     _met_unseen: deque[bool] = field(default_factory=lambda: deque([False], maxlen=_COUNTS))
 
     def measure_deleted(self) -> Iterator[DiskUse]:
-        """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count.
+        """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count,
+        and for each that is examined only for signs of others.
 
         Files that we may not examine count as zero.
         """
@@ -52,8 +49,8 @@ class OpenFiles:
         in_tables: set[int] = set()
         sockets = UnixSockets(self.proc)
         self._met_unseen.append(False)
-        for number, (info, path) in enumerate(islice(self._stat_files(sockets), _MAX_FILES), 1):
-            self._note_unseen(number == _MAX_FILES)
+        for number, (info, path) in enumerate(islice(self._stat_files(sockets), MAX_FILES), 1):
+            self._note_unseen(number == MAX_FILES)
             key = info.st_dev, info.st_ino
             if key not in known and info.st_dev in self.devices and _is_deleted(info, path):
                 known.add(key)
@@ -63,7 +60,9 @@ class OpenFiles:
                     in_tables.add(info.st_ino)
                     self._note_unseen(has_files_in_flight(path))
                 yield DiskUse()
-        self._note_unseen(sockets.has_lost(in_tables))
+        for is_lost in sockets.find_lost(in_tables):
+            self._note_unseen(is_lost)
+            yield DiskUse()
 
     def may_hide_files(self) -> bool:
         """Whether the last two measurements each met a sign of open files that no table shows: a descriptor that is on
@@ -122,27 +121,12 @@ def _stat_open_files(proc: Path, threads: Sequence[Path]) -> Iterator[tuple[os.s
         for name in ("cwd", "exe"):
             with suppress(OSError):
                 yield (thread / name).stat(), str(thread / name)
-    tables = (thread / "fd" for thread in _choose_one_of_each_table(threads))
+    tables = (thread / "fd" for thread in choose_one_of_each_table(threads))
     for folder in (*tables, *_find_mappings(proc, threads)):
         with suppress(OSError), os.scandir(folder) as names:
             for entry in names:
                 with suppress(OSError):
                     yield entry.stat(), entry.path
-
-
-def _choose_one_of_each_table(threads: Sequence[Path]) -> list[Path]:
-    """One thread for each table of open files; each thread, if the kernel does not compare them."""
-    chosen: list[Path] = []
-    for thread in threads:
-        if all(_compare_files(thread.name, other.name) != 0 for other in chosen):
-            chosen.append(thread)
-    return chosen
-
-
-def _compare_files(thread: str, other: str) -> int:
-    """kcmp(2): 0 if both threads have the same table of open files; negative if that is unknown."""
-    number = _SYS_KCMP.get(platform.machine())
-    return -1 if number is None else int(_libc.syscall(number, int(thread), int(other), _KCMP_FILES, 0, 0))
 
 
 def _find_mappings(proc: Path, threads: Sequence[Path]) -> list[Path]:

@@ -17,9 +17,11 @@ import platform
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from re import MULTILINE
 
+from sandbox.files.file_tables import MAX_FILES, choose_one_of_each_table
 from sandbox.lazy_pattern import lazy_pattern
 
 _IN_FLIGHT = lazy_pattern(rb"^scm_fds:\s*0*[1-9]", MULTILINE)
@@ -40,10 +42,14 @@ def has_files_in_flight(descriptor: str) -> bool:
 
 
 def waits_in_keeping_call(thread: Path) -> bool:
-    """Whether a thread waits in a system call that may keep files, by its directory in proc."""
+    """Whether a thread sleeps in a system call that may keep files, by its directory in proc. A wait for a disk (state
+    D) does not count: each copy of a file has some, and they last no longer than the work of the disk.
+    """
     with suppress(OSError):  # it has ended
         number = (thread / "syscall").read_bytes().partition(b" ")[0]
-        return number in _KEEPING_CALLS.get(platform.machine(), frozenset())
+        if number in _KEEPING_CALLS.get(platform.machine(), frozenset()):
+            state = (thread / "stat").read_bytes().rpartition(b") ")[2]  # proc_pid_stat(5): after the name
+            return state.startswith(b"S")
     return False
 
 
@@ -63,30 +69,41 @@ class UnixSockets:
             if namespace not in self._before:
                 self._before[namespace] = thread, _list_sockets(thread)
 
-    def has_lost(self, in_tables: set[int]) -> bool:
-        """Whether sockets are in no table. Other processes of the same namespace are asked only if it seems so."""
+    def find_lost(self, in_tables: set[int]) -> Iterator[bool]:
+        """Whether sockets are in no table: one answer for each file that is examined, True only at the end.
+
+        Other processes of the same namespace are asked only if it seems so, and not for more than `MAX_FILES`.
+        """
+        left = MAX_FILES
         for namespace, (thread, before) in self._before.items():
             lost = (before - in_tables) & _list_sockets(thread)
-            if lost and lost.difference(self._sockets_of_others(namespace)):
-                return True
-        return False
+            for inode in islice(self._stat_files_of_others(namespace) if lost else (), left):
+                left -= 1
+                lost.discard(inode)
+                yield False
+                if not lost:
+                    break
+            if lost:
+                yield True
+                return
 
-    def _sockets_of_others(self, namespace: int) -> Iterator[int]:
-        """Sockets of all processes of a namespace, which services of a check share with it."""
+    def _stat_files_of_others(self, namespace: int) -> Iterator[int]:
+        """Inodes of the sockets of all processes of a namespace, which services of a check share with it; 0 for another
+        kind of file.
+        """
         for process in self._proc.glob("[0-9]*"):
             with suppress(OSError):  # it has ended
                 if (process / "ns" / "net").stat().st_ino == namespace:
-                    for table in process.glob("task/*/fd"):
-                        yield from _sockets_in(table)
+                    for thread in choose_one_of_each_table(sorted((process / "task").iterdir())):
+                        yield from _stat_sockets(thread / "fd")
 
 
-def _sockets_in(table: Path) -> Iterator[int]:
+def _stat_sockets(table: Path) -> Iterator[int]:
     with suppress(OSError), os.scandir(table) as names:
         for entry in names:
             with suppress(OSError):
                 info = entry.stat()
-                if stat.S_ISSOCK(info.st_mode):
-                    yield info.st_ino
+                yield info.st_ino if stat.S_ISSOCK(info.st_mode) else 0
 
 
 def _list_sockets(thread: Path) -> set[int]:

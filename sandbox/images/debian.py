@@ -12,6 +12,7 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.config import ImageSettings
 from sandbox.engine.build_output import plain_lines
 from sandbox.engine.image_types import Image, Progress
@@ -157,7 +158,7 @@ def _require_space(folder: Path) -> None:
         raise SandboxError(
             ErrorCode.QUOTA_EXCEEDED,
             "Too little disk space is free to bootstrap Debian",
-            details=f"{folder}: {free >> 20} MiB are free, {_BOOTSTRAP_BYTES >> 20} MiB are needed",
+            details=f"{folder}: {format_bytes(free)} are free, {format_bytes(_BOOTSTRAP_BYTES)} are needed",
             hint="Free some, set TMPDIR to another disk, or set images.base to a Debian image of the engine.",
             reason="disk",
         )

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.engine.image_types import Image, Progress
 from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
@@ -56,7 +57,7 @@ def _import_checked(
     loaded: tuple[str, ...] = ()
     try:
         if len(present) < len(images):
-            progress(f"loading {len(images)} images, {archive.size_bytes / 1e6:.0f} MB")
+            progress(f"loading {len(images)} images, {format_bytes(archive.size_bytes)}")
             loaded = engine.load_images(archive.stream())
         found = {image.tag: _require_loaded(engine, image, loaded) for image in images}
         usable = {tag for tag in found if _is_usable(site, tag)}

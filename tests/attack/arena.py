@@ -46,6 +46,13 @@ class Arena(Scene):
     def git_version(self) -> tuple[int, int]:
         return version_of(Path(self.git_program))
 
+    def set_group(self, group: str, bound: str) -> None:
+        """Run guests in this group, with this line of the container policy."""
+        folder = self.home / "policies"
+        folder.mkdir()
+        (folder / "container.toml").write_text(f'group = "{group}"\n{bound}\n')
+        self.workbench = self.open_workbench()
+
     def run_every_operation(self) -> list[SandboxError]:
         """Every host operation on the task, to its end; refusals are answers, anything untyped is a failure."""
         raised = super().run_every_operation()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,16 @@ def guests(engine: DockerEngine, make_arena: Callable[..., Arena]) -> Callable[.
         return arena
 
     return make
+
+
+@pytest.fixture
+def group() -> Iterator[str]:
+    """The name of a group of this test. The runtime makes it in every hierarchy, and nothing removes it there."""
+    name = f"space-test-{secrets.token_hex(4)}"
+    yield name
+    for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @pytest.fixture(scope="session")

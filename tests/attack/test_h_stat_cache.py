@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from devtools.requirement import unavailable
+from devtools.waiting import wait_until
 from sandbox.attack.harness.scene import FILES
 from sandbox.files.stamps import TrustedBefore, coarse_now_ns, keeps_times, stamp_of
 from sandbox.store.guest_times import mark_guest_running
@@ -47,19 +47,13 @@ def arena(make_arena: Callable[..., Arena]) -> Arena:
 
 def warm_up(arena: Arena) -> None:
     """Look until `f.txt` is known by the stat it has."""
-    until(lambda: changed(arena) is None and known(arena) == stamp_of((arena.worktree / "f.txt").lstat()))
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline
+    wait_until(lambda: changed(arena) is None and known(arena) == stamp_of((arena.worktree / "f.txt").lstat()))
 
 
 def until_past(path: Path) -> None:
     """Until the kernel's clock has left the tick of this file's ctime behind."""
     stamp = stamp_of(path.lstat())
-    until(lambda: TrustedBefore.of(coarse_now_ns(), None).is_evidence(stamp))
+    wait_until(lambda: TrustedBefore.of(coarse_now_ns(), None).is_evidence(stamp))
 
 
 def known(arena: Arena) -> bytes | None:

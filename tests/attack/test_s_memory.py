@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -23,26 +20,10 @@ pytestmark = [pytest.mark.must, pytest.mark.one_git]
 
 MIB = 1024**2
 BOUND = 96 * MIB
+BOUND_FOR_ALL = f"all_memory_bytes = {BOUND}"
 HELD = 40 * MIB
 ROOM = "limits = {{ memory_bytes = {}, cpus = 1.0, pids = 64 }}\ntimeout_s = 60"
 HOLD = f"head -c {HELD} /dev/zero > /tmp/held; echo stored"
-
-
-@pytest.fixture
-def group() -> Iterator[str]:
-    """The name of a group of this test. The runtime makes it in every hierarchy, and nothing removes it there."""
-    name = f"space-test-{secrets.token_hex(4)}"
-    yield name
-    for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def set_bound(arena: Arena, group: str, bound: str = f"all_memory_bytes = {BOUND}") -> None:
-    folder = arena.home / "policies"
-    folder.mkdir()
-    (folder / "container.toml").write_text(f'group = "{group}"\n{bound}\n')
-    arena.workbench = arena.open_workbench()
 
 
 def read_held(engine: DockerEngine, arena: Arena) -> dict[str, int]:
@@ -77,10 +58,10 @@ def test_s04_idle_containers_together_stay_within_the_bound(
 ) -> None:
     """Control: without a group they pass it. With one, the container that was used longest ago makes room."""
     loose, bound = (guests("sh", "-c", HOLD, extra=ROOM.format(48 * MIB)) for _ in range(2))
-    set_bound(loose, "")
+    loose.set_group("", BOUND_FOR_ALL)
     hold_in_tasks(loose, 3)
     assert sum(wait_until_held(engine, loose, 3 * HELD).values()) > BOUND, "void"
-    set_bound(bound, group)
+    bound.set_group(group, BOUND_FOR_ALL)
     first, *others = hold_in_tasks(bound, 3)
     held = wait_until_held(engine, bound, 2 * HELD)
     assert 2 * HELD <= sum(held.values()) <= BOUND
@@ -95,7 +76,7 @@ def test_s04_a_check_that_other_guests_leave_no_memory_is_not_blamed(
     modest = guests("sh", "-c", HOLD, extra=ROOM.format(64 * MIB))
     wrong = guests("sh", "-c", HOLD, extra=ROOM.format(16 * MIB))
     for arena in (modest, greedy, wrong):
-        set_bound(arena, group)
+        arena.set_group(group, BOUND_FOR_ALL)
         arena.new_task()
     assert run_fresh(modest).verdict is Verdict.PASSED, "void"
     hold_in_tasks(greedy, 1)
@@ -115,7 +96,7 @@ def test_s04_processes_of_all_guests_have_one_bound(group: str, guests: Callable
     A fork that this bound refuses is on record, so that the failure counts for no verdict.
     """
     arena = guests("sh", "-ec", FORKS, extra=ROOM.format(64 * MIB))
-    set_bound(arena, group, f"all_pids = {bound}")
+    arena.set_group(group, f"all_pids = {bound}")
     first, second = arena.new_task(), arena.new_task()
     assert first.worktree_path is not None
     assert second.worktree_path is not None

@@ -19,7 +19,8 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHORT = re.compile(r"(sha256:[0-9a-f]+)\.\.\.")
 _OWN = {
-    r"\d+\.\d (s|MiB)\b": r"N \1",
+    r"\b\d+(\.\d)? s\b": "N s",
+    r"\b\d+(\.\d)? [KMG]iB\b": "SIZE",
     r"\b(local|task|run|space-agent/)-?[0-9a-f]{8}[0-9a-f-]*(\.\.\.)?": r"\1ID",
     r"(?<![0-9a-f:])[0-9a-f]{7,40}(?![0-9a-f])": "COMMIT",
     r"sandbox --home \S+": "sandbox",
@@ -50,6 +51,13 @@ def without_own(line: str) -> str:
     for pattern, text in _OWN.items():
         line = re.sub(pattern, text, line)
     return " ".join(line.split())
+
+
+@pytest.mark.parametrize("size", ["28.9 MiB", "29 MiB", "101 MiB", "1.1 GiB"])
+def test_sizes_are_those_of_one_machine(size: str) -> None:
+    """Control: the other words of the line are held against the page."""
+    line, shown = f"test  passed  4 s  (3 tests, {size} peak)", "test  passed  4.1 s  (3 tests, 28.8 MiB peak)"
+    assert without_own(line) == without_own(shown) != without_own(shown.replace("3 tests", "2 tests"))
 
 
 def test_every_step_works_and_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import sandbox
 from sandbox.byte_sizes import format_bytes
 
 MIB = 1024**2
@@ -25,3 +29,10 @@ MIB = 1024**2
 )
 def test_amounts_are_for_people(size: float | None, text: str) -> None:
     assert format_bytes(size) == text
+
+
+def test_no_command_page_or_error_has_a_format_of_its_own() -> None:
+    """Attacks have: they say what they did in the units that they did it in."""
+    root = Path(sandbox.__file__).parent
+    sources = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "attack"]
+    assert [path.name for path in sources if re.search(r"\} [KMGT]i?B\b", path.read_text(encoding="utf-8"))] == []

@@ -418,7 +418,7 @@ GROUP = GuestGroup("/space-sandbox", 20 * 1024**3)
 @pytest.mark.parametrize(
     ("group", "level", "said"),
     [
-        (GROUP, OK, "20.0 GiB for all guests together (control group /space-sandbox)"),
+        (GROUP, OK, "20 GiB for all guests together (control group /space-sandbox)"),
         (replace(GROUP, obstacle="guests hold more"), WARN, "it could not be changed: guests hold more"),
         (GuestGroup(obstacle="/sys: Permission denied"), WARN, "all together have none: /sys: Permission denied"),
         (DOWN, WARN, "unknown"),

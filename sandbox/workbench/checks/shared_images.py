@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.images import list_images
@@ -77,7 +78,7 @@ def share_images(services: Services, names: Sequence[str], progress: Callable[[s
             archive = image_archives.export_images(services, folder / "images.tar", (name,), progress)
             if archive.size_bytes > MOST_ARCHIVE_BYTES:
                 raise _too_large_error(name, archive.size_bytes)
-            progress(f"sharing {name}, {archive.size_bytes / 1e6:.0f} MB")
+            progress(f"sharing {name}, {format_bytes(archive.size_bytes)}")
             try:
                 parts = _write_parts(store, archive.path)
                 entry = SharedImage(
@@ -110,7 +111,7 @@ def take_image(services: Services, name: str, progress: Callable[[str], None]) -
         entry = _find(store, recipe, trusted)
         if entry is None:
             return False
-        progress(f"taking the shared image '{name}', {entry.size_bytes / 1e6:.0f} MB")
+        progress(f"taking the shared image '{name}', {format_bytes(entry.size_bytes)}")
         with _staging(services) as folder:
             path = folder / "images.tar"
             # Twice: the engine gets the same again, while the archive is here.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.cache_clones import open_cache
@@ -53,7 +54,7 @@ def repack_clone(services: Services, clone: Path) -> str | None:
         raise SandboxError(  # what needs room can wait; `gc` has not failed
             ErrorCode.DIRTY_WORKSPACE, "It was not packed", details=f"{error.brief}: {error.details}"
         ) from error
-    return f"packed: {size / 2**20:.1f} MiB before, {(size - freed) / 2**20:.1f} MiB now"
+    return f"packed: {format_bytes(size)} before, {format_bytes(size - freed)} now"
 
 
 def _delete_request_refs(git: Git) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings
 from sandbox.models import LeftoverAction
 from sandbox.models.storage import MeasuredStorage
@@ -101,5 +102,5 @@ class _Budget:
         """The limits that are still exceeded."""
         for owner, excess in self._excess.items():
             if excess > 0:
-                note = f"{excess / 2**20:.1f} MiB more than its limit: they exist only here, or were used just now"
+                note = f"{format_bytes(excess)} more than its limit: they exist only here, or were used just now"
                 yield Finding("storage", owner or "home", note=note)

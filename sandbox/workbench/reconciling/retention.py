@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
@@ -85,7 +86,7 @@ def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
                 old.append(log)
                 freed += size
         if old:
-            note = f"{len(old)} logs beyond the newest {limit / 2**20:.0f} MiB; the records of their runs are kept"
+            note = f"{len(old)} logs beyond the newest {format_bytes(limit)}; the records of their runs are kept"
             yield Finding("logs", folder.name, partial(_unlink_all, old), note=note, bytes=freed)
 
 
@@ -112,7 +113,7 @@ def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
     unused = artifact_store.find_unused(home)
     if unused:
         size = sum(map(_size_of, unused))
-        note = f"{size / 2**20:.0f} MiB; no run names them"
+        note = f"{format_bytes(size)}; no run names them"
         yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note, bytes=size)
 
 
@@ -128,7 +129,7 @@ def find_large_journals(reconciler: Reconciler) -> Iterator[Finding]:
     for path in find_matching(home.journal("any").parent, "*.jsonl") if limit else ():
         size = _size_of(path)
         if size > limit:
-            yield Finding("journal", path.stem, note=f"it has {size / 2**20:.0f} MiB; a journal is never cut")
+            yield Finding("journal", path.stem, note=f"it has {format_bytes(size)}; a journal is never cut")
 
 
 def find_old_journals(reconciler: Reconciler) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import SandboxError
 from sandbox.files.disk_usage import DiskUse, FreeSpace
 from sandbox.git.cache_clones import open_cache
@@ -130,7 +131,7 @@ def _list_limits(services: Services) -> Mapping[StorageKind, tuple[int | None, s
     return {
         StorageKind.LAYERS: (layers.max_bytes, "layers.max_bytes"),
         StorageKind.RUNS: (None, f"{keep.runs:,} of each task and repository (keep.runs)"),
-        StorageKind.LOGS: (None, f"{keep.logs_bytes / 1024**2:,.0f} MiB of each task and repository (keep.logs_bytes)"),
+        StorageKind.LOGS: (None, f"{format_bytes(keep.logs_bytes)} of each task and repository (keep.logs_bytes)"),
         StorageKind.VERDICTS: (None, f"{keep.verdicts:,} (keep.verdicts)"),
         StorageKind.ARTIFACTS: (None, f"{keep.artifacts_days:g} days (keep.artifacts_days)"),
     }

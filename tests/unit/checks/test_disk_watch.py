@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -17,11 +18,16 @@ from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFl
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import OpenFiles
 from sandbox.files.disk_usage import MAX_DEPTH, DiskUse, FreeSpace, TooDeepError, measure_disk_use
+from sandbox.files.file_tables import MAX_FILES
+from sandbox.files.in_flight import UnixSockets
 from sandbox.models import Limits, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 
 MIB = 1024**2
+NO_PID = 1 << 22
+"""No process has this number (PID_MAX_LIMIT) or a higher one."""
+SENDFILE = {"x86_64": 40, "aarch64": 71}
 
 
 def used(root: Path, since_ns: int = 0) -> DiskUse:
@@ -258,6 +264,53 @@ def test_s05_a_file_that_only_another_thread_holds_is_found(tmp_path: Path, hold
         assert found.bytes >= MIB
 
 
+@pytest.mark.parametrize(("state", "hides"), [("S", True), ("D", False), ("R", False)])
+def test_s05_a_thread_that_waits_for_a_disk_is_no_sign(processes: Processes, state: str, hides: bool) -> None:
+    """A program that copies files is in sendfile(2) at many a look. Its name says nothing of its state."""
+    processes.add(1, processes.worktree)
+    thread = processes.proc / "1" / "task" / "1"
+    (thread / "syscall").write_text(f"{SENDFILE[platform.machine()]} 0x3 0x4 0x0 0x800000 0x0 0x0 0x7ffd 0x7f12\n")
+    (thread / "stat").write_text(f"1 (x) S (y) {state} 0 1 1 0 -1 4194304\n")
+    files = OpenFiles(processes.worktree, PurePosixPath("/worktree"), processes.devices, processes.proc)
+    for _ in range(2):
+        sum(files.measure_deleted(), DiskUse())
+    assert files.may_hide_files() is hides
+
+
+def share_namespace(folder: Path) -> None:
+    (folder / "ns").mkdir()
+    (folder / "ns" / "net").symlink_to("/proc/self/ns/net")
+
+
+def test_s05_the_search_for_lost_sockets_has_a_bound_and_is_done_in_slices(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """In more tables than the kernel compares. Each file that is looked at is a value of its own, so that the watch can
+    go on later; what is not found within the bound is a sign. Control: the search ends where the socket is found.
+    """
+    table, thread = tmp_path / "table", processes.proc / "1" / "task" / "1"
+    processes.add(1, processes.worktree)
+    share_namespace(processes.proc / "1")
+    share_namespace(thread)
+    (thread / "net").mkdir()
+    table.mkdir()
+    for number in range(NO_PID, NO_PID + 512):
+        (processes.proc / "2" / "task" / str(number)).mkdir(parents=True)
+        (processes.proc / "2" / "task" / str(number) / "fd").symlink_to(table)
+    share_namespace(processes.proc / "2")
+    files = OpenFiles(processes.worktree, PurePosixPath("/worktree"), processes.devices, processes.proc)
+    with socket.socket(socket.AF_UNIX) as held:
+        inode = os.fstat(held.fileno()).st_ino
+        for number in range(200):
+            (table / str(number)).symlink_to(f"/proc/self/fd/{held.fileno()}")
+        for sockets, examined in (([inode], 1), ([inode, inode + 1], MAX_FILES + 1)):
+            lines = "".join(f"0000000000000000: 00000002 00000000 00000000 0001 01 {each}\n" for each in sockets)
+            (thread / "net" / "unix").write_text(f"Num RefCount Protocol Flags Type St Inode Path\n{lines}")
+            for _ in range(2):
+                assert sum(1 for _ in files.measure_deleted()) == examined
+            assert files.may_hide_files() is (len(sockets) > 1)
+
+
 WAITING = """
 pair = socket.socketpair()
 poll = select.poll()
@@ -271,10 +324,14 @@ while open(waiting).read().split()[0] not in ("7", "73"): time.sleep(0.01)  # po
 
 @pytest.mark.parametrize(("then", "hides"), [("", False), ("pair[1].close()", True)], ids=["open", "closed"])
 def test_s05_a_socket_that_only_poll_has_is_a_sign_of_hidden_files(tmp_path: Path, then: str, hides: bool) -> None:
-    with running_holder(tmp_path, f"{WAITING}{then}\nsay(); time.sleep(60)") as (_pid, files):
+    with running_holder(tmp_path, f"{WAITING}{then}\nsay(); time.sleep(60)") as (pid, files):
         for _ in range(2):
             sum(files.measure_deleted(), DiskUse())
         assert files.may_hide_files() is hides
+        sockets = UnixSockets(Path("/proc"))
+        sockets.list_of(Path(f"/proc/{pid}/task/{pid}"))
+        if hides:  # the second thread has the same table
+            assert sum(1 for _ in sockets.find_lost(set())) == len([*Path(f"/proc/{pid}/fd").iterdir()]) + 1
 
 
 def in_a_socket(unlinked: int, _place: Path) -> list[socket.socket]:

@@ -97,7 +97,7 @@ def test_a_limit_is_not_lowered_below_what_guests_hold(version: int, tmp_path: P
     hold(host.find_directory(NAME, "memory"), "memory.stat", **dict.fromkeys(names, GIB))
     group = ensure_guest_group(host, NAME, GroupLimits(GIB, 4000, 1024))
     assert group.memory_bytes == 20 * GIB
-    assert "guests hold 2048 MiB" in group.obstacle
+    assert "guests hold 2 GiB" in group.obstacle
     assert group.read_held_bytes() == 2 * GIB
 
 
