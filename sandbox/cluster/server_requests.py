@@ -2,12 +2,14 @@
 
 Theory. A server that is started again knows what it knew, and each of our requests may be repeated: operations and
 workflows have ids, and it takes each once. So a request that finds no server is made again, until there was none
-for `SERVER_S`. The client library repeats requests, too, but gives up after some seconds.
+for `SERVER_S`, and so is one that the server has no room for now. The client library repeats requests, too, but gives
+up after some seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -21,7 +23,13 @@ from sandbox.models.operations import OperationName, TaskOperation
 SERVER_S = 60.0
 """How long callers ask again while the server is away; reached: `network_error`."""
 
+_TRY_LATER = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED}
+"""What a server says that is there and takes no request now, as of an eleventh operation of a task at once."""
+
 _PAUSE_S = 0.5
+_LULL_S = 30.0
+"""A server that no request missed for so long was there meanwhile. That a network is silent is noticed earlier."""
+
 _UNANSWERED = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 _AWAY = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL}
 """What a request ends with if its connection breaks, or if there is none."""
@@ -29,49 +37,86 @@ _AWAY = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNA
 _ResultT = TypeVar("_ResultT")
 
 
+class _ServerAbsence:
+    """Of a server: from a request that found none until one is answered, or until none failed for `_LULL_S`: one that
+    waits for the end of an operation may be answered much later.
+    """
+
+    def __init__(self) -> None:
+        self._began_at = self._noted_at = -math.inf
+
+    def note(self) -> None:
+        """A request found no server."""
+        now = time.monotonic()
+        if not self.is_on:
+            self._began_at = now
+        self._noted_at = now
+
+    def end(self) -> None:
+        """A request was answered."""
+        self._noted_at = -math.inf
+
+    @property
+    def is_on(self) -> bool:
+        return time.monotonic() - self._noted_at < _LULL_S
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.is_on and time.monotonic() - self._began_at >= SERVER_S
+
+
 class ServerRequests:
     """Those of one connection."""
 
     def __init__(self) -> None:
-        self._away_since: float | None = None
+        self._absence = _ServerAbsence()
 
     @property
     def is_away(self) -> bool:
-        """Whether the last request found no server."""
-        return self._away_since is not None
+        """Whether requests found no server lately, and none was answered since."""
+        return self._absence.is_on
 
     async def ask(self, request: Callable[[], Awaitable[_ResultT]], wait_s: float) -> _ResultT:
-        """The answer to a request that may be repeated. Raises: `TimeoutError` when the time is over; `RPCError` if the
-        server was away for `SERVER_S`, and for what it refuses.
+        """The answer to a request that may be repeated. Raises: `TimeoutError` when the time is over; `RPCError` if it
+        found no server for `SERVER_S`, or when the time is over and all requests together found none for so long; and
+        for what the server refuses.
 
         The server ends a request early if its worker was lost: as cancelled, or as one that took too long. The client's
         own limit, `rpc_timeout`, is no help for updates: it is that of a single request, and the client asks again.
         """
-        async with asyncio.timeout(wait_s):
-            while True:
-                began = time.monotonic()
-                try:
-                    answer = await request()
-                except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-                    if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit
-                        raise TimeoutError from error
-                except RPCError as error:
-                    if error.status in _AWAY:
-                        self._note_absence(began, error)
-                    elif error.status not in _UNANSWERED:
-                        raise
-                else:
-                    self._away_since = None
-                    return answer
-                await asyncio.sleep(_PAUSE_S)
+        own, failure = _ServerAbsence(), None
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    try:
+                        answer = await request()
+                    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                        if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit
+                            raise TimeoutError from error
+                    except RPCError as error:
+                        failure = error
+                        self._note(error, own)
+                    else:
+                        self._absence.end()
+                        return answer
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            if failure is not None and self._absence.is_too_long:  # a caller may ask often, for a moment each
+                raise failure from None
+            raise
 
-    def _note_absence(self, began: float, error: RPCError) -> None:
-        """Raises: the error, if the server was away for too long. The next request then has as long again."""
-        if self._away_since is None:
-            self._away_since = began
-        if time.monotonic() - self._away_since >= SERVER_S:
-            self._away_since = None
-            raise error
+    def _note(self, error: RPCError, own: _ServerAbsence) -> None:
+        """`own`: of the one request that failed. Raises: the error, unless the request is to be made again."""
+        if error.status in _AWAY:
+            self._absence.note()
+            own.note()
+            if own.is_too_long:
+                raise error
+        elif error.status not in _UNANSWERED:
+            self._absence.end()
+            own.end()
+            if error.status not in _TRY_LATER:
+                raise error
 
 
 def make_server_error(address: str, error: Exception, operation: TaskOperation | None) -> SandboxError:

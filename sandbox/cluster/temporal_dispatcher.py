@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -113,7 +113,8 @@ class TemporalDispatcher:
 
     async def _start(self, task: str, url: str, terms: PlacementTerms) -> None:
         key, prefix = make_repository_key(url), self._place.name
-        is_cloned = bool(key and await list_readers(self._client, name_offer_queue(prefix, key)))
+        readers = partial(list_readers, self._client, name_offer_queue(prefix, key))
+        is_cloned = bool(key and await self._ask(readers))
         start = TaskStart(
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
             requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
@@ -127,7 +128,7 @@ class TemporalDispatcher:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             priority=_make_priority(terms, key),  # of all that the workflow asks for
         )
-        await self._requests.ask(begin, 2 * SERVER_S)
+        await self._ask(begin)
 
     def submit(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
@@ -153,17 +154,22 @@ class TemporalDispatcher:
 
         async def start() -> WorkflowUpdateHandle[Any]:
             nonlocal is_refused
-            while (handle := await try_once()) is None:
-                is_refused = True
-                await asyncio.sleep(_NO_ROOM_PAUSE_S)
+            try:
+                while (handle := await try_once()) is None:
+                    is_refused = True
+                    await asyncio.sleep(_NO_ROOM_PAUSE_S)
+            except RPCError as error:
+                is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
+                raise
             return handle
 
         try:
             handle = await self._requests.ask(start, NO_WORKER_S)
         except TimeoutError as error:
-            if self._requests.is_away:
-                raise
-            raise _busy_task_error(operation) if is_refused else _no_worker_error(operation.task_id) from error
+            if is_refused:
+                raise _busy_task_error(operation) from error
+            await self._requests.ask(self._list_workers, BUSY_S)  # or it is the server that does not answer
+            raise _no_worker_error(operation.task_id) from error
         # The server forgets a refused one, so `result` would not find it. Others keep their answer for `result`.
         if operation.name in ALL_READS and handle._known_outcome is not None:
             await self._read_result(handle, operation)
@@ -186,17 +192,20 @@ class TemporalDispatcher:
     def _require_worker(self, operation: TaskOperation, waited_s: float) -> None:
         """Raises: `engine_unavailable` if the task waits for a worker: with its place in the line if some are busy."""
         placement = self._wait(self._find_placement(operation.task_id, BUSY_S), operation)
-        if self._requests.is_away or (placement is not None and not placement.is_waiting):
+        if placement is not None and not placement.is_waiting:
+            return
+        was_away, workers = self._requests.is_away, self._wait(self._ask(self._list_workers), operation)
+        if was_away:  # it is back, and the worker may be in a moment
             return
         required = placement.requirements if placement else {}
-        able = [one for one in self.workers() if one.id not in placement.lost] if placement else []
+        able = [one for one in workers if one.id not in placement.lost] if placement else []
         if able:
             require_worker(able, required)
             place = self._count_line(able, required)
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 f"All workers of the cluster are busy; {operation.task_id} waits in the line",
-                details=f"Its place is about {place}. Workers: {len(able)}.",
+                details=f"None has a free slot and room on its disk. Its place is about {place}. Workers: {len(able)}.",
                 hint=_WAIT_ON,
                 reason="cluster_busy",
                 data={"task_id": operation.task_id, "operation_id": operation.id, "place": place, "workers": len(able)},
@@ -317,27 +326,29 @@ class TemporalDispatcher:
             raise _no_worker_error(operation.task_id) from error
         if not placement.url:
             raise unreadable_answer_error("a worker", "It does not say what a fork needs.")
-        line = (await parent.describe()).raw_description.workflow_execution_info.priority
+        line = (await self._ask(parent.describe)).raw_description.workflow_execution_info.priority
         start = TaskStart(
             fork, placement.url, prefix, self._place.lost_after_s, worker=answer.worker, epoch=answer.epoch,
             is_created=True, repository=placement.repository, requirements=dict(placement.requirements),
             publisher_s=self._place.publisher_s,
         )  # fmt: skip
+        begin = partial(
+            self._client.start_workflow,
+            TaskWorkflow.run,
+            start,
+            id=self._name(fork),
+            task_queue=_name_workflow_queue(prefix, start.requirements),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            priority=Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None),
+        )
         with suppress(WorkflowAlreadyStartedError):
-            await self._client.start_workflow(
-                TaskWorkflow.run,
-                start,
-                id=self._name(fork),
-                task_queue=_name_workflow_queue(prefix, start.requirements),
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                priority=Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None),
-            )
+            await self._ask(begin)
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
         stop = partial(self._handle(operation.task_id).signal, TaskWorkflow.cancel, operation.id)
-        self._wait(self._requests.ask(stop, 2 * SERVER_S), operation)
+        self._wait(self._ask(stop), operation)
         try:
             self.result(operation)
         except SandboxError as error:
@@ -362,7 +373,10 @@ class TemporalDispatcher:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `Dispatcher`. A worker that was killed is listed until Temporal forgets it, for up to five minutes."""
-        return self._wait(list_workers(self._client, self._place.name))
+        return self._wait(self._ask(self._list_workers))
+
+    async def _list_workers(self) -> tuple[WorkerInfo, ...]:
+        return await list_workers(self._client, self._place.name)
 
     def drain(self, worker_id: str) -> WorkerDrain:
         """See `Dispatcher`."""
@@ -371,15 +385,17 @@ class TemporalDispatcher:
         return WorkerDrain(worker=worker_id, operations=self._wait(self._drain(worker_id)))
 
     async def _drain(self, worker_id: str) -> int:
+        begin = partial(
+            self._client.start_workflow,
+            DrainWorkflow.run,
+            name_worker_queue(self._place.name, worker_id),
+            id=f"{self._place.name}-drain-{worker_id}",
+            task_queue=name_task_queue(self._place.name),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            execution_timeout=timedelta(seconds=DRAIN_S),
+        )
         try:
-            return await self._client.execute_workflow(
-                DrainWorkflow.run,
-                name_worker_queue(self._place.name, worker_id),
-                id=f"{self._place.name}-drain-{worker_id}",
-                task_queue=name_task_queue(self._place.name),
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                execution_timeout=timedelta(seconds=DRAIN_S),
-            )
+            return await self._ask((await self._ask(begin)).result)
         except WorkflowFailureError as error:
             raise _unknown_worker_error(worker_id, f"It did not answer: {error.cause}") from error
 
@@ -396,7 +412,7 @@ class TemporalDispatcher:
         workers; empty: in the line of all workers.
         """
         queues = [name_offer_queue(self._place.name, key) for key in classes]
-        return [self._wait(describe_queue(self._client, queue)).stats for queue in queues]
+        return [self._wait(self._ask(partial(describe_queue, self._client, queue))).stats for queue in queues]
 
     def close(self) -> None:
         """See `Dispatcher`."""
@@ -409,6 +425,10 @@ class TemporalDispatcher:
 
     def _name(self, task_id: str) -> str:
         return f"{self._place.name}-{task_id}"
+
+    async def _ask(self, request: Callable[[], Awaitable[_ResultT]]) -> _ResultT:
+        """The answer to a request that may be repeated, and is answered at once by a server that is there."""
+        return await self._requests.ask(request, 2 * SERVER_S)
 
     def _wait(self, work: Coroutine[Any, Any, _ResultT], operation: TaskOperation | None = None) -> _ResultT:
         """`operation`: what it is about."""

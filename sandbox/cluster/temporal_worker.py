@@ -1,10 +1,10 @@
 """A worker that takes its operations from Temporal.
 
 Theory. It reads the workflows of all tasks, its own queue of operations, and offers to take a task: those to all
-workers, and those of each repository that it has. It asks for offers while it has a free slot. A request that waits at
-the server cannot be taken back, so an offer that comes when the last slot is gone is refused. An operation runs in a
-thread while this module reports that the worker lives. A cancelled operation is answered when its container is gone,
-never before. Stopping the worker lets operations in progress end.
+workers, and those of each repository that it has. It asks for offers while it has a free slot and room on its disk. A
+request that waits at the server cannot be taken back, so an offer that comes when the last slot is gone, or the room,
+is refused. An operation runs in a thread while this module reports that the worker lives. A cancelled operation is
+answered when its container is gone, never before. Stopping the worker lets operations in progress end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ THREADS = 64
 """Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
 
 LISTED_S = 10.0
-"""How long a worker waits until the server lists it; reached: it works, and tasks with requirements may be refused."""
+"""How long a worker waits until the server lists it, once for each of two queues; reached: it works. Tasks with
+requirements may be refused then, and of two processes with its id it is the one that ends.
+"""
+
+ROOM_EVERY_S = 5.0
+"""How often a worker whose disk is full looks whether it can take tasks again."""
 
 _ALIVE_EVERY_S = 1.0
 _ANSWER_READ_S = 1.0
@@ -241,7 +246,8 @@ async def run_worker(
 
     def poll_offers(key: str, repository: str = "") -> TemporalPoller:
         offers = TaskOffers(worker, slots, info, repository, queues.drop)
-        return _poll(client, name_offer_queue(prefix, key), worker.id, (), (offers.offer,), slots)
+        supplier = _WhenOfferCanBeTaken(slots, worker.has_room)
+        return _poll(client, name_offer_queue(prefix, key), worker.id, (), (offers.offer,), supplier)
 
     info = await asyncio.to_thread(worker.describe, slots.count)
     identity, queue = encode(info), name_worker_queue(prefix, worker.id)
@@ -294,13 +300,14 @@ async def run_publisher(
         await until.wait()
 
 
-class _WhenSlotIsFree(CustomSlotSupplier):
-    """Asks for the next offer of a queue when the last one is answered and the worker has a free slot. Asking earlier
-    would take an offer out of the line only to refuse it. Several queues may ask at once for the same slot.
+class _WhenOfferCanBeTaken(CustomSlotSupplier):
+    """Asks for the next offer of a queue when the last one is answered and the worker has a free slot and room on its
+    disk. Asking earlier would take an offer out of the line only to refuse it. Several queues may ask at once for the
+    same slot.
     """
 
-    def __init__(self, slots: WorkerSlots) -> None:
-        self._slots = slots
+    def __init__(self, slots: WorkerSlots, has_room: Callable[[], bool]) -> None:
+        self._slots, self._has_room = slots, has_room
         self._loop = asyncio.get_running_loop()
         self._answered = asyncio.Event()
         self._answered.set()
@@ -308,6 +315,9 @@ class _WhenSlotIsFree(CustomSlotSupplier):
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
         await self._answered.wait()
         await self._slots.wait_until_free()
+        while not await asyncio.to_thread(self._has_room):
+            await asyncio.sleep(ROOM_EVERY_S)
+            await self._slots.wait_until_free()
         self._answered.clear()
         return SlotPermit()
 
@@ -328,9 +338,9 @@ def _poll(
     identity: str,
     workflows: Sequence[type],
     methods: Sequence[Callable[..., Any]] = (),
-    slots: WorkerSlots | None = None,
+    offers: _WhenOfferCanBeTaken | None = None,
 ) -> TemporalPoller:
-    """`slots`: of the worker, for a queue of offers."""
+    """`offers`: for a queue of them."""
     fixed = FixedSizeSlotSupplier(100)  # the default of Temporal
     return TemporalPoller(
         client,
@@ -340,11 +350,11 @@ def _poll(
         identity=identity,
         tuner=WorkerTuner.create_composite(
             workflow_supplier=fixed,
-            activity_supplier=_WhenSlotIsFree(slots) if slots else fixed,
+            activity_supplier=offers or fixed,
             local_activity_supplier=fixed,
             nexus_supplier=fixed,
         ),
-        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if slots else 5),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if offers else 5),
         graceful_shutdown_timeout=timedelta(days=1),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     )

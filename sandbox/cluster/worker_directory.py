@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -21,13 +22,17 @@ from temporalio.service import RPCError
 
 from sandbox.cluster.announcement import decode, make_class_key
 from sandbox.cluster.requirements import Requirements, list_unmet
-from sandbox.cluster.server_requests import make_server_error
+from sandbox.cluster.server_requests import ServerRequests
 from sandbox.cluster.task_queues import name_task_queue, name_worker_directory
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import WorkerInfo
 
 _ASK_AGAIN_S = 0.1
 _LOOK_AGAIN_S, _LOOK_RARELY_S, _RARER = 2.0, 30.0, 1.1
 """How often a worker looks for another process with its id: for some minutes often, then ever more rarely."""
+
+_LAST_NS = 10**20 - 1
+"""When a worker began that the server did not list: later than all others, in as many digits."""
 
 _ACTIVITY, _WORKFLOW = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
@@ -70,26 +75,44 @@ async def wait_until_listed(client: Client, prefix: str, identity: str, limit_s:
 
 async def name_reader(client: Client, queue: str, worker: str, limit_s: float) -> str:
     """An identity that no other process has, for a reader of the queue of one worker. It begins with when the server
-    first heard of it, by the server's clock: of two processes, both can tell which one began earlier.
+    first heard of it, by the server's clock: of two processes, both can tell which one began earlier. One that the
+    server does not list within the limit is later than all that it does.
 
-    Raises: `network_error` if the server does not list it within the limit.
+    Raises: `network_error` if the server refuses to list it, or does not answer.
     """
-    starts, drawn = f"{queue}-starts", f"{worker}@{uuid.uuid4().hex}"
+    starts, drawn, requests = f"{queue}-starts", uuid.uuid4().hex, ServerRequests()
     request = PollActivityTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=starts), identity=drawn
+        namespace=client.namespace, task_queue=TaskQueue(name=starts), identity=f"{worker}@{drawn}"
     )
-    reading = asyncio.create_task(client.workflow_service.poll_activity_task_queue(request))  # of an empty queue
+    read = partial(client.workflow_service.poll_activity_task_queue, request)  # an empty queue
+    reading = asyncio.create_task(requests.ask(read, limit_s))
+    is_answered, began_ns = False, _LAST_NS
     try:
         async with asyncio.timeout(limit_s):
-            while True:
-                for one in (await describe_queue(client, starts)).pollers:
-                    if one.identity == drawn:
-                        return f"{worker}@{one.last_access_time.ToNanoseconds():020d}-{drawn.rpartition('@')[2]}"
+            while began_ns == _LAST_NS:
+                found = await requests.ask(partial(describe_queue, client, starts), limit_s)
+                is_answered = True
+                seen = (one.last_access_time for one in found.pollers if one.identity == request.identity)
+                began_ns = next((at.ToNanoseconds() for at in seen), _LAST_NS)
+                if reading.done():
+                    reading.result()
                 await asyncio.sleep(_ASK_AGAIN_S)
     except (RPCError, TimeoutError) as error:
-        raise make_server_error(client.service_client.config.target_host, error, None) from error
+        if not (is_answered and isinstance(error, TimeoutError)):
+            raise _unlisted_worker_error(client, worker, error) from error
     finally:
         reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    return f"{worker}@{began_ns:020d}-{drawn}"
+
+
+def _unlisted_worker_error(client: Client, worker: str, error: Exception) -> SandboxError:
+    return SandboxError(
+        ErrorCode.NETWORK_ERROR,
+        f"The Temporal server at {client.service_client.config.target_host} does not list {worker} as a worker",
+        details=str(error)[:500],
+        hint="Look whether it runs, and knows cluster.namespace, and lets this host read queues; then start it again.",
+    )
 
 
 async def find_rival(client: Client, queue: str, identity: str) -> None:
@@ -110,8 +133,10 @@ async def find_rival(client: Client, queue: str, identity: str) -> None:
 
 
 def _find_start(identity: str) -> str:
-    """When a reader began; empty for one of an earlier version, which does not say it: before all that do."""
-    found = re.search(r"@(\d{20})-", identity)
+    """When a reader began, and what tells it from one that began at the same time; empty for one of an earlier version,
+    which does not say it: before all that do.
+    """
+    found = re.search(r"@(\d{20}-\w+)", identity)
     return found[1] if found else ""
 
 

@@ -27,7 +27,7 @@ from devtools.gitserver.tunnel import How
 from devtools.mounts import small_file_system
 from devtools.temporalserver import TemporalServer
 from sandbox import Workbench
-from sandbox.cluster import server_requests
+from sandbox.cluster import server_requests, temporal_dispatcher
 from sandbox.errors import ErrorCode
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.home import Home
@@ -174,6 +174,29 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
     finally:
         site.temporal.start()
     cluster.start_worker("one")
+    assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
+
+
+def test_a_caller_is_told_when_the_server_comes_back_and_the_worker_does_not(
+    site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the same question is answered when the worker is there again."""
+    worker = cluster.start_worker("one")
+    task = cluster.begin()
+    check = begin_check(cluster, task)
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as soon:
+        soon.setattr(temporal_dispatcher, "BUSY_S", 1.0)
+        soon.setattr(temporal_dispatcher, "NO_WORKER_S", 4.0)
+        waiting = pool.submit(cluster.dispatcher.result, check)
+        site.temporal.kill()
+        cluster.kill(worker)
+        until(lambda: cluster.dispatcher._requests.is_away)
+        site.temporal.start()
+        with refused(ErrorCode.ENGINE_UNAVAILABLE) as error:
+            waiting.result(60)
+    assert error.value.reason == "no_worker"
+    cluster.start_worker("one")
+    let_go_everywhere(cluster, task)
     assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
 
 

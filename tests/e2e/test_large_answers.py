@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from devtools.temporalserver import temporal_server
+from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.task_queues import ANSWER_BYTES, ARGUMENT_BYTES
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import ErrorCode
@@ -86,6 +87,31 @@ def test_a_task_is_not_ended_by_many_large_operations_at_once(
         asked = [callers.submit(ask, dispatcher, task, name, path=path) for _ in range(6)]
         assert [one.result().value for one in asked] == [worker.value] * 6
         assert ask(dispatcher, task, OperationName.STATUS).value == worker.value
+
+
+def test_callers_of_more_operations_than_the_server_takes_at_once_are_told_that_the_task_is_busy(
+    temporal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes ten of a task. The control: those that it refused are answered when the others have ended."""
+    cluster, count = f"large-{uuid.uuid4().hex[:8]}", 12
+    with (
+        connected(temporal, cluster) as dispatcher,
+        working(temporal, cluster) as worker,
+        ThreadPoolExecutor(count) as callers,
+    ):
+        task = dispatcher.place(URL, {}).task_id
+        checks = [TaskOperation(id=f"check-{n}", task_id=task, name=OperationName.CHECK) for n in range(count)]
+        with monkeypatch.context() as soon:
+            soon.setattr(temporal_dispatcher, "NO_WORKER_S", 3.0)
+            sent = [callers.submit(dispatcher.submit, check) for check in checks]
+            reasons = [getattr(one.exception(), "reason", None) for one in sent]
+        assert sorted(reasons, key=str) == [None] * 10 + ["task_busy"] * 2
+        worker.may_end.set()
+        for check in checks:
+            dispatcher.submit(check)
+            answer = dispatcher.result(check)
+            assert answer is not None
+            assert answer.error is None
 
 
 def test_a_task_is_not_ended_by_large_changes_of_several_processes_at_once(temporal: str) -> None:

@@ -42,7 +42,8 @@ async def run_earlier_worker(
         await stack.enter_async_context(poll(f"{prefix}-tasks", worker.id, workflows))
         await stack.enter_async_context(poll(earlier.name_worker_queue(prefix, worker.id), worker.id, (), own))
         queue = earlier.name_offer_queue(prefix)
-        await stack.enter_async_context(poll(queue, worker.id, (), (offers.offer,), slots))
+        supplier = temporal_worker._WhenOfferCanBeTaken(slots, worker.has_room)
+        await stack.enter_async_context(poll(queue, worker.id, (), (offers.offer,), supplier))
         announce(worker.id)
         await until.wait()
 

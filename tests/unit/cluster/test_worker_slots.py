@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster import worker_slots
+from sandbox.cluster import temporal_worker, worker_slots
 from sandbox.cluster.worker_slots import WorkerSlots
 
 
@@ -61,5 +61,37 @@ def test_a_poller_waits_until_an_operation_has_ended() -> None:
             await asyncio.sleep(0)
             assert not waiting.done()
         await waiting
+
+    run(scenario())
+
+
+def test_a_worker_whose_disk_is_full_asks_for_no_offer_until_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it fills while the worker waits for a slot. Control: with room, the next one is asked for at once."""
+    monkeypatch.setattr(temporal_worker, "ROOM_EVERY_S", 0.0)
+    context: Any = None
+    looks = 0
+    is_full = False
+
+    def has_room() -> bool:
+        nonlocal looks
+        looks += 1
+        return not is_full
+
+    async def scenario() -> None:
+        nonlocal is_full
+        slots = WorkerSlots(1)
+        supplier = temporal_worker._WhenOfferCanBeTaken(slots, has_room)
+        await supplier.reserve_slot(context)
+        assert looks == 1
+        with slots.occupied("a"):
+            supplier.release_slot(context)
+            asking = asyncio.create_task(supplier.reserve_slot(context))
+            await asyncio.sleep(0)
+            is_full = True
+        while looks < 5:
+            await asyncio.sleep(0)
+        assert not asking.done()
+        is_full = False
+        await asking
 
     run(scenario())
