@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from inspect import signature
@@ -16,14 +17,16 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
+from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
-from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
+from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Snapshot, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
 from sandbox.workbench import Workbench
@@ -124,11 +127,11 @@ def test_s149_a_snapshot_that_another_worker_names_too_stays_that_of_its_task(tm
     asked.ask.return_value = (kept, own)
     workbench.snapshots(second.id)
     for snapshot, origin in ((kept, first), (own, second)):
-        asked.ask.side_effect = lambda _task, _name, wanted, _kind: first.model_copy(update={"id": wanted["fork_id"]})
+        asked.finish.side_effect = lambda fork, _kind: first.model_copy(update={"id": fork.arguments["fork_id"]})
         made = workbench.create_task(first.repo_id, from_snapshot=snapshot.id)
-        assert asked.ask.call_args.args[0] == origin.id
+        assert asked.finish.call_args.args[0].task_id == origin.id
         assert made.id in {task.id for task in workbench.tasks()}
-    asked.ask.side_effect, asked.ask.return_value = None, second
+    asked.ask.return_value = second
     workbench.close_task(second.id)
     with refused(ErrorCode.NOT_FOUND):
         workbench.create_task(first.repo_id, from_snapshot=own.id)
@@ -226,7 +229,10 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
 
 @pytest.mark.parametrize(
     "read",
-    [lambda text: read_answer({**SAID, "lost": text}, ASKED).lost, lambda text: read_placement({"loss": text}).loss],
+    [
+        lambda text: read_answer({**SAID, "lost": text}, ASKED).lost,
+        lambda text: read_placement({"loss": text}).loss,
+    ],
     ids=["answer", "place"],
 )
 def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], str | None]) -> None:
@@ -235,6 +241,33 @@ def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], st
     assert lost.isprintable()
     assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
     assert len(lost) < 1000
+
+
+def test_while_a_connection_is_made_losses_are_taken_and_few_threads_ask_for_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server from which nothing comes back keeps each of them for seconds. Control: afterwards they are answered."""
+    monkeypatch.setattr(asked_operations, "ALL_PLACES_S", 0.05)
+    connected, placed = threading.Event(), TaskPlace(state=PlaceState.ON_WORKER)
+
+    def wait() -> Dispatcher:
+        assert connected.wait(60)
+        return MagicMock(places=lambda task_ids: dict.fromkeys(task_ids, placed))
+
+    asked = AskedOperations(wait)
+    for _ in range(2 * PLACES_AT_ONCE):
+        assert asked.places([TASK])[TASK].state is PlaceState.UNKNOWN
+    threads = [one for one in threading.enumerate() if one.name == "places"]
+    taking = threading.Thread(target=asked.take_losses, daemon=True)
+    taking.start()
+    taking.join(20)
+    is_taken = not taking.is_alive()
+    connected.set()
+    for thread in threads:
+        thread.join(20)
+    assert (len(threads), is_taken) == (PLACES_AT_ONCE, True)
+    monkeypatch.setattr(asked_operations, "ALL_PLACES_S", 20.0)
+    assert asked.places([TASK]) == {TASK: placed}
 
 
 def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:
