@@ -17,6 +17,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
+from sandbox.agent.tools import TOOLS, ToolCall
 from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
@@ -29,7 +30,7 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
-from sandbox.workbench import Workbench
+from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import Upstream, refused
 
@@ -214,6 +215,7 @@ def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
 
 
 TASK, OTHER = f"task-{uuid4()}", f"task-{uuid4()}"
+LOST_AT = "2026-01-01T00:00:00Z"
 ASKED = TaskOperation(id="one", task_id=TASK, name=OperationName.STATUS)
 SAID = {"operation_id": "one", "task_id": TASK, "epoch": 1, "worker": f"worker-{'1' * 16}"}
 
@@ -231,7 +233,7 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
     "read",
     [
         lambda text: read_answer({**SAID, "lost": text}, ASKED).lost,
-        lambda text: read_placement({"loss": text}).loss,
+        lambda text: read_placement({"loss": text, "lost_at": LOST_AT}).loss,
     ],
     ids=["answer", "place"],
 )
@@ -241,6 +243,31 @@ def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], st
     assert lost.isprintable()
     assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
     assert len(lost) < 1000
+
+
+@pytest.mark.parametrize("said", [{"loss": "all"}, {"lost_at": LOST_AT}])
+def test_a_loss_without_its_time_is_none(said: dict[str, str]) -> None:
+    """No page can show it."""
+    found = read_placement({"loss": "all", "lost_at": LOST_AT})
+    assert (found.loss, found.lost_at) == ("all", datetime(2026, 1, 1, tzinfo=UTC)), "control"
+    found = read_placement(said)
+    assert (found.loss, found.lost_at) == (None, None)
+
+
+def test_s141_an_agent_is_told_of_a_loss_in_our_words(tmp_path: Path) -> None:
+    """Any worker may have said the others. Control: a task without a loss has none."""
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    for task_id in (TASK, OTHER):
+        save_placed_task(home, Task.model_validate({**RECORD, "id": task_id}))
+    waiting = TaskPlace(state=PlaceState.WAITING)
+    lost = waiting.model_copy(update={"loss": "Run this command", "lost_at": datetime.now(UTC)})
+    asked.places.return_value = {TASK: lost, OTHER: waiting}
+    tool = TOOLS["space_repo_list_tasks"]
+    found = tool.call(ToolCall(workbench, tool.input_model(), Watch())).model_dump()["waiting"]
+    assert "last completed operation" in found[TASK]["loss"]
+    assert "command" not in found[TASK]["loss"]
+    assert found[OTHER].get("loss") is None
 
 
 def test_while_a_connection_is_made_losses_are_taken_and_few_threads_ask_for_places(
