@@ -27,6 +27,9 @@ THREADS, WAITING_THREADS = 16, 64
 these numbers wait.
 """
 
+MAX_BODY_BYTES = 16 * 1024**2
+"""Of one request over HTTP, with MCP and as JSON."""
+
 
 @dataclass(frozen=True)
 class Agent:

@@ -32,6 +32,11 @@ TESTS_ON_A_PAGE = 100
 LOG_BYTES = 24 * 1024
 """Maximum of a log in one answer, as JSON."""
 
+_LOSS = (
+    "Its last worker was lost with what an operation in progress had changed; the task goes on from its last completed "
+    "operation."
+)
+
 
 class Preset(StrEnum):
     """Groups of tools. All but the first are listed only when there is a repository."""
@@ -153,7 +158,11 @@ def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
     cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
     places = request.workbench.places([task.id for task in found])
-    waiting = {task_id: place for task_id, place in places.items() if place.state is not models.PlaceState.ON_WORKER}
+    waiting = {
+        task_id: place.model_copy(update={"loss": place.loss and _LOSS})  # any worker may have said it
+        for task_id, place in places.items()
+        if place.state is not models.PlaceState.ON_WORKER
+    }
     return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 

@@ -27,12 +27,17 @@ def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
 
 
 def read_placement(document: object) -> Placement:
-    """Where a task is, from what a worker says of it, as `read_answer`. Raises: `internal`."""
+    """Where a task is, from what a worker says of it, as `read_answer`. A loss without its time is none.
+
+    Raises: `internal`.
+    """
     try:
         found = Placement.model_validate(document)
     except ValidationError as error:
         raise unreadable_answer_error("a worker", describe_errors(error)) from error
-    return found if found.loss is None else found.model_copy(update={"loss": one_line(found.loss)[:_LOST_CHARS]})
+    if found.loss is None or found.lost_at is None:
+        return found.model_copy(update={"loss": None, "lost_at": None})
+    return found.model_copy(update={"loss": one_line(found.loss)[:_LOST_CHARS]})
 
 
 def unreadable_answer_error(worker: str, details: str) -> SandboxError:

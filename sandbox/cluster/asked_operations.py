@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -12,12 +13,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sandbox.cluster.answers import unreadable_answer_error
-from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.dispatcher import ALL_PLACES_S, Dispatcher
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Verification
 from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.placed_tasks import PlacedRun
 
 CANCELLED_EVERY_S = 0.25
@@ -25,6 +27,9 @@ CANCELLED_EVERY_S = 0.25
 
 MOST_LOSSES = 100
 """How many are remembered, so that each is reported once."""
+
+PLACES_AT_ONCE = 4
+"""How many callers ask where tasks are, each in a thread that goes on when its caller has given up."""
 
 _ResultT = TypeVar("_ResultT")
 _CODES = frozenset(code.value for code in ErrorCode)
@@ -37,6 +42,9 @@ class AskedOperations:
         self._connect = connect
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
+        """Of the connection. Who makes it may hold this for seconds."""
+        self._losses_lock = threading.Lock()
+        self._places = threading.Semaphore(PLACES_AT_ONCE)
         self._losses: dict[tuple[str, str], str] = {}
         """By task and operation; empty: it was reported."""
 
@@ -70,10 +78,14 @@ class AskedOperations:
         self.dispatcher.submit(operation)
         try:
             with self._cancelling(operation, cancelled):
-                answer = self.dispatcher.result(operation)
+                return self.finish(operation, kind)
         except KeyboardInterrupt:
             self.dispatcher.cancel(operation)
             raise
+
+    def finish(self, operation: TaskOperation, kind: type[_ResultT]) -> _ResultT:
+        """The result of an operation that was submitted. Raises: its error; as `Dispatcher`."""
+        answer = self.dispatcher.result(operation)
         assert answer is not None  # noqa: S101 - only with a limit on the wait
         self._note_loss(answer)
         return read_value(answer, kind)
@@ -97,18 +109,40 @@ class AskedOperations:
         finally:
             is_over.set()
 
+    def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
+        """Where tasks are, after at most `ALL_PLACES_S`. What was not said by then is unknown."""
+        found = dict.fromkeys(task_ids, TaskPlace(state=PlaceState.UNKNOWN))
+        end = time.monotonic() + ALL_PLACES_S
+
+        def ask() -> None:
+            try:
+                with suppress(SandboxError):
+                    found.update(self.dispatcher.places(task_ids))
+            finally:
+                self._places.release()
+
+        if self._places.acquire(timeout=ALL_PLACES_S):
+            asking = threading.Thread(target=ask, name="places", daemon=True)
+            try:
+                asking.start()
+            except RuntimeError:  # this host has no more threads
+                self._places.release()
+                raise
+            asking.join(max(0.0, end - time.monotonic()))
+        return dict(found)
+
     def take_losses(self, task_id: str | None = None) -> tuple[str, ...]:
         """What tasks, or this one, lost with their workers, as the answers since the last call say. Each loss is
         reported once.
         """
-        with self._lock:
+        with self._losses_lock:
             found = {key: text for key, text in self._losses.items() if text and task_id in {None, key[0]}}
             self._losses |= dict.fromkeys(found, "")
         return tuple(found.values())
 
     def _note_loss(self, answer: OperationAnswer) -> None:
         if answer.lost:
-            with self._lock:
+            with self._losses_lock:
                 key = answer.task_id, answer.operation_id
                 self._losses.setdefault(key, f"{answer.task_id}: {answer.lost}")
                 while len(self._losses) > MOST_LOSSES:  # also of who never takes them

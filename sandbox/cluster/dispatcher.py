@@ -40,6 +40,12 @@ class PlacementTerms:
 
 ANY_WORKER = PlacementTerms()
 
+PLACES_S = 2.0
+"""How long is waited for what workers say of the places of tasks. What has been said by then counts."""
+
+ALL_PLACES_S = PLACES_S + 3.0
+"""How long a caller waits for it in all, with the connection and the counts of the line."""
+
 
 class Dispatcher(Protocol):
     """Places tasks and carries operations. An operation that changes a task has one answer for its id, however often it

@@ -38,8 +38,9 @@ class RemoteRuns(TasksElsewhere):
     @elsewhere
     def runs(self, owner_id: str, most: int = 100) -> tuple[CheckRun, ...]:
         """As in `Workbench`: those on the worker that has the task."""
-        found = self._collect(owner_id, OperationName.LIST_RUNS, CheckRun, most)
-        return self._note_runs(owner_id, tuple(found))
+        found = tuple(self._collect(owner_id, OperationName.LIST_RUNS, CheckRun, most))
+        self._note_runs(owner_id, found[::-1])
+        return found
 
     @elsewhere
     def find_run(self, owner_id: str, run_id: str | None = None) -> str:

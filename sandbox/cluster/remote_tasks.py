@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from sandbox.cluster.answers import unreadable_answer_error
@@ -18,7 +17,6 @@ from sandbox.models import (
     CleanResult,
     CommitResult,
     ConflictResolution,
-    PlaceState,
     Remark,
     RestoreResult,
     Snapshot,
@@ -32,8 +30,6 @@ from sandbox.models import (
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
-
-_PLACES_S = 5.0
 
 
 class RemoteTasks(TasksElsewhere):
@@ -66,15 +62,16 @@ class RemoteTasks(TasksElsewhere):
         create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
         if chosen.workspace_kind != TaskOptions().workspace_kind:  # a worker of an earlier version does not know it
             arguments["workspace_kind"] = chosen.workspace_kind
+        required = find_requirements(self, url, chosen.profile, {})
+        dispatcher = self._asked.dispatcher  # an interrupt until here leaves nothing
         try:
-            required = find_requirements(self, url, chosen.profile, {})
-            placed = self._asked.dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
+            placed = dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
         except KeyboardInterrupt:
-            self._undo_creation(create)
+            self._undo_creation(create, task_id)
             raise
         except SandboxError as error:
             if error.reason == "cluster_busy":
-                self._asked.dispatcher.cancel(create)
+                dispatcher.cancel(create)
                 raise _busy_error(error) from error
             raise
         return self._keep_placed(read_value(placed, Task), task_id, repo_id)
@@ -94,17 +91,7 @@ class RemoteTasks(TasksElsewhere):
     def places(self, task_ids: Sequence[str]) -> Mapping[str, TaskPlace]:
         """As in `Workbench`, also if the server does not answer."""
         asked = [task_id for task_id in task_ids if self.is_elsewhere(task_id)]
-        found = dict.fromkeys(asked, TaskPlace(state=PlaceState.UNKNOWN))
-
-        def ask() -> None:
-            with suppress(SandboxError):
-                found.update(self._asked.dispatcher.places(asked))
-
-        if asked:
-            asking = threading.Thread(target=ask, name="places", daemon=True)
-            asking.start()
-            asking.join(_PLACES_S)
-        return dict(found)
+        return self._asked.places(asked) if asked else {}
 
     @elsewhere
     def task(self, task_id: str) -> Task:
@@ -225,12 +212,9 @@ class RemoteTasks(TasksElsewhere):
     def fork_task(
         self, task_id: str, snapshot: str | None = None, prompt: str | None = None, *, with_artifacts: bool = False
     ) -> Task:
-        """As in `Workbench`, on the worker that has the task."""
-        fork_id = draw_task_id()
-        wanted = {"fork_id": fork_id, "snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
-        made = self._asked.ask(task_id, OperationName.FORK, wanted, Task)
-        known = placed_tasks.find_placed_task(self._services.home, task_id)
-        return self._keep_placed(made, fork_id, known.repo_id if known else made.repo_id)
+        """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`."""
+        wanted = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
+        return self._make_fork(task_id, wanted)
 
     def _find_origin(self, repo_id: str, snapshot: str) -> Task | None:
         """The task of the cluster that has a snapshot, if this home placed it for the repository."""
@@ -245,10 +229,22 @@ class RemoteTasks(TasksElsewhere):
             required, has = (find_requirements(self, url, name, {}) for name in (options.profile, origin.profile))
             if required.items() - has.items():
                 raise _fixed_requirements_error(options.profile, required)
-        fork_id, chosen = draw_task_id(), options.model_dump(mode="json")
-        wanted = {"fork_id": fork_id, "snapshot": snapshot, "prompt": prompt, "options": chosen}
-        made = self._asked.ask(origin.id, OperationName.FORK, wanted, Task)
-        return self._keep_placed(made, fork_id, origin.repo_id)
+        wanted = {"snapshot": snapshot, "prompt": prompt, "options": options.model_dump(mode="json")}
+        return self._make_fork(origin.id, wanted)
+
+    def _make_fork(self, task_id: str, wanted: Mapping[str, Any]) -> Task:
+        """`wanted`: its arguments but for the id of the fork."""
+        fork_id, dispatcher = draw_task_id(), self._asked.dispatcher
+        arguments = {"fork_id": fork_id, **wanted}
+        fork = TaskOperation(id=uuid.uuid4().hex, task_id=task_id, name=OperationName.FORK, arguments=arguments)
+        try:
+            dispatcher.submit(fork)
+            made = self._asked.finish(fork, Task)
+        except KeyboardInterrupt:
+            self._undo_creation(fork, fork_id)
+            raise
+        known = placed_tasks.find_placed_task(self._services.home, task_id)
+        return self._keep_placed(made, fork_id, known.repo_id if known else made.repo_id)
 
     @elsewhere
     def close_task(
@@ -267,13 +263,13 @@ class RemoteTasks(TasksElsewhere):
         known = [snapshot.id for snapshot in snapshots if snapshot is not None]
         placed_tasks.note_snapshots(self._services.home, task_id, known)
 
-    def _undo_creation(self, create: TaskOperation) -> None:
-        """Close a task that no caller would know, when its creation has ended.
+    def _undo_creation(self, create: TaskOperation, task_id: str) -> None:
+        """Close the task that an operation makes and no caller would know, when that has ended.
 
         Raises: `conflict` (`reason`: `creation_interrupted`) if that fails, or is interrupted.
         """
-        dispatcher, task_id = self._asked.dispatcher, create.task_id
         try:
+            dispatcher = self._asked.dispatcher
             dispatcher.cancel(create)
             created = dispatcher.result(create)
             if created is not None and created.error is None:

@@ -19,10 +19,13 @@ LATER_READS = frozenset(
 )
 """Those of a still later one (`_LOOKS_AT_MORE`). Checks are stopped while the operation that runs them has its turn."""
 
-READS_OF_CHANGES = frozenset({"export-changes", "clean-state"})
+READS_OF_CHANGES = frozenset({"export-changes"})
 """Those of the next version (`_LOOKS_AT_CHANGES`)."""
 
-ALL_READS = READS | READS_OF_RUNS | LATER_READS | READS_OF_CHANGES
+READS_OF_STATES = frozenset({"clean-state"})
+"""Those of the one after it (`_LOOKS_AT_STATES`). Never add to a set: a history has the mark of what was in it."""
+
+ALL_READS = READS | READS_OF_RUNS | LATER_READS | READS_OF_CHANGES | READS_OF_STATES
 NO_ROOM = "no_room"
 """Of what a task refuses because other operations of it are in progress; it takes it when these are answered."""
 

@@ -35,6 +35,7 @@ from sandbox.cluster.task_queues import (
     READS,
     READS_OF_CHANGES,
     READS_OF_RUNS,
+    READS_OF_STATES,
     STOPS,
     TaskStart,
     measure_payload,
@@ -64,6 +65,9 @@ _LOOKS_AT_MORE = "looks-at-more"
 
 _LOOKS_AT_CHANGES = "looks-at-changes"
 """As above, for `READS_OF_CHANGES`."""
+
+_LOOKS_AT_STATES = "looks-at-states"
+"""As above, for `READS_OF_STATES`."""
 
 _CANCELS_EARLY = "cancels-early"
 """The change since which an operation that was cancelled when no worker had it does not begin. Before it a cancellation
@@ -300,6 +304,8 @@ def _keep_newest(answers: dict[str, dict[str, Any]], most: int) -> dict[str, dic
 
 
 def _overtakes(name: str) -> bool:
+    if name in READS_OF_STATES:
+        return workflow.patched(_LOOKS_AT_STATES)
     if name in READS_OF_CHANGES:
         return workflow.patched(_LOOKS_AT_CHANGES)
     if name in LATER_READS:

@@ -26,7 +26,14 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster.answers import read_answer, read_placement, unreadable_answer_error
-from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms, complete_operation, draw_task_id, name_fork
+from sandbox.cluster.dispatcher import (
+    ANY_WORKER,
+    PLACES_S,
+    PlacementTerms,
+    complete_operation,
+    draw_task_id,
+    name_fork,
+)
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.server_requests import SERVER_S, ServerRequests, make_server_error
@@ -61,9 +68,6 @@ from sandbox.models.workers import PlaceState, TaskPlace
 
 BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
-
-PLACES_S = 2.0
-"""How long is waited for what workers say of the places of tasks."""
 
 _PLACES_AT_ONCE = 16
 _QUERY = timedelta(seconds=5)

@@ -40,7 +40,7 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
     tasks = [task for task in person.tasks() if task.status is not TaskStatus.CLOSED]
     shown = sorted(tasks, key=lambda task: task.created_at, reverse=True)[:MAX_TASKS]
     places = person.places([task.id for task in shown])
-    last = find_last_runs(person, [task.id for task in shown if not is_waiting(places.get(task.id))])
+    last = find_last_runs(person, [task.id for task in shown if not is_out_of_reach(places.get(task.id))])
     repositories = person.repositories()
     return {
         "repositories": repositories,
@@ -52,9 +52,11 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
     }
 
 
-def is_waiting(place: TaskPlace | None) -> bool:
-    """Whether a task waits for a worker, so that each question about its files would wait in the line, too."""
-    return place is not None and place.state is PlaceState.WAITING
+def is_out_of_reach(place: TaskPlace | None) -> bool:
+    """Whether each question about a task's files would wait: with it in the line for a worker, or for a cluster that
+    does not answer.
+    """
+    return place is not None and place.state is not PlaceState.ON_WORKER
 
 
 def _read_sizes(person: Workbench, repo_ids: Sequence[str]) -> Mapping[str, Any]:

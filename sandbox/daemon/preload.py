@@ -90,7 +90,7 @@ def preload(home: Path, environment: Mapping[bytes, bytes]) -> Program:
 
 def _has_cluster(home: Path) -> bool:
     """What the settings say now. A command that has others imports what it needs by itself."""
-    from sandbox.config import load_settings  # noqa: PLC0415 - its imports must be recorded
+    from sandbox.config import load_settings  # noqa: PLC0415 - `preload` imported it and recorded its reads
 
     try:
         return bool(load_settings(home, os.environ).cluster.address)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.daemon.diff_view import DiffView, read_diff
-from sandbox.daemon.home_pages import is_waiting
+from sandbox.daemon.home_pages import is_out_of_reach
 from sandbox.daemon.snapshot_graph import build_graph
 from sandbox.daemon.syntax_colours import colour_files
 from sandbox.daemon.timeline import build_timeline
@@ -23,19 +23,21 @@ _MEASURED_RUNS = 5
 
 
 def read_task(person: Workbench, task_id: str) -> Mapping[str, Any]:
-    """A task; of a closed one, what is kept. Of one that waits for a worker of a cluster, what this home knows."""
-    task = person.task(task_id)
-    states = None if is_waiting(person.places([task.id]).get(task.id)) else _read_states(person, task)
-    place = person.places([task.id]).get(task.id)  # a loss may have been noticed meanwhile
+    """A task; of a closed one, what is kept. Of one that no worker of a cluster answers about, what this home knows."""
+    task, states = person.task(task_id), None
+    place = person.places([task.id]).get(task.id)
+    if not is_out_of_reach(place):
+        states = _read_states(person, task)
+        place = person.places([task.id]).get(task.id)  # a loss may have been noticed meanwhile
     return {"task": task, "place": place, "is_reached": states is not None, **(states or {})}
 
 
 def _read_states(person: Workbench, task: Task) -> Mapping[str, Any] | None:
-    """What the host of a task says; None if it turns out that it has none now."""
+    """What the host of a task says; None if it turns out that it has none now, or none that is reached."""
     try:
         return _ask_host(person, task)
     except SandboxError as error:
-        if error.reason not in {"cluster_busy", "no_worker"}:
+        if error.reason not in {"cluster_busy", "no_worker", "server_lost"}:
             raise
         return None
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sandbox.agent.agent import Agent
+from sandbox.agent.agent import MAX_BODY_BYTES, Agent
 from sandbox.agent.permission import permit_out_of_band
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.shown_results import show_error, show_result, take_losses
@@ -37,7 +37,6 @@ from sandbox.version import __version__
 from sandbox.workbench import Watch
 
 PREFIX = "/api/v1"
-MAX_BODY_BYTES = 16 * 1024**2
 _CLIENT_CHARS = 100
 _NAME_CHARS = 100
 _SCHEMA_HINT = f"GET {PREFIX}/openapi.json describes all tools and their arguments."

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from sandbox.store.short_ids import PLACED, SEEN
 
 _RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
 _SNAPSHOT_ID = re.compile(r"snap-[0-9a-f]{13}-[0-9a-f]{6}")
+MOST_NOTED = 200
+"""Runs, and snapshots, that are noted of a task. Its worker names them, and each is a file."""
 
 
 class PlacedRun(Model):
@@ -55,12 +58,14 @@ def forget_placed_task(home: Home, task_id: str) -> None:
         if found is not None and found.task_id == task_id:
             path.unlink(missing_ok=True)
     for path in _seen_folder(home).glob("*.json"):
-        if _find_noted(home, path.stem) == task_id:
+        if _read_noted(path) == task_id:
             path.unlink(missing_ok=True)
 
 
 def note_runs(home: Home, task_id: str, run_ids: Iterable[str]) -> None:
-    """Remember the task of these runs, so that a caller can ask about one by its id alone. Other texts are left out."""
+    """Remember the task of these runs, the newest last, so that a caller can ask about one by its id alone. Other texts
+    are left out, and beyond `MOST_NOTED` the oldest are forgotten.
+    """
     _note(home, task_id, filter(_RUN_ID.fullmatch, run_ids))
 
 
@@ -81,14 +86,39 @@ def find_task_of_snapshot(home: Home, snapshot_id: str) -> str | None:
 
 def _note(home: Home, task_id: str, names: Iterable[str]) -> None:
     """The first task counts, because another worker may name what is not its own."""
-    for name in names:
-        path = _seen_folder(home) / f"{name}.json"
-        if not path.exists():
-            _write(path, {"schema_version": 1, "task_id": task_id})
+    if not (newest := [*dict.fromkeys(names)][-MOST_NOTED:]):
+        return
+    folder = _seen_folder(home)
+    make_private(folder)
+    known = {path.name.partition(".")[0] for path in folder.glob("*.json")}
+    if not (new := [name for name in newest if name not in known]):
+        return
+    for name in new:
+        write_json(folder / f"{name}.{task_id}.json", {}, synced=False)
+    kind = new[0].partition("-")[0]
+    for path in _sort_by_time(folder.glob(f"{kind}-*.{task_id}.json"))[:-MOST_NOTED]:
+        path.unlink(missing_ok=True)
+
+
+def _sort_by_time(paths: Iterable[Path]) -> list[Path]:
+    """The oldest first."""
+    found = list[tuple[int, Path]]()
+    for path in paths:
+        with suppress(FileNotFoundError):  # another process forgot it
+            found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]
 
 
 def _find_noted(home: Home, name: str) -> str | None:
-    found = read_json(_seen_folder(home) / f"{name}.json")
+    return next(map(_read_noted, sorted(_seen_folder(home).glob(f"{name}.*json"))), None)
+
+
+def _read_noted(path: Path) -> str | None:
+    """The task that a file is about: its name says it, or in a home of an earlier version its content."""
+    _, *task, _ = path.name.split(".")
+    if task:
+        return task[0]
+    found = read_json(path)
     return None if found is None else str(found["task_id"])
 
 

@@ -10,9 +10,12 @@ import pytest
 
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
+from sandbox.cluster.asked_operations import AskedOperations
+from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import PlacementTerms, name_fork
 from sandbox.errors import SandboxError
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.workbench import Workbench
 from tests.e2e.clusters import Cluster, cluster_of, connected
 from tests.e2e.test_line_of_tasks import URL, working
 from tests.e2e.test_states_on_a_cluster import read, write
@@ -108,6 +111,37 @@ def test_the_same_fork_is_made_once_and_not_begun_again_after_its_end(cluster: C
         cluster.ask(made, OperationName.STATUS)
     for one in (task, str(other.value["id"])):
         assert cluster.ask(one, OperationName.CLOSE, closing).error is None
+
+
+def test_a_fork_whose_request_is_interrupted_is_closed_when_it_is_made(
+    cluster: Cluster, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller would not know it. Control: without an interrupt it goes on."""
+    task, made, result = cluster.begin(), list[str](), cluster.dispatcher.result
+    waits = iter([KeyboardInterrupt()])
+
+    def wait(operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
+        if operation.name is OperationName.FORK:
+            made.append(name_fork(operation))
+            for interrupt in waits:
+                raise interrupt
+        return result(operation, wait_s)
+
+    monkeypatch.setattr(cluster.dispatcher, "result", wait)
+    with Workbench(agent, environ={}) as here:
+        workbench = ClusterWorkbench(here, AskedOperations(lambda: cluster.dispatcher))
+        with pytest.raises(KeyboardInterrupt):
+            workbench.fork_task(task)
+        assert workbench.tasks() == ()
+        with pytest.raises(SandboxError) as unknown:
+            cluster.ask(made[0], OperationName.STATUS)
+        assert unknown.value.code == "not_found"
+        assert not has_files(cluster, made[0])
+        other = workbench.fork_task(task).id
+        assert other not in {task, made[0]}
+        assert has_files(cluster, other)
+        for one in (task, other):
+            workbench.close_task(one, delete_worktree=True, discard=True)
 
 
 def test_an_answer_without_the_fork_that_was_asked_for_is_an_error_of_ours(temporal: str) -> None:

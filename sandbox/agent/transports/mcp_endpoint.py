@@ -5,12 +5,10 @@ from __future__ import annotations
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 
-from sandbox.agent.agent import Agent
+from sandbox.agent.agent import MAX_BODY_BYTES, Agent
 from sandbox.agent.server import make_server
 from sandbox.agent.transports.address import list_authorities
 from sandbox.agent.transports.sessions import SPARE, LimitSessions
-
-MAX_BODY_BYTES = 16 * 1024**2
 
 
 def make_app(agent: Agent, host: str, port: int) -> Starlette:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,8 +14,13 @@ from sandbox.checks.cancellation import Cancellation
 from sandbox.cluster import remote_checks
 from sandbox.cluster.asked_operations import AskedOperations
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Task
 from sandbox.models.operations import OperationAnswer, TaskOperation
+from sandbox.store import placed_tasks
+from sandbox.store.home import Home
 from sandbox.workbench import Watch, Workbench
+from tests.unit.cluster.test_cluster_workbench import RECORD
 
 TASK = f"task-{uuid4()}"
 
@@ -106,3 +112,59 @@ def test_a_run_that_was_stopped_by_name_is_forgotten(workbench: ClusterWorkbench
     assert run in workbench._cancellations, "the control"
     workbench.stop_run(run)
     assert not workbench._cancellations
+
+
+class Interrupted:
+    """A dispatcher whose first wait for a fork is interrupted. `cancelling`: what its cancellation ends with."""
+
+    def __init__(self, cancelling: SandboxError | None) -> None:
+        self.cancelling = cancelling
+        self.closed: list[str] = []
+        self._is_cancelled = False
+
+    def submit(self, operation: TaskOperation) -> None:
+        if operation.name == "close":
+            self.closed.append(operation.task_id)
+
+    def result(self, operation: TaskOperation, _wait_s: float | None = None) -> OperationAnswer:
+        if not self._is_cancelled:
+            raise KeyboardInterrupt
+        task_id = operation.arguments["fork_id"] if operation.name == "fork" else operation.task_id
+        worker, value = f"worker-{'1' * 16}", {**RECORD, "id": task_id}
+        return OperationAnswer(
+            operation_id=operation.id, task_id=operation.task_id, epoch=1, worker=worker, value=value
+        )
+
+    def cancel(self, _operation: TaskOperation) -> None:
+        self._is_cancelled = True
+        if self.cancelling is not None:
+            raise self.cancelling
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True], ids=["fork", "create"])
+@pytest.mark.parametrize(
+    ("cancelling", "closes", "error"),
+    [
+        (None, True, KeyboardInterrupt),
+        (SandboxError(ErrorCode.NOT_FOUND, "it was not sent"), False, KeyboardInterrupt),
+        (SandboxError(ErrorCode.NETWORK_ERROR, "no answer", reason="server_lost"), False, SandboxError),
+    ],
+    ids=["made", "not sent", "unknown"],
+)
+def test_a_fork_whose_request_is_interrupted_is_closed_or_named(
+    tmp_path: Path, from_snapshot: bool, cancelling: SandboxError | None, closes: bool, error: type[BaseException]
+) -> None:
+    dispatcher: Any = Interrupted(cancelling)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(lambda: dispatcher))
+    home, snapshot = Home(tmp_path / "home"), f"snap-{13 * '0'}-000000"
+    placed_tasks.save_placed_task(home, Task.model_validate({**RECORD, "id": TASK}))
+    placed_tasks.note_snapshots(home, TASK, [snapshot])
+    create = partial(workbench.create_task, str(RECORD["repo_id"]), from_snapshot=snapshot)
+    with pytest.raises(error) as caught:
+        (create if from_snapshot else partial(workbench.fork_task, TASK))()
+    assert [task.id for task in workbench.tasks()] == [TASK]
+    assert (len(dispatcher.closed), TASK in dispatcher.closed) == (closes, False)
+    if isinstance(caught.value, SandboxError):
+        assert caught.value.reason == "creation_interrupted"
+        assert caught.value.data is not None
+        assert caught.value.data["task_id"] not in {TASK, None}

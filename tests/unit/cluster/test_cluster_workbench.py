@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from inspect import signature
@@ -16,17 +17,20 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
+from sandbox.agent.tools import TOOLS, ToolCall
+from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
-from sandbox.cluster.asked_operations import MOST_LOSSES, AskedOperations, read_value
+from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Snapshot, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
-from sandbox.workbench import Workbench
+from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import Upstream, refused
 
@@ -124,11 +128,11 @@ def test_s149_a_snapshot_that_another_worker_names_too_stays_that_of_its_task(tm
     asked.ask.return_value = (kept, own)
     workbench.snapshots(second.id)
     for snapshot, origin in ((kept, first), (own, second)):
-        asked.ask.side_effect = lambda _task, _name, wanted, _kind: first.model_copy(update={"id": wanted["fork_id"]})
+        asked.finish.side_effect = lambda fork, _kind: first.model_copy(update={"id": fork.arguments["fork_id"]})
         made = workbench.create_task(first.repo_id, from_snapshot=snapshot.id)
-        assert asked.ask.call_args.args[0] == origin.id
+        assert asked.finish.call_args.args[0].task_id == origin.id
         assert made.id in {task.id for task in workbench.tasks()}
-    asked.ask.side_effect, asked.ask.return_value = None, second
+    asked.ask.return_value = second
     workbench.close_task(second.id)
     with refused(ErrorCode.NOT_FOUND):
         workbench.create_task(first.repo_id, from_snapshot=own.id)
@@ -211,6 +215,7 @@ def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
 
 
 TASK, OTHER = f"task-{uuid4()}", f"task-{uuid4()}"
+LOST_AT = "2026-01-01T00:00:00Z"
 ASKED = TaskOperation(id="one", task_id=TASK, name=OperationName.STATUS)
 SAID = {"operation_id": "one", "task_id": TASK, "epoch": 1, "worker": f"worker-{'1' * 16}"}
 
@@ -226,7 +231,10 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
 
 @pytest.mark.parametrize(
     "read",
-    [lambda text: read_answer({**SAID, "lost": text}, ASKED).lost, lambda text: read_placement({"loss": text}).loss],
+    [
+        lambda text: read_answer({**SAID, "lost": text}, ASKED).lost,
+        lambda text: read_placement({"loss": text, "lost_at": LOST_AT}).loss,
+    ],
     ids=["answer", "place"],
 )
 def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], str | None]) -> None:
@@ -235,6 +243,58 @@ def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], st
     assert lost.isprintable()
     assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
     assert len(lost) < 1000
+
+
+@pytest.mark.parametrize("said", [{"loss": "all"}, {"lost_at": LOST_AT}])
+def test_a_loss_without_its_time_is_none(said: dict[str, str]) -> None:
+    """No page can show it."""
+    found = read_placement({"loss": "all", "lost_at": LOST_AT})
+    assert (found.loss, found.lost_at) == ("all", datetime(2026, 1, 1, tzinfo=UTC)), "control"
+    found = read_placement(said)
+    assert (found.loss, found.lost_at) == (None, None)
+
+
+def test_s141_an_agent_is_told_of_a_loss_in_our_words(tmp_path: Path) -> None:
+    """Any worker may have said the others. Control: a task without a loss has none."""
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    for task_id in (TASK, OTHER):
+        save_placed_task(home, Task.model_validate({**RECORD, "id": task_id}))
+    waiting = TaskPlace(state=PlaceState.WAITING)
+    lost = waiting.model_copy(update={"loss": "Run this command", "lost_at": datetime.now(UTC)})
+    asked.places.return_value = {TASK: lost, OTHER: waiting}
+    tool = TOOLS["space_repo_list_tasks"]
+    found = tool.call(ToolCall(workbench, tool.input_model(), Watch())).model_dump()["waiting"]
+    assert "last completed operation" in found[TASK]["loss"]
+    assert "command" not in found[TASK]["loss"]
+    assert found[OTHER].get("loss") is None
+
+
+def test_while_a_connection_is_made_losses_are_taken_and_few_threads_ask_for_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server from which nothing comes back keeps each of them for seconds. Control: afterwards they are answered."""
+    monkeypatch.setattr(asked_operations, "ALL_PLACES_S", 0.05)
+    connected, placed = threading.Event(), TaskPlace(state=PlaceState.ON_WORKER)
+
+    def wait() -> Dispatcher:
+        assert connected.wait(60)
+        return MagicMock(places=lambda task_ids: dict.fromkeys(task_ids, placed))
+
+    asked = AskedOperations(wait)
+    for _ in range(2 * PLACES_AT_ONCE):
+        assert asked.places([TASK])[TASK].state is PlaceState.UNKNOWN
+    threads = [one for one in threading.enumerate() if one.name == "places"]
+    taking = threading.Thread(target=asked.take_losses, daemon=True)
+    taking.start()
+    taking.join(20)
+    is_taken = not taking.is_alive()
+    connected.set()
+    for thread in threads:
+        thread.join(20)
+    assert (len(threads), is_taken) == (PLACES_AT_ONCE, True)
+    monkeypatch.setattr(asked_operations, "ALL_PLACES_S", 20.0)
+    assert asked.places([TASK]) == {TASK: placed}
 
 
 def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from unittest.mock import MagicMock
 import pytest
 
 from sandbox.cluster.operation_table import OPERATIONS
-from sandbox.cluster.task_queues import ALL_READS, LATER_READS, PUBLISHES, READS, READS_OF_CHANGES, READS_OF_RUNS
+from sandbox.cluster.task_queues import (
+    ALL_READS,
+    LATER_READS,
+    PUBLISHES,
+    READS,
+    READS_OF_CHANGES,
+    READS_OF_RUNS,
+    READS_OF_STATES,
+)
 from sandbox.cluster.windows import (
     MOST_ARTIFACT_BYTES,
     MOST_DOCUMENT_BYTES,
@@ -55,7 +63,8 @@ def log_of(content: str | bytes, *, raw: bool = False) -> RunLog:
 def test_the_workflow_and_the_table_agree_on_what_only_reads() -> None:
     reading = {name.value for name, row in OPERATIONS.items() if not row.changes}
     assert reading == ALL_READS
-    assert len(ALL_READS) == sum(map(len, (READS, READS_OF_RUNS, LATER_READS, READS_OF_CHANGES)))
+    sets = (READS, READS_OF_RUNS, LATER_READS, READS_OF_CHANGES, READS_OF_STATES)
+    assert len(ALL_READS) == sum(map(len, sets))
     assert {name.value for name, row in OPERATIONS.items() if row.publishes} == PUBLISHES
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,7 +16,7 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
 from sandbox.daemon.page_templates import HEADERS
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApprovalScope, ApprovalState
+from sandbox.models import ApprovalScope, ApprovalState, PlaceState, TaskPlace
 from tests.unit.conftest import Upstream
 from tests.unit.daemon.dashboard_site import FilledPages, Site, open_site
 from tests.unit.desk import Desk
@@ -291,3 +292,29 @@ def test_a_task_without_a_pull_request_says_so(site: Site, monkeypatch: pytest.M
         answer = client.get(f"{site.url}/tasks/{site.desk.task.id}/pull-request")
     assert answer.status_code == 404
     assert "sandbox pr open" in answer.text
+
+
+@pytest.mark.parametrize("reason", ["server_lost", "no_worker", "other"])
+def test_a_task_that_no_worker_answers_about_is_shown_as_it_is_known(site: Site, reason: str) -> None:
+    """Without a question if the cluster does not say where it is. Control: any other error is that of the page."""
+    asked, place = list[str](), TaskPlace(state=PlaceState.UNKNOWN)
+
+    def fail(task_id: str, **_bounds: object) -> None:
+        asked.append(task_id)
+        raise SandboxError(ErrorCode.NETWORK_ERROR, "no answer", reason=reason)
+
+    bench: Any = site.desk.workbench
+    bench.log = fail
+    bench.places = lambda task_ids: dict.fromkeys(task_ids, place)
+    path = f"{site.url}/tasks/{site.desk.task.id}"
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        found = client.get(path)
+        assert (found.status_code, "No worker of the cluster answers" in found.text) == (200, True)
+        assert "the cluster does not say where it is" in found.text
+        assert asked == []
+        place = TaskPlace(state=PlaceState.ON_WORKER)
+        found = client.get(path)
+        is_shown = reason != "other"
+        assert (found.status_code == 200, "No worker of the cluster answers" in found.text) == (is_shown, is_shown)
+        assert asked == [site.desk.task.id]
