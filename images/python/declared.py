@@ -26,9 +26,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
-PLACED_AT = (
-    315_619_201  # a time that no other file has: a check that was killed leaves them, and the next replaces them
-)
+PLACED_AT = 315_619_201  # 1980-01-02 00:00:01, which no other file has: the next check replaces what a killed one left
+EXTENSIONS = ("*.cpython-*.so", "*.abi3.so")  # never taken into a commit: policies/profiles/python.toml
 WANTED = ("dev", "develop", "test", "tests", "testing")
 
 
@@ -112,55 +111,60 @@ def application(pyproject: Path) -> list[str]:
 def members(root: Path) -> list[str]:
     """Those that have a pyproject.toml, without the project at the root."""
     root = root.resolve()
-    workspace = of_uv(root).get("workspace", {})
+    workspace = read_uv_table(root).get("workspace", {})
     named, left_out = (
         [path for pattern in workspace.get(key, []) if Path(pattern) != Path() for path in sorted(root.glob(pattern))]
         for key in ("members", "exclude")
     )
-    pending = [*(path for path in named if path not in left_out), *of_paths(root)]
+    pending = [*(path for path in named if path not in left_out), *list_source_folders(root)]
     found = list[Path]()
     for path in map(Path.resolve, pending):  # grows while it is read
-        inside = (
-            path.is_relative_to(root) and path != root and not any(map(is_passed_over, path.relative_to(root).parts))
-        )
+        inside = path.is_relative_to(root) and path != root and not any(map(is_hidden, path.relative_to(root).parts))
         if inside and path not in found and (path / PYPROJECT).is_file():
             found.append(path)
-            pending += of_paths(path)
+            pending += list_source_folders(path)
     return [str(path.relative_to(root)) for path in found]
 
 
-def of_uv(folder: Path) -> dict[str, Any]:
+def read_uv_table(folder: Path) -> dict[str, Any]:
     """`[tool.uv]` of a folder's pyproject.toml."""
     path = folder / PYPROJECT
     tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return tables.get("tool", {}).get("uv", {})  # type: ignore[no-any-return]
 
 
-def of_paths(folder: Path) -> Iterator[Path]:
+def list_source_folders(folder: Path) -> Iterator[Path]:
     """The folders that its sources name."""
-    for source in of_uv(folder).get("sources", {}).values():
+    for source in read_uv_table(folder).get("sources", {}).values():
         for one in source if isinstance(source, list) else [source]:
             if "path" in one:
                 yield folder / one["path"]
 
 
-def is_passed_over(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether no pattern means folders of this name."""
     return name.startswith(".") or name == "node_modules"
 
 
-def extensions(wheel: Path, root: Path) -> list[str]:
-    """Those of packages that stand at the root: there tests find the sources instead of what is installed."""
-    placed = []
+def extensions(wheel: Path, root: Path) -> Iterator[str]:
+    """Those of packages that stand at the root: there tests find the sources instead of what is installed. Each appears
+    whole and with its time; a part of one that a kill leaves has a name that is never taken into a commit either.
+    """
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             path = root / name
-            is_free = not path.exists() or path.stat().st_mtime == PLACED_AT
-            if name.endswith(".so") and "/" in name and os.access(path.parent, os.W_OK) and is_free:
-                path.write_bytes(archive.read(name))
-                os.utime(path, (PLACED_AT, PLACED_AT))
-                placed.append(name)
-    return placed
+            is_free = not os.path.lexists(path) or path.lstat().st_mtime == PLACED_AT
+            is_extension = "/" in name and any(map(path.match, EXTENSIONS))
+            if not is_extension or not is_free or not os.access(path.parent, os.W_OK):
+                continue
+            part = path.with_name(f".part-{path.name}")
+            try:
+                part.write_bytes(archive.read(name))
+                os.utime(part, (PLACED_AT, PLACED_AT))
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+            yield name
 
 
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
@@ -181,5 +185,9 @@ if __name__ == "__main__":
         "needs": needs,
         "wants": wants,
     }
-    answer = commands[sys.argv[1]](*map(Path, sys.argv[2:]))
-    sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(answer))
+    said = set[str]()
+    for line in commands[sys.argv[1]](*map(Path, sys.argv[2:])):
+        if line not in said:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()  # what was done counts, also if the next fails
+        said.add(line)

@@ -14,9 +14,10 @@ from sandbox.policy import untrusted_toml
 
 FILE_BYTES = 256 * 1024  # of a manifest
 LOCK_BYTES = 2 * 1024**2  # of a lock file
-MAX_FILES = 64
+MAX_FILES = 128
 MAX_LOOKS = 512  # for files, also for those that are not there: each may be a process of git
 MAX_LISTED_FILES = 200_000  # of a tree in which folders are looked for
+MAX_LISTED_FOLDERS = 5_000  # that have a manifest
 ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
 
@@ -34,7 +35,8 @@ class Collection:
     by normalized name, `NAME[EXTRA]` for those of another package of the tree. `wanted_extras`: those that some file
     selects. `unnamed`: lists, with their origins, that hold a test tool and have names that do not say what they are
     for. `groups`: the entries of dependency groups, by normalized name. `of_tree`: names of packages of the tree, which
-    no registry is asked for. `elsewhere`: of those that come from neither, and why they are refused. `computed`: the
+    no registry is asked for. `elsewhere`: names of packages that come neither from a registry nor from the tree, and
+    why they are refused. `computed`: the
     project's build computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
     """
 
@@ -44,6 +46,7 @@ class Collection:
     files: dict[str, str | None] = field(default_factory=dict)
     listings: dict[str, list[str]] = field(default_factory=dict)
     patterns: int = 0  # of folders, that were looked at
+    compared: int = 0  # names of folders, with patterns
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
     groups: dict[str, object] = field(default_factory=dict)
@@ -68,12 +71,18 @@ class Collection:
         return self.files[path] or ""
 
     def list_folders(self, name: str) -> list[str]:
-        """The folders below the top, at any depth, that hold a file of this name."""
+        """The folders below the top, at any depth, that hold a file of this name; none if they are too many, which is
+        recorded.
+        """
         if name not in self.listings:
             listed = self.read(f"/**/{name}")
+            folders = [folder for folder in (listed or b"").decode(errors="replace").split("\n") if folder]
             if listed is None:
                 self.refuse(f"a tree of more than {MAX_LISTED_FILES} files", RefusalReason.LIMIT, name)
-            self.listings[name] = [folder for folder in (listed or b"").decode(errors="replace").split("\n") if folder]
+            elif len(folders) > MAX_LISTED_FOLDERS:
+                self.refuse(f"more than {MAX_LISTED_FOLDERS} folders with a {name}", RefusalReason.LIMIT, name)
+                folders = []
+            self.listings[name] = folders
         return self.listings[name]
 
     def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:

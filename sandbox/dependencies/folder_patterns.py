@@ -5,14 +5,17 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from collections.abc import Iterable
+from itertools import pairwise, takewhile
 
 from sandbox.dependencies.collection import Collection
 
-MAX_FOLDERS = 60  # of one pattern; each has a manifest, and a collection reads 64 files
+MAX_FOLDERS = 60  # of one pattern; each has a manifest
 MAX_PATTERNS = 100  # of one tree
+MAX_COMPARED = 1_000_000  # names of folders with patterns, of one tree: 5,000 folders of four names with 50 patterns
 _MAX_CHARS = 100
 _MAX_MARKS = 4
 _MAX_DEPTH = 20  # of folders that are looked at
+_PATH_CHARS = 300
 _MARKS = "*?["
 _ANY_DEPTH = "**"  # a part of a pattern: the folder itself, and all below it
 
@@ -23,19 +26,23 @@ def is_pattern(text: str) -> bool:
 
 
 def resolve_folder(folder: str, path: object) -> str | None:
-    """A folder of the tree, by its path from another one, '' for the top; None for one that is elsewhere."""
+    """A folder of the tree, by its path from another one, '' for the top; None for one that is elsewhere, and for
+    a path that is too long for an argument of git.
+    """
     if not isinstance(path, str) or path.startswith(("/", "~")) or "\\" in path or "\0" in path:
         return None
     found = posixpath.normpath(posixpath.join(folder, path))
-    return None if found.split("/")[0] == ".." else "" if found == "." else found
+    if found.split("/")[0] == ".." or len(found) > _PATH_CHARS:
+        return None
+    return "" if found == "." else found
 
 
 def find_folders(collection: Collection, pattern: str, manifest: str) -> list[str] | None:
     """The folders that fit and have a file `manifest`, by name, without the top; None for a pattern that is not
     understood: unprintable text, one that leaves the tree, has many marks, or fits too many folders; and past
-    `MAX_PATTERNS`. Names that begin with a dot, and `node_modules`, fit no mark.
+    `MAX_PATTERNS` and `MAX_COMPARED`. Names that begin with a dot, and `node_modules`, fit no mark.
     """
-    parts = posixpath.normpath(pattern).split("/")
+    parts = _split(pattern)
     marks = sum(pattern.count(mark) for mark in _MARKS)
     collection.patterns += 1
     if (
@@ -46,7 +53,12 @@ def find_folders(collection: Collection, pattern: str, manifest: str) -> list[st
         or parts[0] in {"..", ""}
     ):
         return None
-    found = [folder for folder in collection.list_folders(manifest) if _fits(folder.split("/"), parts)]
+    plain = "".join(f"{part}/" for part in takewhile(lambda part: not is_pattern(part), parts))
+    below = [folder for folder in collection.list_folders(manifest) if f"{folder}/".startswith(plain)]
+    collection.compared += sum(folder.count("/") + 1 for folder in below)
+    if collection.compared > MAX_COMPARED:
+        return None
+    found = [folder for folder in below if _fits(folder.split("/"), parts)]
     return None if len(found) > MAX_FOLDERS else found
 
 
@@ -65,19 +77,34 @@ def find_members(collection: Collection, patterns: Iterable[str], manifest: str)
     return [folder for folder in dict.fromkeys(found[True]) if folder not in left_out], refused
 
 
+def _split(pattern: str) -> list[str]:
+    """Its parts; `**/**` is `**`."""
+    parts = posixpath.normpath(pattern).split("/")
+    return [part for before, part in pairwise(["", *parts]) if (before, part) != (_ANY_DEPTH, _ANY_DEPTH)]
+
+
 def _fits(names: list[str], parts: list[str]) -> bool:
+    """In a time that grows with the names times the parts. `counts`: how many of the parts can stand for the names so
+    far.
+    """
     if len(names) > _MAX_DEPTH:
         return False
-    if not parts:
-        return not names
-    if parts[0] == _ANY_DEPTH and _fits(names, parts[1:]):
-        return True
-    if not names or not _fits_one(names[0], parts[0]):
-        return False
-    return _fits(names[1:], parts if parts[0] == _ANY_DEPTH else parts[1:])
+    counts = _add_empty({0}, parts)
+    for name in names:
+        fitting = (count for count in counts if count < len(parts) and _fits_one(name, parts[count]))
+        counts = _add_empty({count if parts[count] == _ANY_DEPTH else count + 1 for count in fitting}, parts)
+        if not counts:
+            return False
+    return len(parts) in counts
+
+
+def _add_empty(counts: set[int], parts: list[str]) -> set[int]:
+    """With a next part that stands for no name."""
+    return counts | {count + 1 for count in counts if parts[count : count + 1] == [_ANY_DEPTH]}
 
 
 def _fits_one(name: str, part: str) -> bool:
     if not is_pattern(part):
         return name == part
-    return not name.startswith(".") and name != "node_modules" and fnmatch.fnmatchcase(name, part)
+    is_plain = not name.startswith(".") and name != "node_modules"
+    return is_plain and (part == _ANY_DEPTH or fnmatch.fnmatchcase(name, part))

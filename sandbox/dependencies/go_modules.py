@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.models.dependencies import LockedPackage, RefusalReason
 
 FILE, WORKSPACE, VENDORED = "go.mod", "go.work", "vendor/modules.txt"
@@ -166,7 +167,4 @@ def _find_fault(words: list[str]) -> RefusalReason | None:
 
 def _resolve_folder(folder: str, path: str) -> str | None:
     """A folder of the tree, '' for its root; None for one that is elsewhere."""
-    if not path.startswith((".", "./")) or "\\" in path or "\0" in path:
-        return None
-    found = posixpath.normpath(posixpath.join(folder, path))
-    return None if found.split("/")[0] == ".." else "" if found == "." else found
+    return resolve_folder(folder, path) if path.startswith(".") else None

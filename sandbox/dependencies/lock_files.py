@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from sandbox.dependencies.collection import LOCK_BYTES, Collection
+from sandbox.dependencies.pipfile import is_itself
 from sandbox.dependencies.requirement_text import RefusedTextError, parse_requirement, require_strong_hash
 from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry, RequirementRole
 
@@ -32,14 +33,15 @@ _SOURCES = {
 _THE_PROJECT = frozenset({"editable", "virtual"})  # uv.lock lists the project, and its workspace, among the packages
 
 
-def read_lock_files(collection: Collection) -> None:
-    """Add the packages of the first lock file that is there."""
-    for path in LOCK_FILES:
-        if not collection.load_text(path, LOCK_BYTES):
-            continue
-        for package in _list_packages(collection, path):
-            _add_package(collection, package if isinstance(package, dict) else {}, path)
-        return
+def find_lock_file(collection: Collection) -> str | None:
+    """The first lock file that is there. It is loaded, also if so many manifests follow that a limit is reached."""
+    return next((path for path in LOCK_FILES if collection.load_text(path, LOCK_BYTES)), None)
+
+
+def read_lock_file(collection: Collection, path: str) -> None:
+    """Add the packages of a lock file."""
+    for package in _list_packages(collection, path):
+        _add_package(collection, package if isinstance(package, dict) else {}, path)
 
 
 def _list_packages(collection: Collection, path: str) -> Iterable[Any]:
@@ -60,6 +62,8 @@ def _list_pipfile_packages(collection: Collection) -> Iterator[dict[str, Any]]:
     for category, entries in document.items():
         for name, entry in entries.items() if category != "_meta" and isinstance(entries, dict) else ():
             found = entry if isinstance(entry, dict) else {}
+            if is_itself(found):
+                continue
             hashes, version = found.get("hashes"), found.get("version")
             yield {
                 **found,
@@ -103,7 +107,7 @@ def _add_computed(collection: Collection, package: dict[str, Any], path: str) ->
     for entry in listed if isinstance(listed, list) else ():
         found = entry if isinstance(entry, dict) else {}
         if not isinstance(found.get("name"), str):
-            collection.refuse(str(type(entry).__name__), RefusalReason.SYNTAX, path)
+            collection.refuse("an entry of dependencies without a name", RefusalReason.SYNTAX, path)
             continue
         extras, marker = found.get("extra"), found.get("marker")
         selected = f"[{','.join(map(str, extras))}]" if isinstance(extras, list) else ""

@@ -36,6 +36,11 @@ def read_pipfile(collection: Collection) -> None:
             _add(collection, name, entry if isinstance(entry, dict) else {"version": entry}, (role, table, public))
 
 
+def is_itself(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry, also of Pipfile.lock, means the project that it is of: `-e .`."""
+    return isinstance(path := entry.get("path"), str) and path in {".", "./"}
+
+
 def _list_public_indexes(document: Mapping[str, Any]) -> Iterator[str]:
     """Names of sources that are the usual one: to name it is not to ask for another."""
     sources = document.get("source")
@@ -52,7 +57,7 @@ def _add(collection: Collection, name: str, entry: Mapping[str, Any], list_of: t
     reason = next((reason for kind, reason in _ELSEWHERE.items() if kind in entry), None)
     if reason is None and "index" in entry and str(entry["index"]) not in public:
         reason = RefusalReason.OPTION
-    if entry.get("path") in {".", "./"}:  # the project itself
+    if is_itself(entry):
         collection.want_extras(map(str, extras if isinstance(extras, list) else ()), role)
     elif reason:
         collection.refuse(name, reason, origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.lock_files import LOCK_FILES, read_lock_files
+from sandbox.dependencies.lock_files import LOCK_FILES, find_lock_file, read_lock_file
 from sandbox.dependencies.pipfile import FILE as PIPFILE
 from sandbox.dependencies.pipfile import read_pipfile
 from sandbox.dependencies.pyproject import FILE, read_pyproject
@@ -51,6 +51,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     for what a repository holds: entries that cannot be used are in `refused`.
     """
     collection = Collection(read)
+    lock_file = find_lock_file(collection)
     members = find_packages_of_tree(collection)
     read_pyproject(collection)
     read_setup_cfg(collection)
@@ -65,7 +66,8 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     read_noxfile(collection)
     read_pipfile(collection)
     read_all_extras(collection)
-    read_lock_files(collection)
+    if lock_file is not None:
+        read_lock_file(collection, lock_file)
     read_packages_of_tree(collection, members)
     if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
         for texts, origin in collection.unnamed:

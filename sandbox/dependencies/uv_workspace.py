@@ -6,7 +6,7 @@ A registry may have other packages of these names: those of the tree are install
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,10 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
     theirs, and which ones come from elsewhere.
     """
     root = collection.load_toml(FILE)
-    folders, members = _list_folders(collection, read_table(root, "tool", "uv", "workspace")), list[Member]()
+    folders, members = list[str](), list[Member]()
     sources = dict(_list_sources(root))
-    folders += _list_paths("", sources)
+    _add_folders(collection, folders, _list_members(collection, read_table(root, "tool", "uv", "workspace")))
+    _add_folders(collection, folders, _list_paths("", sources))
     for folder in folders:  # grows while it is read
         path = posixpath.join(folder, FILE)
         name = read_table(document := collection.load_toml(path), "project").get("name")
@@ -50,7 +51,7 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
             members.append(Member(canonicalize_name(name), path, document))
             own = dict(_list_sources(document))
             sources = own | sources
-            folders += [one for one in _list_paths(folder, own) if one not in folders][: MAX_FOLDERS - len(folders)]
+            _add_folders(collection, folders, _list_paths(folder, own))
     collection.of_tree = frozenset(member.name for member in members)
     collection.elsewhere = {name: reason for name, (reason, _) in sources.items() if name not in collection.of_tree}
     return members
@@ -68,13 +69,21 @@ def read_packages_of_tree(collection: Collection, members: list[Member]) -> None
         pending = [member for member in pending if found and member not in found]
 
 
-def _list_folders(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
+def _add_folders(collection: Collection, folders: list[str], found: Iterable[str]) -> None:
+    new = [folder for folder in found if folder not in folders]
+    room = MAX_FOLDERS - len(folders)
+    folders += new[:room]
+    for folder in new[room:]:
+        collection.refuse(f"workspace {folder}", RefusalReason.LIMIT, FILE)
+
+
+def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
     patterns = [str(text) for text in _list(workspace.get("members"))]
     left_out = [f"!{text}" for text in _list(workspace.get("exclude"))]
     folders, refused = find_members(collection, [*patterns, *left_out], FILE)
     for pattern in refused:
         collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)
-    return folders[:MAX_FOLDERS]
+    return folders
 
 
 def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[RefusalReason, object]]]:
@@ -88,7 +97,7 @@ def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Refu
 
 def _list_paths(folder: str, sources: Mapping[str, tuple[RefusalReason, object]]) -> list[str]:
     found = (resolve_folder(folder, path) for _, path in sources.values() if path is not None)
-    return [path for path in dict.fromkeys(found) if path][:MAX_FOLDERS]
+    return [path for path in dict.fromkeys(found) if path]
 
 
 def _read_member(collection: Collection, member: Member, role: Role) -> None:

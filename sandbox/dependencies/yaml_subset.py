@@ -14,7 +14,7 @@ MAX_DEPTH = 12
 _LINE_CHARS = 4_000
 _ENTRY = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s'"#{}\[\]&*!|>-][^:]*(?::[^:\s][^:]*)*):(?: +(.*))?""")
 _ITEM = re.compile(r"-\s+(\S.*)")
-_INNER = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s:,]+):\s*([^,]*)""")
+_INNER = re.compile(r"""("[^"]*"|'[^']*'|[^\s:]+):(.*)""")
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def read_list(text: str, key: str) -> list[str]:
     lines = iter(text.split("\n"))
     for line in lines:
         name, colon, value = line.partition(":")
-        if colon and _unquote(name.rstrip()) == key:
+        if colon and len(line) <= _LINE_CHARS and _unquote(name.rstrip()) == key:
             break
     else:
         return []
@@ -59,7 +59,8 @@ def _drop_comment(text: str) -> str:
 
 def _parse_value(text: str) -> str | list[str] | dict[str, str]:
     if text[0] == "{" and text[-1] == "}":
-        return {_unquote(match[1]): _unquote(match[2].strip()) for match in _INNER.finditer(text[1:-1])}
+        parts = (_INNER.fullmatch(part.strip()) for part in text[1:-1].split(","))
+        return {_unquote(match[1]): _unquote(match[2].strip()) for match in parts if match}
     if text[0] == "[" and text[-1] == "]":
         return [_unquote(part.strip()) for part in text[1:-1].split(",")]
     return _unquote(text)

@@ -5,6 +5,7 @@ The control of each: pip's own reader of the same text, which does as it says.
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -60,9 +61,16 @@ SMUGGLED = {
 }
 
 
-def _read(path: str, content: str | bytes) -> Manifest:
+def _read(path: str, content: str | bytes, listing: bytes | None = None) -> Manifest:
+    """`listing`: the folders of the tree that have a manifest."""
     tree = {path: content.encode() if isinstance(content, str) else content}
-    return read_python_manifest(tree.get)
+
+    def read(asked: str) -> bytes | None:
+        if len(asked) > 1_000:  # git gets it as an argument: the kernel refuses very long ones
+            subprocess.run(["true", asked], check=True)
+        return listing if asked.startswith("/**/") else tree.get(asked)
+
+    return read_python_manifest(read)
 
 
 @pytest.mark.parametrize("text", SMUGGLED, ids=lambda text: ascii(text[:50]))
@@ -120,6 +128,12 @@ def test_s19_an_option_within_a_marker_reaches_an_ordinary_pip(tmp_path: Path) -
         ),
         ("pyproject.toml", '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {path = "../../a"}\n'),
         ("pyproject.toml", '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {workspace = true}\n'),
+        pytest.param(
+            "pyproject.toml",
+            '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {path = """' + "aaa\\\n" * 50_000 + '"""}\n',
+            id="a long path",
+        ),
+        ("Pipfile", '[packages]\na = {path = ["x"]}\nb = {path = {x = "."}}\n'),
         ("Pipfile", '[packages]\na = {git = "https://evil.example/a", ref = "x"}\n'),
         ("Pipfile", '[packages]\na = {file = "https://evil.example/a.whl"}\n'),
         ("Pipfile", '[dev-packages]\na = {path = "../a", editable = true}\n'),
@@ -156,6 +170,9 @@ def _folders_that_name_others() -> str:
     return f"[tool.uv.workspace]\nmembers = {['**/a*'] * 500}\n[tool.uv.sources]\n{sources}"
 
 
+_PATTERNS = f"[tool.uv.workspace]\nmembers = {['**/a/**/x'] * 100}\n"
+
+
 def _groups_that_include_others() -> str:
     """8 to the power of 12 entries, unless each group is read once."""
     lines = [f"test{n} = [" + f'{{include-group = "test{n + 1}"}}, ' * 8 + "]\n" for n in range(12)]
@@ -171,11 +188,15 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "spaces of a version": ("setup.py", "python_requires" + " " * 200_000 + "\npython_requires" * 10_000),
     "spaces of .ini lines": ("setup.cfg", "[a]\n" + ("b" + " " * 99) * 2_000 + "\n"),
     "spaces of an .ini line": ("setup.cfg", "[a]\nb" + " " * 200_000 + "c\n"),
-    "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(20_000))),
+    "sections of an .ini": ("setup.cfg", "".join(f"[s{n}]\n" for n in range(4_000))),
+    "lines of an .ini": ("setup.cfg", "[a]\n" + "b\n" * 130_000),
+    "lines of an .ini in TOML": ("pyproject.toml", "[tool.tox]\nlegacy_tox_ini = '''[a]\n" + "b\n" * 125_000 + "'''"),
     "nested brackets of Python": ("setup.py", "setup(install_requires=" + "[" * 200_000),
     "unary operators of Python": ("setup.py", "x = " + "-" * 200_000 + "1"),
     "tables of a Pipfile": ("Pipfile", "".join(f"[a{n}.b]\nc = 1\n" for n in range(15_000))),
     "members that name each other": ("pyproject.toml", _folders_that_name_others()),
+    "patterns of deep folders": ("pyproject.toml", _PATTERNS),
+    "folders that share what is below them": ("pyproject.toml", _PATTERNS),
     "sums of Python": ("setup.py", "setup(install_requires=" + "+".join(["[]"] * 60_000) + ")"),
     "attributes of Python": ("setup.py", "x" + ".a" * 100_000),
     "a NUL byte": ("setup.py", "setup(\0)"),
@@ -193,6 +214,10 @@ BOMBS: dict[str, tuple[str, str | bytes]] = {
     "lists that name themselves": ("setup.py", "a = a + a\nsetup(install_requires=a)"),
     "groups that include others many times": ("pyproject.toml", _groups_that_include_others()),
 }
+LISTINGS = {
+    "patterns of deep folders": "\n".join(f"{'a/' * 18}{n}/y" for n in range(5_000)).encode(),
+    "folders that share what is below them": "\n".join(f"{'a/' * 18}{n}/y" for n in range(2**17)).encode(),
+}
 UNREFUSED = {  # they are valid, and cheap to read
     "tables of a Pipfile",
     "sections of an .ini",
@@ -205,7 +230,7 @@ def test_s19_a_manifest_cannot_exhaust_its_reader(name: str) -> None:
     path, content = BOMBS[name]
     asked = (content.encode() if isinstance(content, str) else content) + b"\n# python"  # the word it is read for
     begun = time.process_time()
-    manifest = _read(*BOMBS[name])
+    manifest = _read(*BOMBS[name], LISTINGS.get(name))
     assert read_allowed_pythons({path: asked}.get) == ""
     assert time.process_time() - begun < SECONDS * slowness()
     assert manifest.refused or name in UNREFUSED

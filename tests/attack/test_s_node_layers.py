@@ -142,6 +142,8 @@ BOMBS = {
     ),
     "ranges of one package": ("yarn__lock", ", ".join(f"a@{n}" for n in range(200_000)) + ":\n  version 1.0.0\n"),
     "quotes": ("yarn__lock", '"' * 1_000_000),
+    "a map for a list": ("pnpm-workspace__yaml", f"packages: {{{'a' * 250_000}}}\n"),
+    "maps without a colon": ("pnpm-lock__yaml", f"a: {{{'a' * 3_990}}}\n" * 500),
 }
 
 

@@ -398,6 +398,27 @@ def test_python_check_names_what_its_build_lacks(site: ImageBuildContext, projec
     assert check(site, project, "build")[0] == 1, "its own mistake"
 
 
+def test_python_check_does_not_pass_without_the_wheel_of_a_member(site: ImageBuildContext, project: Path) -> None:
+    """Its tests go on. Controls: an application is no package; all are built, also after one that reads its input."""
+    (project / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["m/*"]\n')
+    member = (
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n[project]\nname = "{}"\n'
+    )
+    reads = "import sys, setuptools\nsys.stdin.read()\nsetuptools.setup()\n"
+    texts = {name: f'{member.format(name)}version = "1"\n' for name in "abc"}
+    for name, text in {**texts, "app": '[project]\nname = "app"\nversion = "1"\n[tool.uv]\npackage = false\n'}.items():
+        (project / "m" / name).mkdir(parents=True)
+        (project / "m" / name / "pyproject.toml").write_text(text)
+        (project / "m" / name / "setup.py").write_text("raise SystemExit('no')\n" if name in {"b", "app"} else reads)
+    code, output, _ = check(site, project, "build")
+    assert (code, "m/b is not installed" in output, "m/app is not installed" in output) == (1, True, True), output
+    assert "built c-1-py3-none-any.whl" in output
+    assert check(site, project, "test")[0] == 0
+    (project / "m" / "b" / "setup.py").write_text(reads)
+    code, output, _ = check(site, project, "build")
+    assert (code, output.count("built ")) == (0, 3), output
+
+
 def test_python_check_compiles_a_tree_that_is_no_package(site: ImageBuildContext, project: Path) -> None:
     (project / "pyproject.toml").unlink()
     assert check(site, project, "build")[0] == 0

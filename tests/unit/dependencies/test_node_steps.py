@@ -14,7 +14,7 @@ from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
-from tests.unit.dependencies.manifest_trees import reader
+from tests.unit.dependencies.manifest_trees import PNPM_WORKSPACES, reader
 
 HASH = hashlib.sha512(b"").digest()
 SRI = f"sha512-{base64.b64encode(HASH).decode()}"
@@ -226,14 +226,7 @@ def test_members_of_a_workspace_without_a_lock_file_are_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        "packages:\n  # all\n  - 'lib/*'\n\n- \"!lib/two\" # not this\ncatalog:\n  - other\n",
-        'name: x\n"packages": [lib/*, "!lib/two"]\n',
-    ],
-    ids=["lines", "brackets"],
-)
+@pytest.mark.parametrize("listed", PNPM_WORKSPACES.values(), ids=PNPM_WORKSPACES)
 def test_members_that_pnpm_lists_in_a_file_of_its_own_are_read(listed: str) -> None:
     """Not if package.json lists some, nor the list of another file."""
     files = {

@@ -214,6 +214,29 @@ def test_of_a_workspace_without_a_project_of_its_own_all_packages_are_needed() -
     assert [found.text for found in manifest.refused] == ["deep", "far"]
 
 
+def test_of_a_large_workspace_all_that_is_promised_is_read_and_the_rest_refused_by_name() -> None:
+    """With its lock file, and other manifests of the root."""
+    member = '[project]\nname = "m{n}"\ndependencies = ["a{n}"]\n'
+    tree: dict[str, str | bytes] = {f"{n % 2}/m{n}/pyproject.toml": member.format(n=n) for n in range(58)}
+    tree |= {f"by/path{n}/pyproject.toml": f'[project]\nname = "p{n}"\n' for n in range(4)}
+    paths = "".join(f'p{n} = {{path = "by/path{n}"}}\n' for n in range(4))
+    root = f'[tool.uv.workspace]\nmembers = ["0/*", "1/*"]\n[tool.uv.sources]\n{paths}'
+    files = {
+        "setup.cfg": "[options]\n",
+        "tox.ini": "[tox]\n",
+        "requirements-dev.txt": "d\n",
+        "uv.lock": LOCKS["uv.lock"],
+    }
+    manifest = read_python_manifest(reader({"pyproject.toml": root, **tree, **files}))
+    assert names(manifest, RUNTIME) == [f"a{n}" for n in (*range(0, 58, 2), *range(1, 58, 2))]
+    assert [found.name for found in manifest.locked] == ["rich"]
+    assert [(found.text, found.reason) for found in manifest.refused] == [
+        ("workspace by/path2", RefusalReason.LIMIT),
+        ("workspace by/path3", RefusalReason.LIMIT),
+    ]
+    assert set(files) < set(manifest.files)
+
+
 PIPFILE = """
 [[source]]
 name = "pypi"
@@ -391,7 +414,10 @@ files = [{{url = "https://elsewhere.example", hash = "sha256:{"a" * 64}"}}, {{ha
     "Pipfile.lock": json.dumps(
         {
             "_meta": {"sources": [{"name": "x", "url": "https://elsewhere.example/simple"}]},
-            "default": {"rich": {"index": "x", "version": "==13.0", "hashes": [f"sha256:{c * 64}" for c in "ba"]}},
+            "default": {
+                "me": {"path": ".", "editable": True},
+                "rich": {"index": "x", "version": "==13.0", "hashes": [f"sha256:{c * 64}" for c in "ba"]},
+            },
             "develop": {"Rich": {"version": "==13.0", "hashes": [f"sha256:{c * 64}" for c in "ab"]}},
         }
     ),
@@ -412,6 +438,7 @@ def test_lock_files_give_names_versions_and_hashes_and_no_address(path: str) -> 
         ("rich", "13.0", (f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"))
     ]
     assert "elsewhere" not in manifest.model_dump_json()
+    assert manifest.refused == (), "the project itself is no entry of another place"
 
 
 def test_a_lock_file_with_two_versions_says_where_each_is_meant() -> None:

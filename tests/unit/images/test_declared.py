@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -68,15 +69,34 @@ def test_packages_of_a_workspace_are_those_of_its_patterns_and_of_paths_in_the_t
 def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays(
     program: ModuleType, tmp_path: Path
 ) -> None:
-    """One that a killed check left is replaced. Nothing is put where the tree has no package."""
+    """One that a killed check left is replaced. Nothing is put where the tree has no package, nor what a commit would
+    take.
+    """
+    one, own = "a.cpython-311-x86_64-linux-gnu.so", "own.abi3.so"
     wheel = tmp_path / "p.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name in ("p/a.so", "p/own.so", "p/code.py", "elsewhere/b.so", "top.so"):
+        for name in (f"p/{one}", f"p/{own}", "p/c.so", "p/code.py", "elsewhere/b.abi3.so", "top.abi3.so"):
             archive.writestr(name, "first")
     (tmp_path / "p").mkdir()
-    (tmp_path / "p/own.so").write_text("own")
-    assert program.extensions(wheel, tmp_path) == ["p/a.so"]
-    (tmp_path / "p/a.so").write_text("left")
-    os.utime(tmp_path / "p/a.so", (program.PLACED_AT, program.PLACED_AT))
-    assert program.extensions(wheel, tmp_path) == ["p/a.so"]
-    assert {path.name: path.read_text() for path in (tmp_path / "p").iterdir()} == {"a.so": "first", "own.so": "own"}
+    (tmp_path / f"p/{own}").write_text("own")
+    assert list(program.extensions(wheel, tmp_path)) == [f"p/{one}"]
+    (tmp_path / f"p/{one}").write_text("left")
+    os.utime(tmp_path / f"p/{one}", (program.PLACED_AT, program.PLACED_AT))
+    assert list(program.extensions(wheel, tmp_path)) == [f"p/{one}"]
+    assert {path.name: path.read_text() for path in (tmp_path / "p").iterdir()} == {one: "first", own: "own"}
+
+
+def test_an_extension_appears_whole_or_not_at_all_and_those_before_it_are_named(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    """As on a full disk: a file may have five bytes."""
+    wheel, folder = tmp_path / "p.whl", tmp_path / "p"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("p/a.abi3.so", "whole")
+        archive.writestr("p/b.abi3.so", "too long for it")
+    folder.mkdir()
+    argv = [sys.executable, str(program.__file__), "extensions", str(wheel), str(tmp_path)]
+    limited = ["prlimit", f"--fsize={len('whole')}", *argv]
+    done = subprocess.run(limited, capture_output=True, text=True, env={"PYTHONDONTWRITEBYTECODE": "1"}, check=False)
+    assert (done.returncode, done.stdout) == (1, "p/a.abi3.so\n"), done.stderr
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a.abi3.so": "whole"}
