@@ -80,7 +80,7 @@ def require_private(path: Path) -> None:
 
 
 def unsafe_secret_error(path: Path, why: str) -> SandboxError:
-    """The error of a file whose secret must not be used as it is."""
+    """The error of a file with a secret that must not be used as it is."""
     return SandboxError(
         ErrorCode.POLICY_VIOLATION, f"The secret in {path} is not safe: {why}", hint=f"Run: chmod 600 {path}"
     )

@@ -139,7 +139,7 @@ def _describe_wrong_field(model: type[Input], error: ErrorDetails, unused: Colle
 
 
 def _find_meant(name: str, unused: Collection[str]) -> str:
-    """The field whose name has a word in common, as `old` with `old_string`, or is close."""
+    """The field that has a word of its name in common, as `old` with `old_string`, or is close."""
     words = set(name.split("_"))
     sharing = [field for field in unused if words & set(field.split("_"))]
     near = sharing if len(sharing) == 1 else difflib.get_close_matches(name, unused, 1, _ALIKE)

@@ -63,7 +63,7 @@ class RemoteTasks(TasksElsewhere):
         if chosen.workspace_kind != TaskOptions().workspace_kind:  # a worker of an earlier version does not know it
             arguments["workspace_kind"] = chosen.workspace_kind
         required = find_requirements(self, url, chosen.profile, {})
-        dispatcher = self._asked.dispatcher  # an interrupt until here leaves nothing
+        dispatcher = self._asked.dispatcher  # an interrupt until here leaves no task
         try:
             placed = dispatcher.place(url, arguments, task_id, PlacementTerms(requirements=required))
         except KeyboardInterrupt:

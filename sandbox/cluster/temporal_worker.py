@@ -73,7 +73,7 @@ requirements may be refused then, and of two processes with its id it is the one
 """
 
 ROOM_EVERY_S = 5.0
-"""How often a worker whose disk is full looks whether it can take tasks again."""
+"""How often a worker with a full disk looks whether it can take tasks again."""
 
 _ALIVE_EVERY_S = 1.0
 _ANSWER_READ_S = 1.0

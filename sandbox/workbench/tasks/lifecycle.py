@@ -164,7 +164,7 @@ def draft_task(
     start: tuple[str, str],
     kind: WorkspaceKind = WorkspaceKind.WORKTREE,
 ) -> Task:
-    """A new task, whose files are not made yet. `start`: its first commit, and the branch that a pull request of it
+    """A new task, without files yet. `start`: its first commit, and the branch that a pull request of it
     would go to.
     """
     commit, base_branch = start
