@@ -180,7 +180,7 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
 def test_a_caller_is_told_when_the_server_comes_back_and_the_worker_does_not(
     site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: the same question is answered when the worker is there again."""
+    """The control: the caller had found the server away."""
     worker = cluster.start_worker("one")
     task = cluster.begin()
     check = begin_check(cluster, task)
@@ -195,9 +195,7 @@ def test_a_caller_is_told_when_the_server_comes_back_and_the_worker_does_not(
         with refused(ErrorCode.ENGINE_UNAVAILABLE) as error:
             waiting.result(60)
     assert error.value.reason == "no_worker"
-    cluster.start_worker("one")
     let_go_everywhere(cluster, task)
-    assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
 
 
 @pytest.mark.parametrize("how", HOWS)
