@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks._harness import Rounds, compare
 from benchmarks._repositories import make
 from sandbox import Workbench
-from sandbox.git.objects import resolve_ref
 from sandbox.git.process import Git
+from sandbox.git.refs import resolve_ref
 from sandbox.git.trees.tree_value import TreeValue, open_tree
 from sandbox.models import WorkspaceRequest
 from sandbox.workspaces.workspace import Workspace

@@ -17,8 +17,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
-from sandbox.git.objects import is_object_id, peel, require_ref_name, resolve_ref_to_commit, tree_of
+from sandbox.git.objects import is_object_id, peel, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.refs import require_ref_name, resolve_ref_to_commit
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern

@@ -18,7 +18,8 @@ from sandbox.git.diff import blob_sizes, diff_trees
 from sandbox.git.entries import GITLINK, REGULAR, Content, TreeChange
 from sandbox.git.failures import classify
 from sandbox.git.memory_limits import LARGE
-from sandbox.git.objects import EMPTY_TREES, as_environment, build_tree, commit_tree, is_object_id
+from sandbox.git.new_commits import as_environment, build_tree, commit_tree
+from sandbox.git.objects import EMPTY_TREES, is_object_id
 from sandbox.git.process import Git
 
 _WHO = {f"GIT_{who}_{field}": value for who in ("AUTHOR", "COMMITTER") for field, value in (

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import read_blobs
-from sandbox.git.objects import is_object_id, peel, resolve_ref
+from sandbox.git.objects import is_object_id, peel
 from sandbox.git.process import Git
+from sandbox.git.refs import resolve_ref
 from sandbox.git.transport import RemoteAccess, fetch_ref, list_refs
 
 NOTES_REF = "refs/notes/space-sandbox"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.entries import TreeChange
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -24,15 +24,15 @@ def compute_tree_id(git: Git, base_commit: str, changes: Sequence[TreeChange]) -
     if known := few_changes.compute_tree_id(git, base_commit, changes):
         return known
     with scratch_objects(git) as aside:
-        return objects.build_tree(aside, base_commit, changes)
+        return new_commits.build_tree(aside, base_commit, changes)
 
 
 def build_scratch_tree(
     aside: Git, base_commit: str, changes: Sequence[TreeChange], *, is_compared: bool = False
 ) -> str:
-    """As `objects.build_tree`, for a git of `scratch_objects`. `is_compared`: the caller itself compares the tree with
+    """As `build_tree`, for a git of `scratch_objects`. `is_compared`: the caller itself compares the tree with
     `base_commit` (`require_intended_changes`). Raises: as `build_tree`.
     """
     if changes and (known := few_changes.store_tree(aside, base_commit, changes)):
         return known
-    return (objects.build_uncompared_tree if is_compared else objects.build_tree)(aside, base_commit, changes)
+    return (new_commits.build_uncompared_tree if is_compared else new_commits.build_tree)(aside, base_commit, changes)

@@ -23,8 +23,9 @@ from sandbox.git.failures import classify, fetch_memory_error, is_transient, may
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES
 from sandbox.git.local.view import read_refs_of_repository, view_local_repository
-from sandbox.git.objects import is_object_id, require_ref_name
+from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
+from sandbox.git.refs import require_ref_name
 from sandbox.git.shutdown import Shutdown
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after

@@ -18,7 +18,7 @@ from devtools.mounts import small_file_system
 from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
-from sandbox.git import maintenance, objects
+from sandbox.git import maintenance, new_commits, objects
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
@@ -343,7 +343,9 @@ def test_s07_objects_that_no_ref_leads_to_go_a_day_after_they_were_seen(
 ) -> None:
     """As older versions left them at each look, and as closed tasks leave them. Control: the first `gc` keeps them."""
     content = os.urandom(256 * 1024)
-    objects.build_tree(Git(arena.cache), arena.task.head_commit, [TreeChange(b"large", REGULAR, content_of(content))])
+    new_commits.build_tree(
+        Git(arena.cache), arena.task.head_commit, [TreeChange(b"large", REGULAR, content_of(content))]
+    )
     arena.workbench.write_file(arena.task.id, "kept", b"kept\n" * 100, None)
     kept = arena.workbench.commit(arena.task.id, "work").commit
     for days in (8, 10):

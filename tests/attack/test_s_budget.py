@@ -90,7 +90,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import spool_contents
 from sandbox.git.entries import TreeChange, TreeEntry
 from sandbox.git.gitpython import GitPython
-from sandbox.git.objects import build_tree
+from sandbox.git.new_commits import build_tree
 from sandbox.git.process import Git
 from sandbox.git.push import send
 from sandbox.git.transport import RemoteAccess

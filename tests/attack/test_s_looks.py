@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.git import objects
+from sandbox.git import new_commits
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.process import Git
@@ -47,7 +47,7 @@ def test_s07_looks_at_rewritten_files_leave_nothing_on_the_host(arena: Arena) ->
     bench.collect()
     assert stored_bytes(arena) - before < SIZE // 4  # the branches of both tasks
     for content in contents:
-        objects.build_tree(
+        new_commits.build_tree(
             Git(arena.cache), arena.task.head_commit, [TreeChange(b"large", REGULAR, content_of(content))]
         )
     bench.collect()

@@ -20,7 +20,8 @@ from sandbox.files.stamps import KnownDirectory, keeps_times, stamp_of
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import content_of, spool_contents
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
-from sandbox.git.objects import blob_id, build_tree, list_tree
+from sandbox.git.new_commits import build_tree
+from sandbox.git.objects import blob_id, list_tree
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.workspaces import changes

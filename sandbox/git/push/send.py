@@ -14,11 +14,12 @@ from sandbox.git.local.local_remotes import local_path_of, require_local_reposit
 from sandbox.git.local.publishing import publish_branch
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.notes import NOTES_REF
-from sandbox.git.objects import peel, require_ref_name
+from sandbox.git.objects import peel
 from sandbox.git.process import Git, ResourceLimits
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.push.receiving import receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
+from sandbox.git.refs import require_ref_name
 from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, list_refs, network_access
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 

@@ -16,8 +16,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import FILE_BYTES, READ_BYTES
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import Item, RawChange
-from sandbox.git.objects import TreeBudget, is_object_id, move_ref, require_ref_name, tree_of
+from sandbox.git.objects import TreeBudget, is_object_id, tree_of
 from sandbox.git.process import Git
+from sandbox.git.refs import move_ref, require_ref_name
 from sandbox.git.trees.nodes import (
     MAX_DEPTH,
     Folder,

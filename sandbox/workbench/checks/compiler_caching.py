@@ -17,7 +17,7 @@ from sandbox.checks.compiler_cache import FILL_FOLDER, NO_COMPILER_CACHE, Compil
 from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import objects
+from sandbox.git import objects, refs
 from sandbox.git.process import Git
 from sandbox.policy.paths import RepoPath, show_path
 from sandbox.store.compiler_caches import CompilerCaches
@@ -53,7 +53,7 @@ def is_of_default_branch(services: Services, git: Git, built: tuple[str, str, st
     """Whether this is exactly the tree of a commit that the remote's default branch has, as of the last fetch."""
     repo_id, commit, tree = built
     branch = find_repository(services.home, repo_id).default_branch
-    tip = objects.resolve_ref(git, f"refs/remotes/origin/{branch}")
+    tip = refs.resolve_ref(git, f"refs/remotes/origin/{branch}")
     return tip is not None and objects.tree_of(git, commit) == tree and objects.is_ancestor(git, commit, tip)
 
 

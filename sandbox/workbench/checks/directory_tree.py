@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits
 from sandbox.git.contents import spool_contents
 from sandbox.git.local.local_remotes import local_path_of
 from sandbox.git.process import Git
@@ -70,7 +70,7 @@ def build_directory_tree(
                 compare_within_memory(spool, find) as changes,
                 services.disk.admit(Writer.LOOK, demand_of_objects(changes.tree)),
             ):
-                tree, summary = objects.build_tree(aside, commit, changes.tree), _summarize(changes)
+                tree, summary = new_commits.build_tree(aside, commit, changes.tree), _summarize(changes)
         found = facts if tree == listing.tree else gather_facts_of_tree(services.policies, aside, tree, chosen.folders)
         yield DirectoryTree(aside, tree, found, summary)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sandbox.git import objects
+from sandbox.git import objects, refs
 from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.diff import diff_trees
@@ -72,7 +72,7 @@ def _list_changed(git: Git, before: str, after: str) -> frozenset[bytes]:
 def _find_target_branch(git: Git, task: Task, repository: Repository) -> str:
     """The last known commit of the branch that the task is for; of the default branch if it began at no branch."""
     named = f"refs/remotes/origin/{task.base_branch.removeprefix('refs/heads/')}"
-    return objects.resolve_ref(git, named) or resolve_commit(git, "HEAD", repository.default_branch)
+    return refs.resolve_ref(git, named) or resolve_commit(git, "HEAD", repository.default_branch)
 
 
 def _find_unverified(services: Services, task: Task) -> Iterator[str]:

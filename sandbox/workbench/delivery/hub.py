@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import (
     HubList,
@@ -118,7 +118,7 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done:
             with compare_task(services, task) as opened:
                 demand = demand_of_objects(opened.changes.tree) + RECORD_DEMAND
                 with services.disk.admit(Writer.LOOK, demand):
-                    tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+                    tree = new_commits.build_tree(git, task.head_commit, opened.changes.tree)
                     commit = hub_states.commit_state(git, task, tree, done)
             run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)

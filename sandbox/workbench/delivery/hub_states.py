@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.log import is_published, read_message
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
@@ -35,7 +35,7 @@ def commit_state(git: Git, task: Task, tree: str, done: DoneOperation | None) ->
     record = task.model_copy(update={"worktree_path": None}).model_dump_json()
     line = f"\n{_DONE}{done.model_dump_json()}" if done else ""
     now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
-    return objects.commit_tree(git, tree, task.head_commit, f"{_SUBJECT}{line}\n\n{record}\n", now)
+    return new_commits.commit_tree(git, tree, task.head_commit, f"{_SUBJECT}{line}\n\n{record}\n", now)
 
 
 def commit_claim(git: Git, state: str) -> str:
@@ -48,7 +48,7 @@ def commit_claim(git: Git, state: str) -> str:
     now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     parent = objects.parent_of(git, state)
     with store_objects(git):
-        return objects.commit_tree(git, objects.tree_of(git, state), [parent] if parent else [], message, now)
+        return new_commits.commit_tree(git, objects.tree_of(git, state), [parent] if parent else [], message, now)
 
 
 def commit_end(git: Git, done: DoneOperation) -> str:
@@ -56,7 +56,7 @@ def commit_end(git: Git, done: DoneOperation) -> str:
     now = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     message = f"End of a task\n{_DONE}{done.model_dump_json()}\n"
     tree = git.run("mktree", stdin=b"").decode().strip()
-    return objects.commit_tree(git, tree, [], message, now)
+    return new_commits.commit_tree(git, tree, [], message, now)
 
 
 def read_end(git: Git, commit: str, task_id: str) -> tuple[DoneOperation, Task]:
@@ -73,7 +73,7 @@ def read_end(git: Git, commit: str, task_id: str) -> tuple[DoneOperation, Task]:
 
 def require_state_commit(git: Git, local: str, task_id: str) -> str:
     """The commit of a fetched state. `local`: the ref that it was fetched to. Raises: `unsafe_repository`."""
-    state = objects.resolve_ref(git, local)
+    state = refs.resolve_ref(git, local)
     if state is None or objects.peel(git, state, "commit") != state:
         raise damaged_error(task_id, "it is no commit")
     return state

@@ -10,7 +10,7 @@ policy, as edits are here.
 from __future__ import annotations
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import diff, objects
+from sandbox.git import diff, refs
 from sandbox.git.log import list_unpublished_paths
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
@@ -94,9 +94,9 @@ def _move_task(services: Services, git: Git, recorded: Task) -> Task:
         raise hub_states.damaged_error(recorded.id, "its branch is another one than before")
     with lock_task(services, recorded.id) as task:
         branch = f"refs/heads/{task.branch}"
-        if objects.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
+        if refs.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
             with store_objects(git):
-                objects.move_ref(git, branch, recorded.head_commit, task.head_commit)
+                refs.move_ref(git, branch, recorded.head_commit, task.head_commit)
         moved = {name: getattr(recorded, name) for name in ("head_commit", "base_commit", "base_branch")}
         return save_task(services.home, task.model_copy(update=moved))
 

@@ -15,7 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project, Proposal, PullWithText
 from sandbox.forges.rollup import verdict_of
 from sandbox.gate import DeliveryStep
-from sandbox.git.objects import resolve_ref
+from sandbox.git.refs import resolve_ref
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, CiVerdict, PullRequest, PullRequestStatus, PullState, Task, TaskStatus
 from sandbox.remotes import Remote

@@ -15,6 +15,7 @@ from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
+from sandbox.git.refs import move_ref, resolve_ref
 from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
@@ -110,12 +111,12 @@ def _find_last_pushed(remotes: RemoteConnector, remote: Remote, git: Git, task: 
     After a kill during a push the remote is asked which commit it has, so that a later one can replace it.
     """
     refs = _PushRefs.of(task)
-    before, sent = objects.resolve_ref(git, refs.pushed), objects.resolve_ref(git, refs.pushing)
+    before, sent = resolve_ref(git, refs.pushed), resolve_ref(git, refs.pushing)
     if sent is None or sent == before:
         return before
     if remotes.run_with_access(remote, lambda access: find_remote_branch(git, access, task.branch)) != sent:
         return before
-    objects.move_ref(git, refs.pushed, sent, before or _absent(sent))
+    move_ref(git, refs.pushed, sent, before or _absent(sent))
     return sent
 
 
@@ -194,9 +195,9 @@ def _absent(oid: str) -> str:
 def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str | None:
     """Push; return the web page for a pull request that the server names. `before`: what the branch must be at."""
     refs, absent = _PushRefs.of(task), _absent(task.head_commit)
-    objects.move_ref(git, refs.pushing, task.head_commit, objects.resolve_ref(git, refs.pushing) or absent)
+    move_ref(git, refs.pushing, task.head_commit, resolve_ref(git, refs.pushing) or absent)
     page = push_commit(git, access, task.head_commit, task.branch, before)
-    objects.move_ref(git, refs.pushed, task.head_commit, before or absent)
+    move_ref(git, refs.pushed, task.head_commit, before or absent)
     git.run("update-ref", "--no-deref", "-d", refs.pushing, task.head_commit)
     return page
 

@@ -21,11 +21,11 @@ from sandbox.workbench.reconciling.dead_containers import find_dead_guests, find
 from sandbox.workbench.reconciling.dead_requests import find_dead_requests
 from sandbox.workbench.reconciling.edit_leftovers import find_cut_off_edits
 from sandbox.workbench.reconciling.evictions import find_over_budget
+from sandbox.workbench.reconciling.leftover_refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.lost_worktrees import find_lost_worktrees, find_worktrees
 from sandbox.workbench.reconciling.old_images import find_old_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
 from sandbox.workbench.reconciling.reconciler import Finder, Reconciler
-from sandbox.workbench.reconciling.refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.retention import (
     find_large_journals,
     find_large_logs,

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.overlay_mounts import read_upper
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.process import Git
@@ -124,12 +124,12 @@ def _require_committable(changes: Changes) -> None:
 
 def _commit_changes(git: Git, task_and_head: tuple[str, str], changes: Changes) -> RescueResult:
     task_id, head = task_and_head
-    tree = objects.build_tree(git, head, changes.tree)
+    tree = new_commits.build_tree(git, head, changes.tree)
     ref = f"refs/sandbox/{task_id}/rescued-{tree[:12]}"
-    if objects.resolve_ref(git, ref) is not None:
+    if refs.resolve_ref(git, ref) is not None:
         return RescueResult(ref)
     now = datetime.now(UTC)
     message = f"What was in the worktree of {task_id}, which had no usable record\n"
-    commit = objects.commit_tree(git, tree, head, message, SANDBOX_IDENTITY.as_environment(now))
-    objects.move_ref(git, ref, commit, "0" * len(commit))
+    commit = new_commits.commit_tree(git, tree, head, message, SANDBOX_IDENTITY.as_environment(now))
+    refs.move_ref(git, ref, commit, "0" * len(commit))
     return RescueResult(ref, is_new=True)

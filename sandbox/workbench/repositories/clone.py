@@ -22,11 +22,12 @@ from sandbox.git.cache_clones import (
 )
 from sandbox.git.entries import TreeEntry
 from sandbox.git.local.local_remotes import local_path_of
-from sandbox.git.objects import peel, resolve_ref, tree_of
+from sandbox.git.objects import peel, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
+from sandbox.git.refs import resolve_ref
 from sandbox.git.transport import RemoteAccess, RemoteHead, fetch_blobs
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository

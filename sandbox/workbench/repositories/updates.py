@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import read_last_fetch_time, resolve_commit
-from sandbox.git.objects import resolve_ref
+from sandbox.git.refs import resolve_ref
 from sandbox.models import Repository, RepositoryUpdate
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, list_repositories

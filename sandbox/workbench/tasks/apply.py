@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.entries import SYMLINK
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -95,7 +95,7 @@ def _open_working_state(services: Services, task_id: str) -> Iterator[AppliedSta
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
-        yield AppliedState(task, git, objects.build_tree(git, task.head_commit, opened.changes.tree), None)
+        yield AppliedState(task, git, new_commits.build_tree(git, task.head_commit, opened.changes.tree), None)
 
 
 @contextmanager

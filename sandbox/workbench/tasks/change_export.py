@@ -11,7 +11,7 @@ import base64
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.blobs import read_blobs
 from sandbox.git.contents import content_of
 from sandbox.git.diff import blob_sizes, diff_trees
@@ -65,7 +65,7 @@ def apply_exported(
     changes = [_read(services, task.repo_id, file, len(exported.base_commit)) for file in exported.files]
     git = _find_base(services, task.repo_id, exported.base_commit)
     with services.disk.admit(Writer.LOOK, demand_of_objects(changes)), scratch_objects(git) as scratch:
-        if objects.build_tree(scratch, exported.base_commit, changes) != exported.tree:
+        if new_commits.build_tree(scratch, exported.base_commit, changes) != exported.tree:
             raise SandboxError(
                 ErrorCode.INTERNAL,
                 f"The result of {task.id} is not the tree that its host says",

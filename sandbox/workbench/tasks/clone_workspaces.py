@@ -19,7 +19,7 @@ from typing import Literal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import spool_contents
 from sandbox.git.entries import TreeChange
@@ -97,7 +97,7 @@ class CloneFolders:
             )
         if not (self.repository / "HEAD").is_file() or not self.files.is_dir():
             return _corrupt_error(self.top, "its repository or its files are missing")
-        if objects.resolve_ref(Git(self.repository, executable), f"refs/heads/{branch}") is None:
+        if refs.resolve_ref(Git(self.repository, executable), f"refs/heads/{branch}") is None:
             return _corrupt_error(self.top, f"its branch {branch} is missing")
         return None
 
@@ -149,7 +149,7 @@ class CloneHistory:
 
     def find_head(self) -> str:
         """The last commit. Raises: `internal` for a corrupt clone."""
-        head = objects.resolve_ref(self.git, self.branch)
+        head = refs.resolve_ref(self.git, self.branch)
         if head is None:
             raise _corrupt_error(self.folders.top, "its branch is missing")
         return head
@@ -181,11 +181,11 @@ class CloneHistory:
     def _keep(self, head: str, changes: Changes) -> str:
         git = self.git
         with self.services.disk.admit(Writer.SNAPSHOT, demand_of_objects(changes.tree)), store_objects(git):
-            tree = objects.build_tree(git, head, changes.tree)
-            if objects.resolve_ref(git, _SNAPSHOTS + tree) is None:
+            tree = new_commits.build_tree(git, head, changes.tree)
+            if refs.resolve_ref(git, _SNAPSHOTS + tree) is None:
                 identity = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
-                commit = objects.commit_tree(git, tree, head, "snapshot\n", identity)
-                objects.move_ref(git, _SNAPSHOTS + tree, commit, "0" * len(commit))
+                commit = new_commits.commit_tree(git, tree, head, "snapshot\n", identity)
+                refs.move_ref(git, _SNAPSHOTS + tree, commit, "0" * len(commit))
         return tree
 
     def restore(self, snapshot: str) -> None:
@@ -202,7 +202,7 @@ class CloneHistory:
     def _find_target(self, head: str, snapshot: str) -> str:
         if snapshot == PRISTINE:
             return objects.tree_of(self.git, head)
-        known = objects.is_object_id(snapshot) and objects.resolve_ref(self.git, _SNAPSHOTS + snapshot)
+        known = objects.is_object_id(snapshot) and refs.resolve_ref(self.git, _SNAPSHOTS + snapshot)
         if not known:
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
@@ -228,8 +228,8 @@ class CloneHistory:
     def _store_commit(self, head: str, changes: tuple[TreeChange, ...], text: str, who: Identity) -> str:
         git, now = self.git, datetime.now(UTC)
         with self.services.disk.admit(Writer.COMMIT, demand_of_objects(changes)), store_objects(git):
-            commit = objects.build_commit(git, head, changes, text, who.as_environment(now)).commit
-            objects.move_ref(git, self.branch, commit, head)
+            commit = new_commits.build_commit(git, head, changes, text, who.as_environment(now)).commit
+            refs.move_ref(git, self.branch, commit, head)
         return commit
 
     def read_metadata(self) -> dict[str, str]:
@@ -292,7 +292,7 @@ class CloneWorkspaces:
         _require_clonable(repository.id, source, folders)
         start = resolve_commit(source, "HEAD", repository.default_branch)
         branch = wanted.branch or repository.default_branch
-        existing = objects.resolve_ref(source, f"refs/remotes/origin/{branch}")
+        existing = refs.resolve_ref(source, f"refs/remotes/origin/{branch}")
         record = self._acquired.save(
             request,
             repo=repository.id,
@@ -333,7 +333,7 @@ class CloneWorkspaces:
     def _fill(self, folders: CloneFolders, source: Git, branch: str, commit: str) -> None:
         with self._services.disk.admit_transfer(self._services.settings.remotes.max_fetch_bytes) as most:
             git = copy_repository(source, folders.repository, len(commit), most)
-        objects.move_ref(git, f"refs/heads/{branch}", commit, "0" * len(commit))
+        refs.move_ref(git, f"refs/heads/{branch}", commit, "0" * len(commit))
         tree = objects.tree_of(git, commit)
         with self._services.disk.admit(Writer.CHECKOUT, demand_of_checkout(objects.list_tree(git, tree))):
             PlainLayout().create(git, tree, folders.locate_worktree())
@@ -379,7 +379,7 @@ class CloneWorkspaces:
             return
         _, cache = self._services.repositories.open(record.facts["repo"])
         kept = f"refs/sandbox/{record.id}/rescued-{head[:12]}"
-        if objects.resolve_ref(cache, kept) is None:
+        if refs.resolve_ref(cache, kept) is None:
             most = self._services.settings.remotes.max_fetch_bytes
             with (
                 self._services.home.locked(f"repository-{record.facts['repo']}"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import objects
+from sandbox.git import objects, refs
 from sandbox.git.contents import ContentSpool, spool_contents
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
@@ -216,7 +216,7 @@ def _create_without_files(services: Services, git: Git, task: Task, _base_tree: 
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)
     with store_objects(git):
-        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         if origin:
             tree_tasks.keep_working_tree(services, git, task, origin.tree)
@@ -247,7 +247,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
     mark = services.home.creation_mark(task.id)
     mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
     with store_objects(git):  # the commit may be one that no ref leads to
-        objects.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
         create_worktree(services, task.repo_id, git, base_tree, site)
         if origin:

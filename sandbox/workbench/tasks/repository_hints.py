@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.objects import require_ref_name
+from sandbox.git.refs import require_ref_name
 
 HINT_FORMAT = "REPO or REPO@BRANCH: the id of a registered repository, and a branch of it"
 

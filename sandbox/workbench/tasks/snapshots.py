@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -98,7 +98,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 
 
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
-    tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+    tree = new_commits.build_tree(git, task.head_commit, opened.changes.tree)
     return _store_tree(git, task, tree, label, opened.changes.rejected)
 
 
@@ -112,9 +112,9 @@ def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -
 def _store_tree(git: Git, task: Task, tree: str, label: str, rejected: tuple[str, ...] = ()) -> Snapshot:
     now = datetime.now(UTC)
     message = f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n"
-    commit = objects.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
+    commit = new_commits.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
-    objects.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
+    refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
     return Snapshot(id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=rejected)
 
 
@@ -253,7 +253,7 @@ def fork_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
-        tree = objects.build_tree(git, task.head_commit, opened.changes.tree)
+        tree = new_commits.build_tree(git, task.head_commit, opened.changes.tree)
         kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
         origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit, wanted.new_id)
         made = _create_fork(services, origin, wanted, kind)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import refs
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
@@ -116,5 +116,5 @@ def _rename(services: Services, git: Git, spare: Task, wanted: WantedTask) -> Ta
         }
     )
     with store_objects(git):
-        objects.rename_ref(git, f"refs/heads/{spare.branch}", f"refs/heads/{task.branch}", task.head_commit)
+        refs.rename_ref(git, f"refs/heads/{spare.branch}", f"refs/heads/{task.branch}", task.head_commit)
     return save_task(services.home, task)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import sha256_of_chunks
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange
@@ -150,7 +150,7 @@ def _compare_with_changes(git: Git, before: str, head: str, changes: Changes) ->
         return compare_trees(git, before, after, outline=longer)
     after = build_scratch_tree(git, head, changes.tree, is_compared=True)
     difference = compare_trees(git, head, after, outline=outline)
-    objects.require_intended_changes(split_renames(difference.changes), changes.tree)
+    new_commits.require_intended_changes(split_renames(difference.changes), changes.tree)
     return difference
 
 
@@ -199,7 +199,9 @@ def commit_task(
         now, who = datetime.now(UTC), commit_identity.choose_identity(services.settings, services.git_operator)
         text = commit_identity.add_commit_trailers(services.settings, cleaned, task.id, who)
         with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)), store_objects(git):
-            oid, tree = objects.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
+            oid, tree = new_commits.build_commit(
+                git, task.head_commit, opened.changes.tree, text, who.as_environment(now)
+            )
             _move_branch(git, task, oid)
         update = {"head_commit": oid, "committed_at": now}
         if task.status is TaskStatus.WORKING:
@@ -215,12 +217,12 @@ def _move_branch(git: Git, task: Task, commit: str) -> None:
     """
     branch = f"refs/heads/{task.branch}"
     try:
-        objects.move_ref(git, branch, commit, task.head_commit)
+        refs.move_ref(git, branch, commit, task.head_commit)
     except SandboxError:
-        tip = objects.resolve_ref(git, branch)
+        tip = refs.resolve_ref(git, branch)
         if tip is None or objects.parent_of(git, tip) != task.head_commit:
             raise
-        objects.move_ref(git, branch, commit, tip)
+        refs.move_ref(git, branch, commit, tip)
 
 
 def require_sources(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
@@ -185,9 +185,9 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     name = repository.default_branch if name == "HEAD" else name
     commit = resolve_commit(git, name, repository.default_branch)
     _require_other_branch(task, name)
-    if objects.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
+    if refs.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
         return _Goal(commit, name)
-    tip = objects.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
+    tip = refs.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
     if tip is not None and objects.is_ancestor(git, commit, tip):
         return _Goal(commit, task.base_branch)
     raise SandboxError(
@@ -380,7 +380,7 @@ def _commit_merge(services: Services, task: Task, git: Git, tree: str, goal: _Go
     who, now = choose_identity(services.settings, services.git_operator), datetime.now(UTC)
     text = f"Merge {goal.base_branch} at {goal.commit[:12]}\n"
     message = add_commit_trailers(services.settings, text, task.id, who)
-    return objects.commit_tree(git, tree, (task.head_commit, goal.commit), message, who.as_environment(now))
+    return new_commits.commit_tree(git, tree, (task.head_commit, goal.commit), message, who.as_environment(now))
 
 
 def _describe_move(task: Task, goal: _Goal, head: str) -> dict[str, object]:
@@ -408,7 +408,7 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
         require_writable_disk(services.home, task)
         restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
     try:
-        objects.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
+        refs.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
     except SandboxError:
         restore_tree(source, opened.files, after, before, opened.owner, opened.changes.rejected)
         raise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.git.objects import resolve_ref
 from sandbox.git.process import Git
+from sandbox.git.refs import resolve_ref
 from sandbox.models import Task
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_work_refs
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from sandbox.files.tree import sha256_of_chunks
-from sandbox.git import objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.blobs import stream_blob, stream_blobs
 from sandbox.git.diff import blob_sizes, diff_trees
 from sandbox.git.entries import GITLINK, Content, RawChange, TreeChange, TreeEntry
@@ -37,26 +37,26 @@ _KINDS = {"A": ChangeKind.ADDED, "D": ChangeKind.DELETED, "T": ChangeKind.TYPE_C
 
 def find_working_tree(git: Git, task: Task) -> str:
     """The tree of the working state."""
-    kept = objects.resolve_ref(git, _ref(task))
+    kept = refs.resolve_ref(git, _ref(task))
     return objects.tree_of(git, kept or task.head_commit)
 
 
 def keep_working_tree(services: Services, git: Git, task: Task, tree: str) -> None:
     """Make a stored tree the working state. The caller holds the task's lock. Raises: `quota_exceeded`."""
-    before = objects.resolve_ref(git, _ref(task))
+    before = refs.resolve_ref(git, _ref(task))
     if tree == objects.tree_of(git, task.head_commit):
         if before is not None:
             git.run("update-ref", "--no-deref", "-d", _ref(task), before)
         return
     identity = commit_identity.SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     with services.disk.admit(Writer.EDIT, RECORD_DEMAND), store_objects(git):
-        commit = objects.commit_tree(git, tree, task.head_commit, "Working state\n", identity)
-        objects.move_ref(git, _ref(task), commit, before or "0" * len(commit))
+        commit = new_commits.commit_tree(git, tree, task.head_commit, "Working state\n", identity)
+        refs.move_ref(git, _ref(task), commit, before or "0" * len(commit))
 
 
 def forget_working_tree(git: Git, task: Task) -> None:
     """Drop the working state, for the last commit or a worktree."""
-    if (before := objects.resolve_ref(git, _ref(task))) is not None:
+    if (before := refs.resolve_ref(git, _ref(task))) is not None:
         git.run("update-ref", "--no-deref", "-d", _ref(task), before)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import objects, refs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
@@ -103,7 +103,7 @@ class _Refs:
 
     def find(self, name: str) -> str | None:
         """The commit of a ref."""
-        return objects.resolve_ref(self.git, self.place + name)
+        return refs.resolve_ref(self.git, self.place + name)
 
     def snapshot(self, value: TreeValue) -> str:
         """Store the content, with a ref to it."""

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from sandbox import retries
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
-from sandbox.git import objects, transport
+from sandbox.git import new_commits, objects, refs, transport
 from sandbox.git.cache_clones import open_cache, refresh, resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
@@ -92,9 +92,9 @@ def test_a_refresh_follows_the_remote_and_forgets_what_it_dropped(
     upstream.git("tag", "--force", "v1")
     assert refresh(cache, access).commit == upstream.oid("HEAD")
     git = open_cache(cache)
-    assert objects.resolve_ref(git, "refs/remotes/origin/main") == upstream.oid("HEAD")
-    assert objects.resolve_ref(git, "refs/tags/v1") == upstream.oid("v1")
-    assert objects.resolve_ref(git, "refs/remotes/origin/topic") is None
+    assert refs.resolve_ref(git, "refs/remotes/origin/main") == upstream.oid("HEAD")
+    assert refs.resolve_ref(git, "refs/tags/v1") == upstream.oid("v1")
+    assert refs.resolve_ref(git, "refs/remotes/origin/topic") is None
 
 
 def test_a_refresh_replaces_a_configuration_that_somebody_changed(access: RemoteAccess, cache: Path) -> None:
@@ -135,10 +135,10 @@ def test_a_refresh_keeps_refs_of_our_own(upstream: Upstream, access: RemoteAcces
     refresh(cache, access)
     git = open_cache(cache)
     for ref in ("refs/heads/space-agent/task-1-x", "refs/sandbox/task-1/pushed"):
-        objects.move_ref(git, ref, upstream.oid("HEAD"), "0" * 40)
+        refs.move_ref(git, ref, upstream.oid("HEAD"), "0" * 40)
     refresh(cache, access)
-    assert objects.resolve_ref(git, "refs/heads/space-agent/task-1-x") == upstream.oid("HEAD")
-    assert objects.resolve_ref(git, "refs/sandbox/task-1/pushed") == upstream.oid("HEAD")
+    assert refs.resolve_ref(git, "refs/heads/space-agent/task-1-x") == upstream.oid("HEAD")
+    assert refs.resolve_ref(git, "refs/sandbox/task-1/pushed") == upstream.oid("HEAD")
 
 
 @pytest.mark.parametrize("step", ["read_remote_refs", "fetch"])
@@ -326,8 +326,8 @@ def work(upstream: Upstream, access: RemoteAccess, cache: Path) -> tuple[Git, st
     refresh(cache, access)
     git = open_cache(cache)
     base = upstream.oid("HEAD")
-    tree = objects.build_tree(git, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
-    return git, objects.commit_tree(git, tree, base, "x\n", IDENTITY)
+    tree = new_commits.build_tree(git, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
+    return git, new_commits.commit_tree(git, tree, base, "x\n", IDENTITY)
 
 
 def test_a_push_sends_exactly_one_commit_to_one_new_branch(
@@ -677,7 +677,7 @@ def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access:
     assert resolve_commit(open_cache(cache), "b19999", "main") == head
     upstream.git("branch", "-D", "b00000")
     refresh(cache, access)
-    assert objects.resolve_ref(open_cache(cache), "refs/remotes/origin/b00000") is None
+    assert refs.resolve_ref(open_cache(cache), "refs/remotes/origin/b00000") is None
 
 
 @pytest.mark.parametrize("names", [["n" * 300], ["a", "a/b"]], ids=["long", "directory of another"])

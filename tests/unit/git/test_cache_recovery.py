@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.git import cache_clones, transport
-from sandbox.git.objects import blob_id, move_ref, resolve_ref, tree_of
+from sandbox.git.objects import blob_id, tree_of
 from sandbox.git.process import Git
+from sandbox.git.refs import move_ref, resolve_ref
 from sandbox.git.transport import RemoteAccess, fetch
 from sandbox.models import Task
 from sandbox.remotes import parse_remote

@@ -14,7 +14,7 @@ from sandbox.git.diff import DiffLimits, DiffPlan, TreeDiff, compare_trees, cut_
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
-from tests.unit.git.test_objects import BASE, written
+from tests.unit.git.test_new_commits import BASE, written
 
 EVERYTHING = DiffPlan(line_bytes=1 << 30, similar=True, complete=True)
 NUMBERS = b"".join(b"%d\n" % n for n in range(400))

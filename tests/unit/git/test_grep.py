@@ -27,7 +27,7 @@ from sandbox.git.grep import (
     list_files,
     list_files_over,
 )
-from sandbox.git.objects import build_tree
+from sandbox.git.new_commits import build_tree
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
 from tests.unit.conftest import Upstream, initialised, refused

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import maintenance, objects
+from sandbox.git import maintenance, new_commits, objects, refs
 from sandbox.git.cache_clones import refresh
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
@@ -40,7 +40,7 @@ def head(git: Git) -> str:
 
 def store(git: Git, content: bytes) -> str:
     """Store a file that no ref leads to. Returns its object id."""
-    objects.build_tree(git, head(git), [TreeChange(b"large", REGULAR, content_of(content))])
+    new_commits.build_tree(git, head(git), [TreeChange(b"large", REGULAR, content_of(content))])
     return objects.blob_id(content)
 
 
@@ -80,10 +80,10 @@ def test_an_object_that_a_ref_leads_to_again_is_kept(git: Git) -> None:
     content = os.urandom(SIZE)
     oid = store(git, content)
     repack(git)
-    commit = objects.build_commit(
+    commit = new_commits.build_commit(
         git, head(git), [TreeChange(b"large", REGULAR, content_of(content))], "again\n", {**IDENTITY}
     ).commit
-    objects.move_ref(git, "refs/heads/space-agent/task", commit, "0" * 40)
+    refs.move_ref(git, "refs/heads/space-agent/task", commit, "0" * 40)
     repack(git, unreachable_s=NOW)
     assert has(git, oid)
     git.run("fsck", "--connectivity-only")

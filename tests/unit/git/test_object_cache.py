@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects, process, tree_lookup
+from sandbox.git import new_commits, process, tree_lookup
 from sandbox.git.contents import content_of
 from sandbox.git.diff import split_renames
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
@@ -26,7 +26,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.controller.commit_identity import choose_identity
 from tests.unit.conftest import IDENTITY, Upstream, refused
 from tests.unit.desk import Desk
-from tests.unit.git.test_objects import BASE, MESSAGES, committed
+from tests.unit.git.test_new_commits import BASE, MESSAGES, committed
 
 TREES = st.dictionaries(
     st.sampled_from([b"a", b"b", b"d/c", b"d/e", b"link"]),
@@ -247,7 +247,7 @@ def test_a_tree_that_git_stored_otherwise_is_refused(
     assert unintended(desk, tampering(tmp_path), act) == f"{ErrorCode.INTERNAL}: b'{name}'"
     assert desk.refs() == refs
     with monkeypatch.context() as patch:
-        patch.setattr(objects, "require_intended_changes", lambda *_: None)
+        patch.setattr(new_commits, "require_intended_changes", lambda *_: None)
         assert unintended(desk, tampering(tmp_path), act) == "", "void"
     if what == "diff":
         assert unintended(desk, "", act) == ""
@@ -264,8 +264,10 @@ def test_a_rename_with_an_edit_counts_as_both_of_its_leaves() -> None:
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 def test_a_commit_built_in_one_run_is_the_one_of_plain_git(upstream: Upstream, message: str) -> None:
     parent, git = committed(upstream, BASE), Git(upstream.git_dir)
-    commit, tree = objects.build_commit(git, parent, [TreeChange(b"n", REGULAR, content_of(b"1"))], message, IDENTITY)
-    assert commit == objects.commit_tree(git, tree, parent, message, IDENTITY)
+    commit, tree = new_commits.build_commit(
+        git, parent, [TreeChange(b"n", REGULAR, content_of(b"1"))], message, IDENTITY
+    )
+    assert commit == new_commits.commit_tree(git, tree, parent, message, IDENTITY)
     assert upstream.git("rev-parse", f"{commit}:n").decode().strip() == blob_id(b"1")
     assert upstream.git("for-each-ref", "refs/sandbox") == b""
 
@@ -279,8 +281,8 @@ def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, n
     who = choose_identity(with_name.settings, with_name.git_operator).as_environment(desk.task.created_at)
     git = Git(desk.home / "repositories" / "clones" / desk.repo_id)
     head = desk.task.head_commit
-    commit, tree = objects.build_commit(git, head, [TreeChange(b"n", REGULAR, content_of(b"1"))], "m\n", who)
-    assert commit == objects.commit_tree(git, tree, head, "m\n", who)
+    commit, tree = new_commits.build_commit(git, head, [TreeChange(b"n", REGULAR, content_of(b"1"))], "m\n", who)
+    assert commit == new_commits.commit_tree(git, tree, head, "m\n", who)
     desk.git("fsck", "--strict", commit)
 
 
@@ -293,6 +295,6 @@ def test_a_commit_other_than_the_intended_one_is_refused(upstream: Upstream, tmp
     )
     program.chmod(0o755)
     change = [TreeChange(b"n", REGULAR, content_of(b"1"))]
-    assert objects.build_commit(Git(upstream.git_dir), parent, change, "m\n", IDENTITY)
+    assert new_commits.build_commit(Git(upstream.git_dir), parent, change, "m\n", IDENTITY)
     with refused(ErrorCode.INTERNAL):
-        objects.build_commit(Git(upstream.git_dir, str(program)), parent, change, "m\n", IDENTITY)
+        new_commits.build_commit(Git(upstream.git_dir, str(program)), parent, change, "m\n", IDENTITY)

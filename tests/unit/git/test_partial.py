@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import blobs, objects
+from sandbox.git import blobs, new_commits, objects, refs
 from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
@@ -252,13 +252,13 @@ def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
 ) -> None:
     base = upstream.oid("topic")
     fetch_missing_blobs(partial, access, objects.tree_of(partial, base))
-    built = objects.build_tree(partial, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
-    ours = objects.commit_tree(partial, built, base, "x\n", IDENTITY)
-    objects.move_ref(partial, "refs/heads/space-agent/task-1-x", ours, "0" * 40)
-    objects.move_ref(partial, "refs/heads/space-agent/task-2-x", base, "0" * 40)
+    built = new_commits.build_tree(partial, base, [TreeChange(b"new", REGULAR, content_of(b"x"))])
+    ours = new_commits.commit_tree(partial, built, base, "x\n", IDENTITY)
+    refs.move_ref(partial, "refs/heads/space-agent/task-1-x", ours, "0" * 40)
+    refs.move_ref(partial, "refs/heads/space-agent/task-2-x", base, "0" * 40)
     replace_corrupt_clone(partial.git_dir, access)
     assert is_partial(partial)
-    assert objects.resolve_ref(partial, "refs/heads/space-agent/task-1-x") == ours
+    assert refs.resolve_ref(partial, "refs/heads/space-agent/task-1-x") == ours
     for commit in (ours, base):
         assert {e.path for e in objects.list_tree(partial, objects.tree_of(partial, commit))} >= {b"only/here"}
     assert upstream.oid("main~1:changed") in set(list_missing_objects(partial))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import blobs, objects
+from sandbox.git import blobs, new_commits, objects, refs
 from sandbox.git.contents import content_of
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import REGULAR, TreeChange
@@ -55,7 +55,7 @@ def test_s07_the_objects_can_be_read_and_are_not_kept(git: Git, count: int) -> N
     changes = [TreeChange(b"d/%d" % number, REGULAR, content_of(b"%d" % number + CONTENT)) for number in range(count)]
     before, base = stored(git), head(git)
     with scratch_objects(git) as aside:
-        tree = objects.build_tree(aside, base, changes)
+        tree = new_commits.build_tree(aside, base, changes)
         blob = objects.find_blob(aside, tree, b"d/0")
         assert blob is not None
         assert list(blobs.read_blobs(aside, [blob])) == [b"0" + CONTENT]
@@ -63,7 +63,7 @@ def test_s07_the_objects_can_be_read_and_are_not_kept(git: Git, count: int) -> N
         assert git.attempt("cat-file", "-e", tree).code != 0
     assert stored(git) == before
     assert list((git.git_dir / FOLDER).iterdir()) == []
-    assert objects.build_tree(git, base, changes) == tree
+    assert new_commits.build_tree(git, base, changes) == tree
     assert sum(stored(git).values()) - sum(before.values()) >= len(CONTENT), "void"
 
 
@@ -72,18 +72,18 @@ def test_the_id_of_a_tree_is_that_of_the_tree_that_is_built(git: Git) -> None:
     ours = compute_tree_id(git, base, CHANGES)
     assert compute_tree_id(git, base, []) == objects.tree_of(git, base)
     assert stored(git) == before
-    assert ours == objects.build_tree(git, base, CHANGES)
+    assert ours == new_commits.build_tree(git, base, CHANGES)
 
 
 def test_what_is_kept_after_a_look_is_complete(git: Git) -> None:
     """The cache of git's answers, which both share, says nothing about what the repository has."""
     base = head(git)
     with scratch_objects(git) as aside:
-        tree = objects.build_tree(aside, base, CHANGES)
+        tree = new_commits.build_tree(aside, base, CHANGES)
         objects.list_tree(aside, tree)
-    kept = objects.build_commit(git, base, CHANGES, "m\n", IDENTITY)
+    kept = new_commits.build_commit(git, base, CHANGES, "m\n", IDENTITY)
     assert kept.tree == tree
-    objects.move_ref(git, "refs/heads/kept", kept.commit, "0" * 40)
+    refs.move_ref(git, "refs/heads/kept", kept.commit, "0" * 40)
     git.run("fsck", "--connectivity-only", "--strict")
     assert [len(content) for content in blobs.read_blobs(git, [objects.blob_id(CONTENT)])] == [len(CONTENT)]
 
@@ -96,7 +96,7 @@ def test_any_path_of_a_repository_will_do(tmp_path: Path, name: str) -> None:
     git = Git(source.git_dir)
     before = stored(git)
     with scratch_objects(git) as aside:
-        tree = objects.build_tree(aside, head(git), CHANGES)
+        tree = new_commits.build_tree(aside, head(git), CHANGES)
         assert {e.path for e in objects.list_tree(aside, tree)} == {b"d/new", b"f"}
     assert stored(git) == before
 
@@ -104,14 +104,14 @@ def test_any_path_of_a_repository_will_do(tmp_path: Path, name: str) -> None:
 def test_a_look_that_fails_leaves_nothing_either(git: Git) -> None:
     before = stored(git)
     with refused(ErrorCode.INTERNAL), scratch_objects(git) as aside:
-        objects.build_tree(aside, head(git), [*CHANGES, TreeChange(b"f/below", REGULAR, content_of(CONTENT))])
+        new_commits.build_tree(aside, head(git), [*CHANGES, TreeChange(b"f/below", REGULAR, content_of(CONTENT))])
     assert stored(git) == before
     assert list((git.git_dir / FOLDER).iterdir()) == []
 
 
 def test_two_looks_do_not_see_each_other(git: Git) -> None:
     with scratch_objects(git) as first, scratch_objects(git) as second:
-        tree = objects.build_tree(first, head(git), CHANGES)
+        tree = new_commits.build_tree(first, head(git), CHANGES)
         assert second.attempt("cat-file", "-e", tree).code != 0
 
 

@@ -12,7 +12,8 @@ import pytest
 from sandbox.files.stamps import TrustedBefore, coarse_now_ns, keeps_times, stamp_of
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
-from sandbox.git.objects import build_tree, list_tree
+from sandbox.git.new_commits import build_tree
+from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.store.guest_times import guest_since_ns, mark_guest_running
 from sandbox.workspaces import statcache

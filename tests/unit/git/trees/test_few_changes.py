@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.contents import content_of
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import REGULAR, SYMLINK, Content, TreeChange
@@ -15,7 +15,7 @@ from sandbox.git.scratch_objects import scratch_objects
 from sandbox.git.scratch_trees import build_scratch_tree, compute_tree_id
 from sandbox.git.trees import few_changes
 from tests.unit.conftest import Upstream, refused
-from tests.unit.git.test_objects import BASE, CHANGES, FILES, committed, consistent, drop, put, written
+from tests.unit.git.test_new_commits import BASE, CHANGES, FILES, committed, consistent, drop, put, written
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_it_is_the_tree_of_git(upstream: Upstream, started: list[str], changes: list[TreeChange]) -> None:
     base, git = committed(upstream, BASE), Git(upstream.git_dir)
-    expected = objects.build_tree(git, base, changes)
+    expected = new_commits.build_tree(git, base, changes)
     started.clear()
     for _ in range(2):
         assert few_changes.compute_tree_id(git, base, changes) == expected
@@ -71,7 +71,7 @@ def test_a_look_starts_no_git_that_writes_also_with_ids_of_sha256(upstream: Upst
         assert [c.path for c in diff_trees(aside, base, tree)] == [b"d/g"]
     assert started.count("cat-file") == 1
     assert "fast-import" not in started
-    assert objects.build_tree(git, base, changes) == tree
+    assert new_commits.build_tree(git, base, changes) == tree
     assert started[-2:] == ["fast-import", "diff-tree"], "the control"
 
 
@@ -112,7 +112,7 @@ def test_a_large_directory_and_large_contents_are_left_to_git(
     for _ in range(2):
         tree = compute_tree_id(git, base, changes)
     assert started.count("cat-file") <= 1, "that it is large is kept, too"
-    assert tree == objects.build_tree(git, base, changes)
+    assert tree == new_commits.build_tree(git, base, changes)
 
 
 def test_a_missing_directory_is_left_to_git(upstream: Upstream) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import new_commits, objects
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, SYMLINK, TreeChange
 from sandbox.models.exported_changes import ExportedChanges
@@ -39,7 +39,7 @@ def make_document(desk: Desk, path: str, content: bytes, mode: str) -> ExportedC
     change = TreeChange(path.encode(), mode, content_of(content))
     tree = "0" * 40
     with suppress(SandboxError):  # git itself does not build some
-        tree = objects.build_uncompared_tree(git, desk.task.base_commit, [change])
+        tree = new_commits.build_uncompared_tree(git, desk.task.base_commit, [change])
     file = {"path": path, "content": base64.b64encode(content), "mode": mode}
     fields = {"base_commit": desk.task.base_commit, "commit": None, "tree": tree, "files": [file]}
     return ExportedChanges.model_validate(fields)

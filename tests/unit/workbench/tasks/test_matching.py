@@ -17,7 +17,7 @@ from sandbox.errors import ErrorCode
 from sandbox.git.contents import content_of
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, TreeChange
 from sandbox.git.grep import Query, grep
-from sandbox.git.objects import build_tree
+from sandbox.git.new_commits import build_tree
 from sandbox.git.process import Git
 from sandbox.workbench.tasks.matching import MAX_PATHS, Match, PristineSearch, find_matches, plan_pristine_search
 from sandbox.workspaces.pristine import ensure_pristine

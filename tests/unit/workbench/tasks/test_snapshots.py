@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles
-from sandbox.git import blobs, objects
+from sandbox.git import blobs, new_commits, refs
 from sandbox.git.process import Git
 from sandbox.models import ChangeKind
 from sandbox.policy.paths import RepoPath
@@ -340,9 +340,9 @@ STEPS: dict[str, tuple[object, str]] = {
     "write": (WorktreeFiles, "write"),
     "write-link": (WorktreeFiles, "write_link"),
     "remove": (WorktreeFiles, "remove"),
-    "build": (objects, "build_tree"),
-    "commit": (objects, "commit_tree"),
-    "ref": (objects, "move_ref"),
+    "build": (new_commits, "build_tree"),
+    "commit": (new_commits, "commit_tree"),
+    "ref": (refs, "move_ref"),
     "plan": (restore, "plan_steps"),
     "put": (restore, "write_state"),
 }

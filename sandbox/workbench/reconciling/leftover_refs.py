@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects
+from sandbox.git import objects, refs
 from sandbox.git.cache_clones import open_cache
 from sandbox.git.maintenance import request_repack
 from sandbox.git.process import Git
@@ -175,10 +175,10 @@ def _move_branch_back(home: Home, git: Git, before: Task) -> str | None:
     """
     task = find_task(home, before.id, allow_closed=True)
     name = f"refs/heads/{task.branch}"
-    tip = objects.resolve_ref(git, name)
+    tip = refs.resolve_ref(git, name)
     if tip is None or tip == task.head_commit or task.status is TaskStatus.CLOSED:
         return None
     if objects.parent_of(git, tip) != task.head_commit and not _is_of_remote(git, tip):
         raise _branch_kept(f"the branch is at {tip[:12]}, its task at {task.head_commit[:12]}")
-    objects.move_ref(git, name, task.head_commit, tip)
+    refs.move_ref(git, name, task.head_commit, tip)
     return f"its branch was moved back to {task.head_commit[:12]}; {tip[:12]} was never recorded"

@@ -1,0 +1,92 @@
+"""Refs of one bare repository, by full name: resolve, move and rename them.
+
+No text of a caller becomes a revision expression.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
+from sandbox.git.objects import parse_object_id, peel
+from sandbox.git.process import Git
+from sandbox.lazy_pattern import lazy_pattern
+
+_REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
+MAX_REF_LENGTH = 244
+
+_REF_FORMAT = "%(refname) %(objecttype) %(objectname) %(tree)"
+
+
+def require_ref_name(name: str) -> str:
+    """Return a branch or tag name if it matches our grammar, which is stricter than git's. Raises: `invalid_input`."""
+    parts = name.split("/")
+    bad = any(p.endswith((".", ".lock")) or ".." in p or "@{" in p or p == "@" for p in parts)
+    if len(name) > MAX_REF_LENGTH or bad or not _REF.fullmatch(name):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The branch or tag name is not valid",
+            details=ascii(name[:100]),
+            hint="Use letters, digits, '.', '_', '-' and '/'; no revision expressions. `git rev-parse` prints the id "
+            "of a commit, which can be given instead.",
+        )
+    return name
+
+
+def resolve_ref(git: Git, full_name: str) -> str | None:
+    """The object id of a full ref name, or None.
+
+    Does not use rev-parse: it completes names, so a remote's tag `refs/remotes/origin/x` could pass for the branch.
+    """
+    return parse_object_id(git.attempt("show-ref", "--verify", "--hash", "--", full_name))
+
+
+def resolve_ref_to_commit(git: Git, full_name: str) -> str | None:
+    """The commit behind a full ref name, or None. One process where the ref names a commit, whose tree it also finds.
+
+    `full_name` has no characters of patterns: `require_ref_name`.
+    """
+    listed = git.attempt("for-each-ref", f"--format={_REF_FORMAT}", full_name)
+    if listed.code != 0:  # a missing object, of this ref or of one below it
+        oid = resolve_ref(git, full_name)
+        return peel(git, oid, "commit") if oid else None
+    for line in listed.stdout.decode().splitlines():
+        name, kind, oid, tree = line.split(" ")
+        if name == full_name and kind == "commit":
+            git.cache.trees.store({oid: tree})
+            return oid
+        if name == full_name:
+            return peel(git, oid, "commit")
+    return None
+
+
+def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
+    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`."""
+    result = git.attempt("update-ref", "--no-deref", full_name, new, old)
+    if result.code != 0:
+        raise _ref_error(git, full_name, result.stderr)
+
+
+def rename_ref(git: Git, old_name: str, new_name: str, target: str) -> None:
+    """Delete a ref that points to `target`, and create another one there, in one step. Raises: as `move_ref`."""
+    steps = f"option no-deref\ncreate {new_name} {target}\noption no-deref\ndelete {old_name} {target}\n"
+    result = git.attempt("update-ref", "--stdin", stdin=steps.encode())
+    if result.code != 0:
+        raise _ref_error(git, new_name, result.stderr)
+
+
+def _ref_error(git: Git, full_name: str, stderr: str) -> SandboxError:
+    _require_free_space(git, stderr)
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"{full_name} was changed by another process",
+        details=stderr[:1000],
+        hint="Check the task's status and repeat the operation.",
+    )
+
+
+def _require_free_space(git: Git, stderr: str) -> None:
+    """git does not say why it could not write a ref. Raises: `quota_exceeded` if no disk space is left."""
+    room = os.statvfs(git.git_dir)
+    if not room.f_bavail or (room.f_files and not room.f_favail):
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, DISK_FULL, details=stderr[:1000], hint=DISK_FULL_HINT)

@@ -1,0 +1,167 @@
+"""Names of branches, and refs, with plain git as the oracle. Ids: THREATS sections E, P."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects, refs
+from sandbox.git.entries import REGULAR
+from sandbox.git.process import Git
+from tests.unit.conftest import Upstream, refused
+from tests.unit.git.test_new_commits import committed
+
+NO_OBJECT = "1" * 40
+
+
+# --- names
+@pytest.mark.parametrize(
+    "name",
+    [
+        "main",
+        "a/b/c",
+        "v1.0",
+        "release-2.x",
+        "feature/issue#42",
+        "user@host",
+        "a+b",
+        "A_b",
+        "0",
+        "x" * 200,
+        "a=b",
+        "a%b",
+    ],
+)
+def test_an_ordinary_branch_name_is_accepted(name: str) -> None:
+    assert refs.require_ref_name(name) == name
+
+
+HOSTILE_NAMES = {
+    "empty": "",
+    "dash": "-x",
+    "option": "--upload-pack=touch",
+    "dash-inside": "a/-x",
+    "backticks": "`id`",
+    "quotes": "a'b\"c;d",
+    "at": "@",
+    "at-inside": "a/@",
+    "reflog": "main@{1}",
+    "previous": "@{-1}",
+    "range": "main..evil",
+    "symmetric": "main...evil",
+    "search": ":/text",
+    "regex": "HEAD^{/re}",
+    "parent": "HEAD^",
+    "ancestor": "HEAD~1",
+    "all": "--all",
+    "delete-refspec": ":main",
+    "force-refspec": "+main",
+    "refspec": "a:b",
+    "glob": "refs/heads/*",
+    "question": "a?",
+    "bracket": "a[b",
+    "backslash": "a\\b",
+    "space": "a b",
+    "newline": "main\n",
+    "newline-inside": "a\nb",
+    "carriage-return": "main\r",
+    "tab": "a\tb",
+    "nul": "a\0b",
+    "escape": "a\x1b[31m",
+    "unicode": "m\u00e4in",
+    "bidi": "a\u202eb",
+    "lock": "main.lock",
+    "lock-inside": "a.lock/b",
+    "dot": ".",
+    "hidden": ".a",
+    "dot-end": "a.",
+    "empty-part": "a//b",
+    "leading-slash": "/a",
+    "trailing-slash": "a/",
+    "long": "x" * 245,
+    "surrogate": "a\udcff",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
+def test_e09_e10_a_hostile_name_or_revision_expression_is_refused(name: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        refs.require_ref_name(name)
+    assert caught.value.details.isascii()
+
+
+@given(st.text(alphabet=st.sampled_from("ab/.-@{}~^:?*[\\ _+#%=\n"), max_size=12))
+def test_what_we_accept_git_accepts(name: str) -> None:
+    try:
+        refs.require_ref_name(name)
+    except SandboxError:
+        return
+    bad = ("..", "@{", "~", "^", ":", "?", "*", "[", "\\", " ", "//", "\n")
+    assert not [b for b in bad if b in name]
+    assert not name.startswith(("-", "/", "."))
+    assert not name.endswith(("/", "."))
+
+
+def test_p17_a_ref_moves_only_from_where_it_was_seen(upstream: Upstream) -> None:
+    one, two = committed(upstream, {}), committed(upstream, {b"a": (REGULAR, b"a")})
+    git, name, none = Git(upstream.git_dir), "refs/heads/t", "0" * 40
+    refs.move_ref(git, name, one, none)
+    for new, old in ((two, none), (two, two)):
+        with refused(ErrorCode.CONFLICT):
+            refs.move_ref(git, name, new, old)
+    assert refs.resolve_ref(git, name) == one
+    refs.move_ref(git, name, two, one)
+    assert refs.resolve_ref(git, name) == two
+
+
+def test_p17_of_two_that_move_a_ref_at_once_one_wins(upstream: Upstream) -> None:
+    commits = [committed(upstream, {b"f": (REGULAR, b"%d" % i)}) for i in range(4)]
+    git, name, start = Git(upstream.git_dir), "refs/heads/t", committed(upstream, {})
+    refs.move_ref(git, name, start, "0" * 40)
+    won: list[str] = []
+    barrier = threading.Barrier(len(commits))
+
+    def move(commit: str) -> None:
+        barrier.wait()
+        try:
+            refs.move_ref(git, name, commit, start)
+        except SandboxError:
+            return
+        won.append(commit)
+
+    threads = [threading.Thread(target=move, args=(c,)) for c in commits]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert refs.resolve_ref(git, name) == won[0]
+
+
+def test_a_branch_is_resolved_to_its_commit_and_tree_by_one_command(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.write("f", b"x\n")
+    commit = upstream.commit()
+    upstream.git("tag", "-a", "-m", "x", "v1")
+    upstream.git("branch", "other/x")
+    upstream.git("update-ref", "refs/tags/refs/remotes/origin/x", commit)
+    git = Git(upstream.git_dir)
+    assert refs.resolve_ref_to_commit(git, "refs/tags/v1") == commit
+    for absent in ("refs/heads/other", "refs/heads/none", "refs/remotes/origin/x"):
+        assert refs.resolve_ref_to_commit(git, absent) is None
+    assert refs.resolve_ref_to_commit(git, "refs/heads/main") == commit
+    tree = upstream.oid("HEAD^{tree}")
+    monkeypatch.setattr(Git, "attempt", None)
+    assert objects.tree_of(git, commit) == tree
+
+
+def test_a_branch_whose_commit_is_missing_is_none(upstream: Upstream) -> None:
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    (upstream.git_dir / "refs" / "heads" / "lost").write_text(f"{'1' * 40}\n")
+    assert refs.resolve_ref_to_commit(Git(upstream.git_dir), "refs/heads/lost") is None
