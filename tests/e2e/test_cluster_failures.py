@@ -104,9 +104,13 @@ def read(cluster: Cluster, task: str) -> str:
 
 def has_guest(cluster: Cluster, name: str, task: str) -> bool:
     """Whether a container of a task runs on the worker with this home."""
-    guest = f"sandbox-{Home(cluster.base / name).instance_id}-{task.removeprefix('task-')}"
+    guest = name_guest(cluster, name, task)
     with closing(docker.from_env()) as engine:
         return any(one["Names"] == [f"/{guest}"] for one in engine.api.containers())
+
+
+def name_guest(cluster: Cluster, name: str, task: str) -> str:
+    return f"sandbox-{Home(cluster.base / name).instance_id}-{task.removeprefix('task-')}"
 
 
 def let_go_everywhere(cluster: Cluster, task: str) -> None:
@@ -266,6 +270,21 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
     assert made is not None
     assert made.error is None, made.error
     assert read(cluster, task) == "right\n"
+
+
+def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: Cluster) -> None:
+    """Its deadline is far away. The control: PID 1 says why it ended, and the same check goes on elsewhere."""
+    first = cluster.start_worker("one", settings={"SANDBOX_CONTAINER_IDLE_S": "10"})
+    task = cluster.begin()
+    second = cluster.start_worker("two")
+    check = begin_check(cluster, task)
+    until(lambda: has_guest(cluster, "one", task))
+    cluster.kill(first)
+    until(lambda: not has_guest(cluster, "one", task))
+    with closing(docker.from_env()) as engine:
+        assert engine.api.inspect_container(name_guest(cluster, "one", task))["State"]["ExitCode"] == 75
+    until(lambda: has_guest(cluster, "two", task))
+    assert_went_on(cluster, task, check, (first, second))
 
 
 @pytest.mark.all_failures
