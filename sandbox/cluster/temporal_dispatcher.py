@@ -121,14 +121,21 @@ class TemporalDispatcher:
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
             requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
+        await self._begin(start, _make_priority(terms, key), WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+
+    async def _begin(self, start: TaskStart, priority: Priority, reuse: WorkflowIDReusePolicy) -> None:
+        """Begin the workflow of a task, unless it runs. `priority`: of all that the workflow asks for. `reuse`: whether
+        one that has ended may begin again. Raises: `WorkflowAlreadyStartedError` if it may not.
+        """
         begin = partial(
             self._client.start_workflow,
             TaskWorkflow.run,
             start,
-            id=self._name(task),
-            task_queue=_name_workflow_queue(prefix, terms.requirements),
+            id=self._name(start.task_id),
+            task_queue=_name_workflow_queue(start.prefix, start.requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            priority=_make_priority(terms, key),  # of all that the workflow asks for
+            id_reuse_policy=reuse,
+            priority=priority,
         )
         await self._ask(begin)
 
@@ -334,18 +341,9 @@ class TemporalDispatcher:
             is_created=True, repository=placement.repository, requirements=dict(placement.requirements),
             publisher_s=self._place.publisher_s,
         )  # fmt: skip
-        begin = partial(
-            self._client.start_workflow,
-            TaskWorkflow.run,
-            start,
-            id=self._name(fork),
-            task_queue=_name_workflow_queue(prefix, start.requirements),
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            priority=Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None),
-        )
+        priority = Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None)
         with suppress(WorkflowAlreadyStartedError):
-            await self._ask(begin)
+            await self._begin(start, priority, WorkflowIDReusePolicy.REJECT_DUPLICATE)
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
