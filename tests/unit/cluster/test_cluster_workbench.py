@@ -33,9 +33,11 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
+from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import Upstream, refused
+from tests.unit.store.test_release_folder import NEW, OLD, promote
 
 ABOUT_TASKS = sorted(
     name
@@ -209,6 +211,28 @@ def test_s157_a_worker_deletes_only_what_was_there_when_it_was_asked_about(upstr
         (task.worktree_path / "new").write_bytes(b"one")
         assert ask(OperationName.CLEAN, expected_commit=state).error is None
         assert not (task.worktree_path / "new").exists()
+
+
+def test_releases_of_a_task_are_those_of_its_repository_here(upstream: Upstream, tmp_path: Path) -> None:
+    """As `promote --history`, `--confirm` and `--rollback` ask for. Control: a new release of the task is refused."""
+    upstream.write("a", b"a\n")
+    upstream.commit()
+    home = Home(tmp_path / "home")
+    with Workbench(home.root, environ={"PATH": os.environ["PATH"]}, allow_file=True) as local:
+        repository = local.clone(str(upstream.root)).repository.id
+        save_placed_task(home, Task.model_validate({**RECORD, "id": TASK, "repo_id": repository}))
+        workbench = ClusterWorkbench(local, AskedOperations(connect))
+        with open_releases(home, repository) as releases:
+            promote(releases, OLD)
+            promote(releases, NEW, confirmed=False)
+        assert workbench.releases(TASK) == local.releases(repository)
+        assert workbench.releases(TASK).pending is not None
+        assert workbench.wait_release(TASK, 0.0).pending is not None
+        assert workbench.confirm_release(TASK).pending is None
+        assert workbench.roll_back_release(TASK).current == OLD
+        with refused(ErrorCode.INVALID_INPUT) as error:
+            workbench.promote(TASK)
+        assert f"sandbox promote {repository}" in error.value.hint
 
 
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
