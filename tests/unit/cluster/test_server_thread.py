@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -117,7 +117,8 @@ def test_callers_that_wait_when_a_connection_is_closed_get_an_error_of_their_own
         assert all(begun.acquire(timeout=60) for _ in waiting)
         connection.close()
         connection.close()
-    for question in (*(one.result for one in waiting), lambda: connection.wait(answer()), lambda: connection.client):
+    questions: list[Callable[[], object]] = [one.result for one in waiting]
+    for question in (*questions, lambda: connection.wait(answer()), lambda: connection.client):
         with refused(ErrorCode.NETWORK_ERROR) as error:
             question()
         assert error.value.reason == "connection_closed"
