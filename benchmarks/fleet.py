@@ -29,7 +29,7 @@ from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 
 DAY_S = 86_400.0
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 3.0
 """A worker sends no more often (`_SENT_EVERY_S` of `sandbox.cluster.temporal_worker`)."""
 APS = 500
 """Actions a second of a namespace of Temporal Cloud by default (docs.temporal.io/cloud/limits, read in 2026)."""

@@ -37,7 +37,7 @@ from sandbox.cluster.task_queues import (
     name_worker_queue,
 )
 
-PREFER_S = 2.0
+PREFER_S = 1.5
 """How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
 
 OTHERS_S = 6.0

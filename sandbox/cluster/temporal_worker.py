@@ -75,9 +75,10 @@ requirements may be refused then, and of two processes with its id it is the one
 ROOM_EVERY_S = 5.0
 """How often a worker with a full disk looks whether it can take tasks again."""
 
-_ALIVE_EVERY_S, _SENT_EVERY_S = 1.0, 2.0
-"""How often an operation says that its worker lives, and how often that is sent at most. A loss is noticed this much
-earlier than the limit at the earliest; a server that asks its connections, too, has by then let go of dead ones.
+_ALIVE_EVERY_S, _SENT_EVERY_S = 1.0, 3.0
+"""How often an operation says that its worker lives, and how often that is sent at most: each time is an action that
+Temporal Cloud counts. A worker that is cut off is missed at least the limit less this later; a server that asks whether
+connections live has by then let go of those of the worker, and gives them no steps.
 """
 _ANSWER_READ_S = 1.0
 _REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again

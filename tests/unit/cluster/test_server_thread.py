@@ -117,8 +117,8 @@ def test_callers_that_wait_when_a_connection_is_closed_get_an_error_of_their_own
         assert all(begun.acquire(timeout=60) for _ in waiting)
         connection.close()
         connection.close()
-    questions: list[Callable[[], object]] = [one.result for one in waiting]
-    for question in (*questions, lambda: connection.wait(answer()), lambda: connection.client):
+    later: list[Callable[[], object]] = [lambda: connection.wait(answer()), lambda: connection.client]
+    for question in [*later, *(one.result for one in waiting)]:
         with refused(ErrorCode.NETWORK_ERROR) as error:
             question()
         assert error.value.reason == "connection_closed"

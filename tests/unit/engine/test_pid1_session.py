@@ -157,7 +157,8 @@ def test_pid_1_hears_from_us_while_a_check_runs_and_not_its_nonce(
 
     talk = talking(says)
     assert talk.run().report is not None
-    assert [kind for kind, _ in talk.peer.heard] == [b"R", b"P", b"P", b"P"]
+    kinds = [kind for kind, _ in talk.peer.heard]
+    assert (kinds[0], {*kinds[1:]}) == (b"R", {b"P"})
     assert heard[0] not in heard[1:]
 
 

@@ -618,10 +618,10 @@ def test_lease_is_renewed_by_frames(supervisor: Path) -> None:
 
 
 @pytest.mark.parametrize("pings", [1, 0])
-def test_lease_ends_a_check_whose_controller_pinged_during_it_and_is_silent(supervisor: Path, pings: int) -> None:
+def test_s158_lease_ends_a_check_whose_controller_pinged_during_it_and_is_silent(supervisor: Path, pings: int) -> None:
     """The control: a controller that does not ping leaves the check to its deadline, as one of an earlier version."""
     with pid1(supervisor, "1") as guest:
-        nonce = guest.start("sleep", "600", ms=3000)
+        nonce = guest.start("sh", "-c", "trap '' TERM HUP; sleep 600 & sleep 600", ms=3000)
         (child,) = wait_until(lambda: guest_processes(guest))
         for _ in range(pings):
             assert guest.ping() == 1
