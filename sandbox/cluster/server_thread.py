@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
@@ -13,8 +14,10 @@ from temporalio.client import Client
 from sandbox.cluster.dispatcher import make_closed_error
 from sandbox.cluster.temporal_client import ClusterAddress, connect_client, end_threads, make_runtime
 
-_CANCELLED_AGAIN_S = 0.2
-"""A request may take a cancellation for a failure of the server, and be made again; it is then cancelled again."""
+_CANCELLED_AGAIN_S, _CANCELLED_S = 0.2, 10.0
+"""A request may take a cancellation for a failure of the server, and be made again; it is then cancelled again, for so
+long at most.
+"""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -77,8 +80,8 @@ class ServerThread:
 
 async def _cancel_others() -> None:
     """End all that runs in this loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    while others:
+    others, ends_at = asyncio.all_tasks() - {asyncio.current_task()}, time.monotonic() + _CANCELLED_S
+    while others and time.monotonic() < ends_at:
         for task in others:
             task.cancel()
         _, others = await asyncio.wait(others, timeout=_CANCELLED_AGAIN_S)
