@@ -29,8 +29,8 @@ from devtools.gitserver import GitServer, introduce
 from sandbox import Workbench
 
 DAY_S = 86_400.0
-HEARTBEAT_S = 4.0
-"""Temporal's client sends one in 0.8 of the heartbeat timeout, which is half of `cluster.lost_after_s`."""
+HEARTBEAT_S = 3.0
+"""A worker sends no more often (`_SENT_EVERY_S` of `sandbox.cluster.temporal_worker`)."""
 APS = 500
 """Actions a second of a namespace of Temporal Cloud by default (docs.temporal.io/cloud/limits, read in 2026)."""
 USD_A_MILLION = 50.0

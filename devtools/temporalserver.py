@@ -24,6 +24,10 @@ IN_ORDER = (  # settings of a server that keeps the line in order (docs/cluster.
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
 )
+NOTICES_CUTS = (  # of a server that soon notices a connection which drops all silently (docs/cluster.md)
+    'frontend.keepAliveTime="1s"',
+    'frontend.keepAliveTimeout="2s"',
+)
 _START_S, _STOP_S = 120.0, 15.0
 
 
@@ -41,7 +45,9 @@ class TemporalServer:
             self.port: int = free.getsockname()[1]
         options = ["--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(self.port)]
         options += [] if database is None else ["--db-filename", str(database)]
-        options += [word for setting in (*IN_ORDER, *settings) for word in ("--dynamic-config-value", setting)]
+        options += [
+            word for setting in (*IN_ORDER, *NOTICES_CUTS, *settings) for word in ("--dynamic-config-value", setting)
+        ]
         self._argv, self._log_file = [program, "server", "start-dev", *options], log_file
         self._process: subprocess.Popen[bytes] | None = None
 

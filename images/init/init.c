@@ -16,6 +16,8 @@
  * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock
  *   of the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
  *   there are none (kill(2), wait(2)).
+ * - It cannot stay without the controller. One that pings while the check runs has to go on doing so: after a lease
+ *   without a frame we end, and the check with us. Its end says why, because the report would have no reader.
  * - It cannot make us wait. Nothing here blocks but select(2), and that has a timeout. While the controller does not
  *   read, the check's pipes fill and its writes block; its deadline goes on.
  *
@@ -65,7 +67,7 @@ enum {
 };
 
 enum { FLAG_TIMED_OUT = 1, FLAG_KILLED = 2, FLAG_QUIESCENT = 4, FLAG_NOT_STARTED = 8 };
-enum { LEAVE_ASKED = 0, LEAVE_USAGE = 64, LEAVE_MALFORMED = 70, LEAVE_NO_READER = 74 };
+enum { LEAVE_ASKED = 0, LEAVE_USAGE = 64, LEAVE_MALFORMED = 70, LEAVE_NO_READER = 74, LEAVE_ABANDONED = 75 };
 enum state { IDLE, RUNNING, SWEEPING, DRAINING };
 
 static const uint64_t SECOND_US = 1000000;
@@ -99,6 +101,7 @@ struct child {
     uint32_t flags, leftovers;
     int error;
     bool alone; /* the sweep found nobody left */
+    bool attended; /* its controller said that it is there: the lease counts */
     uint64_t started_us, deadline_us, ended_us, give_up_us;
     uint64_t user_us, system_us, maxrss_kib;
     struct stream streams[2];
@@ -762,6 +765,7 @@ static void on_query(const uint8_t *token)
 
 static void on_ping(const uint8_t *token)
 {
+    check->attended = check->state == RUNNING;
     put_reply('A', token, 1);
     put(&control, check->state != IDLE, 1);
 }
@@ -838,7 +842,7 @@ static bool take_frames(uint64_t now)
     return !control_has_room();
 }
 
-/* The end of stdin is not the end of a check: whoever is gone may have left it to its deadline, and us to the lease. */
+/* The end of stdin is not the end of a check: who is gone may have left it to its deadline, or to the lease. */
 static void take_input(void)
 {
     ssize_t n = read(STDIN_FILENO, input + input_length, sizeof input - input_length);
@@ -850,15 +854,20 @@ static void take_input(void)
 
 /* --- waiting */
 
+static uint64_t lease_end(void)
+{
+    return after(heard_us, lease_us);
+}
+
 static uint64_t wake_at(const struct child *child, uint64_t now)
 {
     switch (child->state) {
     case RUNNING:
-        return child->deadline_us;
+        return child->attended && lease_end() < child->deadline_us ? lease_end() : child->deadline_us;
     case SWEEPING:
         return after(now, SWEEP_STEP_US);
     default:
-        return child == check ? after(heard_us, lease_us) : NEVER;
+        return child == check ? lease_end() : NEVER;
     }
 }
 
@@ -906,6 +915,15 @@ static void wait_for_anything(uint64_t timeout_us)
         take_input();
 }
 
+/* At the end of a lease: whether a frame waits. We may have been frozen ourselves, and the controller was not. */
+static bool hears_now(uint64_t now)
+{
+    if (input_open && input_length < sizeof input)
+        take_input();
+    take_frames(now);
+    return now < lease_end();
+}
+
 static bool is_draining(void)
 {
     for (int i = 0; i < CHILDREN; i++)
@@ -929,8 +947,9 @@ static _Noreturn void serve(void)
             pump(&children[i / 2], &children[i / 2].streams[i % 2]);
         send_waiting();
         bool idle = check->state == IDLE || check->state == DRAINING; /* draining without a reader has no end */
-        if (idle && now >= after(heard_us, lease_us))
-            leave(LEAVE_ASKED);
+        bool attended = check->state == RUNNING && check->attended;
+        if ((idle || attended) && now >= lease_end() && !hears_now(now))
+            leave(idle ? LEAVE_ASKED : LEAVE_ABANDONED);
         /* What only waited for what has just been sent goes on at once: nothing would wake us for it. */
         bool go_on = remaining == MORE || (held_up && control_has_room()) || (is_draining() && !sending);
         wait_for_anything(go_on ? 0 : timeout_us(now));

@@ -18,6 +18,7 @@ from sandbox.agent import inputs, outputs
 from sandbox.agent.check_list import list_shared
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk, SearchQuery
+from sandbox.models.workers import select_waiting
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch, Workbench
 
 REQUEST_APPROVAL = "space_agent_request_tool_approval"
@@ -31,11 +32,6 @@ TESTS_ON_A_PAGE = 100
 
 LOG_BYTES = 24 * 1024
 """Maximum of a log in one answer, as JSON."""
-
-_LOSS = (
-    "Its last worker was lost with what an operation in progress had changed; the task goes on from its last completed "
-    "operation."
-)
 
 
 class Preset(StrEnum):
@@ -157,12 +153,7 @@ def _create_task(request: ToolCall) -> BaseModel:
 def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
     cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
-    places = request.workbench.places([task.id for task in found])
-    waiting = {
-        task_id: place.model_copy(update={"loss": place.loss and _LOSS})  # any worker may have said it
-        for task_id, place in places.items()
-        if place.state is not models.PlaceState.ON_WORKER
-    }
+    waiting = select_waiting(request.workbench.places([task.id for task in found]))
     return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 

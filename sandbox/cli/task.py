@@ -9,13 +9,16 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
-from sandbox.cli.task_rows import show_task, show_tasks
+from sandbox.cli.task_rows import describe_waiting, shorten_task_id, show_task, show_tasks
 from sandbox.cli.time_format import format_relative
 from sandbox.errors import SandboxError
 from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
-    from sandbox.models import Change, Diff, DiffFile, Impact, Status
+    from collections.abc import Mapping, Sequence
+
+    from sandbox.models import Change, Diff, DiffFile, Impact, Status, Task, TaskPlace
+    from sandbox.store.task_table import TaskRow
     from sandbox.workbench import Workbench
 
 
@@ -68,11 +71,20 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
 @click.pass_obj
 def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None:
     """List open tasks, newest first: all of them, or those of REPO."""
+    found: Sequence[Task | TaskRow]
     with invocation.workbench() as workbench:
-        if invocation.json:
-            invocation.emit({"tasks": workbench.tasks(repo_id)}, lambda: None)
-        else:
-            show_tasks(workbench.task_lines(repo_id), everything=everything)
+        found = workbench.tasks(repo_id) if invocation.json else workbench.task_lines(repo_id)
+        waiting = _find_waiting(workbench, found) if workbench.has_cluster else {}
+    document = {"tasks": found, **({"waiting": waiting} if waiting else {})}
+    invocation.emit(document, lambda: show_tasks(found, everything=everything))
+    for task_id, place in waiting.items():
+        note(f"{shorten_task_id(task_id)} {describe_waiting(place)}")
+
+
+def _find_waiting(workbench: Workbench, found: Sequence[Task | TaskRow]) -> Mapping[str, TaskPlace]:
+    from sandbox.models.workers import select_waiting  # noqa: PLC0415 - other commands here load no model
+
+    return select_waiting(workbench.places([one.id for one in found]))
 
 
 @click.command()

@@ -16,7 +16,7 @@ from sandbox.store.short_ids import SHOWN_CHARACTERS
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
-    from sandbox.models import Task
+    from sandbox.models import Task, TaskPlace
     from sandbox.store.task_table import TaskRow
 
 
@@ -45,7 +45,7 @@ def shorten_task_id(task_id: str) -> str:
     return task_id[:SHOWN_CHARACTERS] if is_interactive(sys.stdout) else task_id
 
 
-def show_tasks(found: Sequence[TaskRow], *, everything: bool) -> None:
+def show_tasks(found: Sequence[Task | TaskRow], *, everything: bool) -> None:
     """Print a table, newest first. Closed tasks are listed only with `everything`, else counted."""
     shown = [line for line in reversed(found) if everything or line.status is not TaskStatus.CLOSED]
     rows = [
@@ -56,3 +56,11 @@ def show_tasks(found: Sequence[TaskRow], *, everything: bool) -> None:
     hidden = len(found) - len(shown)
     if hidden:
         note(f"{hidden} closed task{'' if hidden == 1 else 's'} not shown: use --all")
+
+
+def describe_waiting(place: TaskPlace) -> str:
+    """Of a task that no worker of the cluster has, or of which the cluster does not say so."""
+    if place.state == "unknown":
+        return "may wait for a worker: the cluster does not say"
+    where = f": about number {place.place} in the line, workers: {place.workers}" if place.place else ""
+    return f"waits for a worker{where}"

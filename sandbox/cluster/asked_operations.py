@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sandbox.cluster.answers import unreadable_answer_error
-from sandbox.cluster.dispatcher import ALL_PLACES_S, Dispatcher
+from sandbox.cluster.dispatcher import ALL_PLACES_S, Dispatcher, make_closed_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun, PreparedLayers, Verification
@@ -41,6 +41,7 @@ class AskedOperations:
     def __init__(self, connect: Callable[[], Dispatcher]) -> None:
         self._connect = connect
         self._dispatcher: Dispatcher | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
         """Of the connection. Who makes it may hold this for seconds."""
         self._losses_lock = threading.Lock()
@@ -50,8 +51,12 @@ class AskedOperations:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """Raises: as `connect_dispatcher`."""
+        """Raises: as `connect_dispatcher`; `network_error` (`reason`: `connection_closed`) after `close`: a thread that
+        outlives it makes no other connection.
+        """
         with self._lock:
+            if self._is_closed:
+                raise make_closed_error()
             if self._dispatcher is None:
                 self._dispatcher = self._connect()
             return self._dispatcher
@@ -59,9 +64,9 @@ class AskedOperations:
     def close(self) -> None:
         """Let go of the connection, if there is one."""
         with self._lock:
+            self._is_closed = True
             if self._dispatcher is not None:
                 self._dispatcher.close()
-            self._dispatcher = None
 
     def ask(
         self,

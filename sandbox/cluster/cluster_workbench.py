@@ -17,7 +17,6 @@ from typing import Any
 
 from sandbox.cluster.asked_operations import AskedOperations
 from sandbox.cluster.connecting import connect_dispatcher
-from sandbox.cluster.elsewhere import not_on_cluster_error
 from sandbox.cluster.remote_checks import RemoteChecks
 from sandbox.cluster.remote_delivery import RemoteDelivery
 from sandbox.cluster.remote_tasks import RemoteTasks
@@ -56,16 +55,16 @@ def _refuse_others(cls: type[ClusterWorkbench]) -> type[ClusterWorkbench]:
         if getattr(cls, name) is not method:  # a part of it has its own
             continue
         if [*signature(method).parameters][1:2] in (["task_id"], ["owner_id"]):
-            setattr(cls, name, _make_refusal(name, method))
+            setattr(cls, name, _refuse_elsewhere(name, method))
     return cls
 
 
-def _make_refusal(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _refuse_elsewhere(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: ClusterWorkbench, owner: str, *args: Any, **kwargs: Any) -> Any:
         owner = self.complete_owner(owner)
         if self.is_elsewhere(owner):
-            raise not_on_cluster_error(name, owner)
+            raise self._make_refusal(name, owner)
         return method(self, owner, *args, **kwargs)
 
     return call

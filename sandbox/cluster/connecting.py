@@ -88,18 +88,28 @@ def _add_labels(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[st
 
 
 async def _work(workbench: Workbench, announce: Callable[[str], None], labels: Mapping[str, str]) -> None:
-    from sandbox.cluster.temporal_client import connect_client, find_address  # noqa: PLC0415 - an extra
+    from sandbox.cluster.temporal_client import (  # noqa: PLC0415 - an extra
+        connect_client,
+        end_threads,
+        find_address,
+        make_runtime,
+    )
     from sandbox.cluster.temporal_worker import run_publisher, run_worker  # noqa: PLC0415 - an extra
 
     settings = workbench.settings.cluster
-    client = await connect_client(find_address(settings))
-    with _first_signal() as stopping:
-        if settings.role == "publish":
-            await run_publisher(client, ClusterPublisher(workbench, settings.hub), settings.name, stopping, announce)
-            return
-        worker = ClusterWorker(workbench, settings.hub, labels)
-        slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
-        await run_worker(client, worker, settings.name, slots, stopping, announce)
+    runtime = make_runtime()
+    client = await connect_client(find_address(settings), runtime)
+    try:
+        with _first_signal() as stopping:
+            if settings.role == "publish":
+                publisher = ClusterPublisher(workbench, settings.hub)
+                await run_publisher(client, publisher, settings.name, stopping, announce)
+                return
+            worker = ClusterWorker(workbench, settings.hub, labels)
+            slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
+            await run_worker(client, worker, settings.name, slots, stopping, announce)
+    finally:
+        end_threads(runtime, client)
 
 
 @contextmanager

@@ -104,8 +104,21 @@ class Dispatcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections and threads; operations in progress are waited for."""
+        """Let go of connections and threads. Operations in progress here are waited for; on a cluster they go on, and
+        who waits for them gets `make_closed_error`.
+        """
         ...
+
+
+def make_closed_error() -> SandboxError:
+    """For a thread that waits for a cluster, or asks it, when this process closes the connection."""
+    return SandboxError(
+        ErrorCode.NETWORK_ERROR,
+        "This process closed its connection to the cluster",
+        details="A request that was in progress may be carried out all the same.",
+        hint="Ask again.",
+        reason="connection_closed",
+    )
 
 
 def draw_task_id() -> str:

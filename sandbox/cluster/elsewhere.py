@@ -68,6 +68,10 @@ class TasksElsewhere(Workbench):
         home = self._services.home
         return bool(placed_tasks.find_placed_run(home, owner) or placed_tasks.find_task_of_run(home, owner))
 
+    def _make_refusal(self, what: str, owner: str) -> SandboxError:
+        """For a method of which no operation is."""
+        return not_on_cluster_error(what, owner)
+
 
 def encode(content: str | bytes) -> str:
     """As base64, for the arguments of an operation."""

@@ -78,18 +78,6 @@ class RemoteDelivery(RemoteFiles):
         return self.apply_exported(known, collect_changes(ask), directory, dry_run=dry_run)
 
     @elsewhere
-    def promote(
-        self,
-        owner_id: str,
-        wait_s: float | None = None,
-        *,
-        expected_commit: str | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> ReleaseState:
-        """Refused: the host of a release builds and launches it itself (docs/adr/0148)."""
-        raise self._release_error(owner_id)
-
-    @elsewhere
     def wait_release(
         self, owner_id: str, wait_s: float | None = None, *, cancelled: Callable[[], bool] | None = None
     ) -> ReleaseState:
@@ -110,6 +98,10 @@ class RemoteDelivery(RemoteFiles):
     def releases(self, owner_id: str) -> ReleaseState:
         """As `wait_release`."""
         return super().releases(self.task(owner_id).repo_id)
+
+    def _make_refusal(self, what: str, owner: str) -> SandboxError:
+        """The host of a release builds and launches it itself (docs/adr/0148)."""
+        return self._release_error(owner) if what == "promote" else super()._make_refusal(what, owner)
 
     def _release_error(self, task_id: str) -> SandboxError:
         known = placed_tasks.find_placed_task(self._services.home, task_id)

@@ -70,10 +70,7 @@ class RemoteTasks(TasksElsewhere):
             self._undo_creation(create, task_id)
             raise
         except SandboxError as error:
-            if error.reason == "cluster_busy":
-                dispatcher.cancel(create)
-                raise _busy_error(error) from error
-            raise
+            raise self._leave_line(create, task_id, error) from error
         return self._keep_placed(read_value(placed, Task), task_id, repo_id)
 
     def tasks(self, repo_id: str | None = None) -> tuple[Task, ...]:
@@ -243,6 +240,8 @@ class RemoteTasks(TasksElsewhere):
         except KeyboardInterrupt:
             self._undo_creation(fork, fork_id)
             raise
+        except SandboxError as error:
+            raise self._leave_line(fork, fork_id, error) from error
         known = placed_tasks.find_placed_task(self._services.home, task_id)
         return self._keep_placed(made, fork_id, known.repo_id if known else made.repo_id)
 
@@ -262,6 +261,21 @@ class RemoteTasks(TasksElsewhere):
         """Remember that the task has these, so that one can be named alone."""
         known = [snapshot.id for snapshot in snapshots if snapshot is not None]
         placed_tasks.note_snapshots(self._services.home, task_id, known)
+
+    def _leave_line(self, create: TaskOperation, task_id: str, error: SandboxError) -> SandboxError:
+        """The error of a creation. One that waits in the line leaves it: no record would say what it makes there."""
+        if error.reason != "cluster_busy":
+            return error
+        self._undo_creation(create, task_id)
+        made = "fork" if create.name is OperationName.FORK else "task"
+        return SandboxError(
+            error.code,
+            f"All workers of the cluster are busy; the {made} was not created",
+            details=error.details,
+            hint="Ask again later. "
+            f"`sandbox cluster {'create' if made == 'task' else 'ask TASK fork'}` keeps a place in the line.",
+            reason=error.reason,
+        )
 
     def _undo_creation(self, create: TaskOperation, task_id: str) -> None:
         """Close the task that an operation makes and no caller would know, when that has ended.
@@ -312,15 +326,4 @@ def _unfinished_creation_error(task_id: str, error: BaseException) -> SandboxErr
         hint=f"`sandbox status {task_id}` shows it, `sandbox task close {task_id} --delete --discard` removes it.",
         reason="creation_interrupted",
         data={"task_id": task_id},
-    )
-
-
-def _busy_error(error: SandboxError) -> SandboxError:
-    """As the dispatcher's, for callers that cannot wait on: the task has left the line."""
-    return SandboxError(
-        error.code,
-        "All workers of the cluster are busy; the task was not created",
-        details=error.details,
-        hint="Ask again later. `sandbox cluster create` keeps a place in the line.",
-        reason=error.reason,
     )

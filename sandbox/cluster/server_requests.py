@@ -86,13 +86,13 @@ class ServerRequests:
         """
         own, failure = _ServerAbsence(), None
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(wait_s) as limit:
                 while True:
                     try:
                         answer = await request()
                     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-                        if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit
-                            raise TimeoutError from error
+                        if isinstance(error.__cause__, asyncio.CancelledError):  # by our own limit, or by the caller
+                            raise (TimeoutError if limit.expired() else asyncio.CancelledError) from error
                     except RPCError as error:
                         failure = error
                         self._note(error, own)

@@ -28,6 +28,7 @@ from temporalio.exceptions import (
 
 from sandbox.cluster.task_queues import (
     FIND_CLASSES,
+    LOSS,
     OFFER,
     TAKE_OVER,
     TaskStart,
@@ -36,7 +37,7 @@ from sandbox.cluster.task_queues import (
     name_worker_queue,
 )
 
-PREFER_S = 2.0
+PREFER_S = 1.5
 """How long a task is offered only to workers that have the clone. A free one answers within milliseconds."""
 
 OTHERS_S = 6.0
@@ -63,10 +64,6 @@ ONCE = RetryPolicy(maximum_attempts=1)
 
 _OFFERS = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=2))
 _LOST = {TimeoutType.HEARTBEAT, TimeoutType.SCHEDULE_TO_START}
-_LOSS = (
-    "{worker} was lost. The task continues on {successor} from its last completed operation; what an operation in "
-    "progress had changed is lost."
-)
 
 
 class TaskPlacement:
@@ -88,7 +85,7 @@ class TaskPlacement:
             self._task.worker = ""
         if not self._task.worker:
             await self.ensure_worker(waiting)
-        loss = _LOSS.format(worker=lost, successor=self._task.worker)
+        loss = LOSS.format(worker=lost, successor=self._task.worker)
         if loss != self._task.loss:  # else another operation noticed it, too
             self._task.loss, self._task.lost_at = loss, workflow.now().isoformat()
         return loss

@@ -47,6 +47,12 @@ ANSWER_BYTES = 1024**2
 ARGUMENT_BYTES, LARGE_BYTES = 768 * 1024, 16 * 1024
 """Of an operation, as it is sent: at most, and from when on a caller first asks for room."""
 
+LOSS = (
+    "{worker} was lost. The task continues on {successor} from its last completed operation; what an operation in "
+    "progress had changed is lost."
+)
+"""What a task lost with its worker, for people."""
+
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
 

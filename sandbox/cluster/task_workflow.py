@@ -52,6 +52,9 @@ MOST_UPDATES, MOST_BYTES = 1500, 25 * 1024**2
 """Of one history, until reading operations are refused (also `TaskStart.most_events`). The server refuses more than
 2,000 updates, and ends a workflow with 50 MB or 51,200 events.
 """
+SILENT_SHARE = 0.6
+"""Of `lost_after_s`: how long a worker with an operation may be silent. The rest is for the search of another one."""
+
 _MOVES = 3
 _OPERATION_S = 24 * 3600.0
 
@@ -217,9 +220,9 @@ class TaskWorkflow:
             raise cancellation_error()
 
     async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
-        silent_s = self._task.lost_after_s / 2
+        start_s, silent_s = self._task.lost_after_s / 2, self._task.lost_after_s * SILENT_SHARE
         queue = name_worker_queue(self._task.prefix, self._task.worker)
-        return await self._await_answer(operation["id"], (PERFORM, operation), queue, silent_s, silent_s)
+        return await self._await_answer(operation["id"], (PERFORM, operation), queue, start_s, silent_s)
 
     async def _publish(self, operation: dict[str, Any]) -> dict[str, Any]:
         start_s = self._task.publisher_s

@@ -95,19 +95,21 @@ def _read(path: Path | None) -> bytes | None:
         ) from error
 
 
-async def connect_client(place: ClusterAddress, *, is_caller: bool = False) -> Client:
-    """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`), and writes no line to stderr
-    for each. Raises: `network_error`.
+async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: bool = False) -> Client:
+    """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`). Raises: `network_error`; the
+    threads of a runtime with which the library found no server are ended.
     """
     access = place.access
     tls = TLSConfig(access.ca, None, access.certificate, access.key) if access.tls else False
     try:
         connecting = Client.connect(
             place.address, namespace=place.namespace, tls=tls, api_key=access.api_key, keep_alive_config=_KEEP_ALIVE,
-            retry_config=_FEW_RETRIES if is_caller else None, runtime=_make_quiet_runtime() if is_caller else None,
+            retry_config=_FEW_RETRIES if is_caller else None, runtime=runtime,
         )  # fmt: skip
         return await asyncio.wait_for(connecting, CONNECT_S)
     except (RuntimeError, TimeoutError) as error:
+        if isinstance(error, RuntimeError):  # otherwise one of them still holds the runtime, for a moment
+            end_threads(runtime)
         spoken = "with TLS" if access.tls else "without TLS"
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
@@ -117,6 +119,27 @@ async def connect_client(place: ClusterAddress, *, is_caller: bool = False) -> C
         ) from error
 
 
-def _make_quiet_runtime() -> Runtime:
+def make_runtime(*, is_quiet: bool = False) -> Runtime:
+    """The threads of the client library, which `end_threads` ends. `is_quiet`: they write no line to stderr for each
+    request that failed.
+    """
+    if not is_quiet:
+        return Runtime(telemetry=TelemetryConfig())
     errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=errors)))
+
+
+def end_threads(runtime: Runtime, client: Client | None = None) -> None:
+    """End the threads of the client library; returns when none is left. Neither can be used any more.
+
+    Theory. These threads are not of Python: each hands an answer to the event loop, and returns. One that has done so,
+    and was not given the processor since, is still inside the interpreter when a command has shown all and ends. The
+    interpreter then ends that thread in the middle of the library's code, and the process dies of SIGABRT or SIGSEGV
+    (temporalio 1.35, Python 3.11; github.com/temporalio/sdk-python/issues/300). The library waits for its threads only
+    when its runtime is let go of. What garbage there is may hold the runtime, as the frames of an error do, so it is
+    taken out of the objects that have it.
+    """
+    bridge = client.service_client._bridge_client if client is not None else None  # type: ignore[attr-defined]
+    if bridge is not None:
+        bridge._ref = bridge._runtime = None
+    runtime._core_runtime._ref = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 from temporalio.api.taskqueue.v1 import TaskQueueStats
 from temporalio.client import (
+    Client,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
@@ -37,6 +37,7 @@ from sandbox.cluster.dispatcher import (
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.server_requests import SERVER_S, ServerRequests, make_server_error
+from sandbox.cluster.server_thread import ServerThread
 from sandbox.cluster.task_queues import (
     ALL_READS,
     ARGUMENT_BYTES,
@@ -51,7 +52,7 @@ from sandbox.cluster.task_queues import (
     name_worker_queue,
 )
 from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
-from sandbox.cluster.temporal_client import ClusterAddress, connect_client
+from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.worker_directory import describe_queue, list_classes, list_readers, list_workers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import (
@@ -91,15 +92,12 @@ class TemporalDispatcher:
 
     def __init__(self, place: ClusterAddress) -> None:
         self._place = place
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="temporal", daemon=True)
-        self._thread.start()
         self._requests = ServerRequests()
-        try:
-            self._client = self._wait(connect_client(place, is_caller=True))
-        except BaseException:
-            self.close()
-            raise
+        self._thread = ServerThread(place)
+
+    @property
+    def _client(self) -> Client:
+        return self._thread.client
 
     def place(
         self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
@@ -123,14 +121,21 @@ class TemporalDispatcher:
             task, url, prefix, self._place.lost_after_s, repository=key, is_cloned=is_cloned,
             requirements=dict(terms.requirements), publisher_s=self._place.publisher_s,
         )  # fmt: skip
+        await self._begin(start, _make_priority(terms, key), WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+
+    async def _begin(self, start: TaskStart, priority: Priority, reuse: WorkflowIDReusePolicy) -> None:
+        """Begin the workflow of a task, unless it runs. `priority`: of all that the workflow asks for. `reuse`: whether
+        one that has ended may begin again. Raises: `WorkflowAlreadyStartedError` if it may not.
+        """
         begin = partial(
             self._client.start_workflow,
             TaskWorkflow.run,
             start,
-            id=self._name(task),
-            task_queue=_name_workflow_queue(prefix, terms.requirements),
+            id=self._name(start.task_id),
+            task_queue=_name_workflow_queue(start.prefix, start.requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            priority=_make_priority(terms, key),  # of all that the workflow asks for
+            id_reuse_policy=reuse,
+            priority=priority,
         )
         await self._ask(begin)
 
@@ -336,18 +341,9 @@ class TemporalDispatcher:
             is_created=True, repository=placement.repository, requirements=dict(placement.requirements),
             publisher_s=self._place.publisher_s,
         )  # fmt: skip
-        begin = partial(
-            self._client.start_workflow,
-            TaskWorkflow.run,
-            start,
-            id=self._name(fork),
-            task_queue=_name_workflow_queue(prefix, start.requirements),
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            priority=Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None),
-        )
+        priority = Priority(priority_key=line.priority_key or None, fairness_key=line.fairness_key or None)
         with suppress(WorkflowAlreadyStartedError):
-            await self._ask(begin)
+            await self._begin(start, priority, WorkflowIDReusePolicy.REJECT_DUPLICATE)
 
     def cancel(self, operation: TaskOperation) -> None:
         """See `Dispatcher`."""
@@ -420,9 +416,7 @@ class TemporalDispatcher:
 
     def close(self) -> None:
         """See `Dispatcher`."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.close()
 
     def _handle(self, task_id: str) -> WorkflowHandle[TaskWorkflow, None]:
         return self._client.get_workflow_handle_for(TaskWorkflow.run, self._name(task_id))
@@ -436,14 +430,10 @@ class TemporalDispatcher:
 
     def _wait(self, work: Coroutine[Any, Any, _ResultT], operation: TaskOperation | None = None) -> _ResultT:
         """`operation`: what it is about."""
-        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asked.result()
+            return self._thread.wait(work)
         except (RPCError, TimeoutError) as error:
             raise make_server_error(self._place.address, error, operation) from error
-        except KeyboardInterrupt:
-            asked.cancel()  # or it would be sent after what undoes it
-            raise
 
 
 def dump_operation(operation: TaskOperation) -> dict[str, Any]:

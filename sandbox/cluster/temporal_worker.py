@@ -75,7 +75,11 @@ requirements may be refused then, and of two processes with its id it is the one
 ROOM_EVERY_S = 5.0
 """How often a worker with a full disk looks whether it can take tasks again."""
 
-_ALIVE_EVERY_S = 1.0
+_ALIVE_EVERY_S, _SENT_EVERY_S = 1.0, 3.0
+"""How often an operation says that its worker lives, and how often that is sent at most: each time is an action that
+Temporal Cloud counts. A worker that is cut off is missed at least the limit less this later; a server that asks whether
+connections live has by then let go of those of the worker, and gives them no steps.
+"""
 _ANSWER_READ_S = 1.0
 _REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
@@ -356,6 +360,7 @@ def _poll(
         ),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if offers else 5),
         graceful_shutdown_timeout=timedelta(days=1),
+        max_heartbeat_throttle_interval=timedelta(seconds=_SENT_EVERY_S),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     )
 

@@ -38,6 +38,10 @@ TICK_INTERVAL_S = 0.1
 ANSWER_TIMEOUT_S = 60.0
 """How long PID 1 may take for an answer: it has a guest's CPU share, on a host that may be busy."""
 
+PING_INTERVAL_S = 2.0
+"""How often PID 1 hears during a check that its controller is there: it ends the guest after a lease without a frame,
+and no lease is shorter than ten seconds."""
+
 GRACE_S = 15.0
 """How long a report may take after the deadline or after the kill request: PID 1 stops waiting for a process that
 cannot be killed after ten seconds."""
@@ -46,6 +50,7 @@ LATE_S = 2.0
 """How long an overdue report may still take once the engine has answered."""
 
 _PIECE = 256 * 1024
+_PING_TOKEN = bytes(pid1_messages.NONCE_BYTES)  # never the nonce: under gVisor a check can read what PID 1 is sent
 _OnTick = Callable[[], None]
 
 
@@ -136,9 +141,12 @@ class Session:
     ) -> SessionOutcome:
         stopped: Verdict | None = None
         ends_at = deadline + GRACE_S
-        asked_at = -math.inf
+        asked_at = pinged_at = -math.inf
         while not self._ended and (now := time.monotonic()) < ends_at:
             on_tick()
+            if now - pinged_at >= PING_INTERVAL_S and not self._pending:
+                pinged_at = now
+                self._send(pid1_messages.ping_frame(_PING_TOKEN))
             if stopped is None and now - asked_at >= TICK_INTERVAL_S:
                 asked_at = now
                 if (stopped := stop_condition()) is not None:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _DEATH_S = 10.0
 _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
-_USAGE = 64  # images/init/init.c: unknown arguments
+_USAGE, _ABANDONED = 64, 75  # images/init/init.c: unknown arguments; the controller of a check was silent for a lease
 
 
 @dataclass(frozen=True)
@@ -249,9 +249,19 @@ def _exit_without_report(
     started_at: datetime,
     wall_time_s: float,
 ) -> ContainerExit:
-    """Without a report the guest is killed, and its end is taken from the engine."""
+    """Without a report the guest is killed, and its end is taken from the engine. Raises: `timeout` (`reason`:
+    `controller_silent`) if PID 1 ended it because it heard nothing from us.
+    """
     kill_container(engine, guest.container_id)
     state = _wait_for_final_state(engine, guest.container_id)
+    if state.get("ExitCode") == _ABANDONED:
+        raise SandboxError(
+            ErrorCode.TIMEOUT,
+            "The check was ended: its guest heard nothing from this process for as long as container.idle_s",
+            details="This process was stopped or held up, or the engine between them was. The check has no verdict.",
+            hint="Run it again. A process that was stopped with Ctrl-Z, and output that is not read, have this effect.",
+            reason="controller_silent",
+        )
     return ContainerExit(
         exit_code=None,
         oom_killed=bool(counters.oom_kills) or bool(state.get("OOMKilled")),

@@ -53,3 +53,8 @@ class TaskPlace(SparseModel):
     workers: AnnouncedCount | None = None
     loss: str | None = None
     lost_at: datetime | None = None
+
+
+def select_waiting(places: Mapping[str, TaskPlace]) -> dict[str, TaskPlace]:
+    """Those that no worker has, as far as the cluster says."""
+    return {task_id: place for task_id, place in places.items() if place.state is not PlaceState.ON_WORKER}

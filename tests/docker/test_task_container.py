@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
 from sandbox.checks.executors import TaskContainer
-from sandbox.engine import supervised
+from sandbox.engine import pid1_session, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL, task_container_name
 from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
@@ -29,6 +29,7 @@ from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.conftest import docker_api
 from tests.docker.test_hardening import build
+from tests.unit.conftest import refused
 
 DEADLINE_S = 120.0
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, tmp_bytes=1024**2, home_bytes=1024**2)
@@ -253,6 +254,19 @@ def test_an_unused_container_ends_by_itself_and_the_next_check_has_a_new_one(ben
     assert bench.api.wait(first, timeout=DEADLINE_S)["StatusCode"] == 0
     assert bench.run("true").verdict is Verdict.PASSED
     assert first != bench.container() != ""
+
+
+def test_a_check_whose_controller_was_silent_for_a_lease_has_no_verdict(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silent one pings once. The control pings on, and its check outlives the lease."""
+    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=6))
+    assert bench.run("sleep", "8").verdict is Verdict.PASSED
+    monkeypatch.setattr(pid1_session, "PING_INTERVAL_S", DEADLINE_S)
+    with refused(ErrorCode.TIMEOUT) as error:
+        bench.run("sleep", "600")
+    assert error.value.reason == "controller_silent"
+    assert bench.container() == ""
 
 
 def test_a_guest_that_changed_its_first_process_is_thrown_away(bench: Bench) -> None:

@@ -104,9 +104,13 @@ def read(cluster: Cluster, task: str) -> str:
 
 def has_guest(cluster: Cluster, name: str, task: str) -> bool:
     """Whether a container of a task runs on the worker with this home."""
-    guest = f"sandbox-{Home(cluster.base / name).instance_id}-{task.removeprefix('task-')}"
+    guest = name_guest(cluster, name, task)
     with closing(docker.from_env()) as engine:
         return any(one["Names"] == [f"/{guest}"] for one in engine.api.containers())
+
+
+def name_guest(cluster: Cluster, name: str, task: str) -> str:
+    return f"sandbox-{Home(cluster.base / name).instance_id}-{task.removeprefix('task-')}"
 
 
 def let_go_everywhere(cluster: Cluster, task: str) -> None:
@@ -244,6 +248,40 @@ def test_a_worker_that_does_not_reach_the_hub_answers_so_and_goes_on_when_it_doe
     assert find_state() != before
 
 
+def test_a_push_to_the_hub_that_is_cut_before_its_answer_loses_nothing_and_is_not_repeated(
+    site: Site, cluster: Cluster
+) -> None:
+    """The hub has the state, and its worker does not hear so. The controls: the answer says that it failed, for good,
+    and the next operation, the next worker and the commit have the edit once.
+    """
+    first = site.start_worker("one")
+    task = cluster.begin()
+    wish = edit(cluster, task)
+    client, ref = cluster.server.client(), f"refs/space-sandbox/tasks/{task}/1"
+    before = client.run("ls-remote", cluster.hub, ref)
+    until_removed = 'while [ -e "$0" ]; do sleep 0.1; done'
+    with ExitStack() as stack:
+        with cluster.server.hook(cluster.hub.split("/")[-2], "hub", "post-receive", until_removed):
+            cluster.dispatcher.submit(wish)
+            until(lambda: client.run("ls-remote", cluster.hub, ref) != before)
+            cut = stack.enter_context(site.to_hub.breaking("reset"))
+        assert cut.tripped.wait(60)
+        answer = cluster.dispatcher.result(wish)
+    assert answer is not None
+    assert answer.error is not None
+    assert answer.error.code in {"network_error", "timeout"}
+    assert cluster.dispatcher.result(wish) == answer
+    assert read(cluster, task) == "right\n"
+    committed = cluster.ask(task, OperationName.COMMIT, {"message": "Answer"})
+    assert (committed.error, committed.epoch) == (None, 1)
+    second = cluster.start_worker("two")
+    cluster.kill(first)
+    assert read(cluster, task) == "right\n"
+    diff = cluster.ask(task, OperationName.DIFF)
+    assert (diff.worker, diff.epoch) == (second, 2)
+    assert [one["path"] for one in diff.value["files"]] == ["answer"]
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, cluster: Cluster, how: How) -> None:
     """The control: while it is cut off, another caller is answered and this one is not."""
@@ -266,6 +304,21 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
     assert made is not None
     assert made.error is None, made.error
     assert read(cluster, task) == "right\n"
+
+
+def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: Cluster) -> None:
+    """Its deadline is far away. The control: PID 1 says why it ended, and the same check goes on elsewhere."""
+    first = cluster.start_worker("one", settings={"SANDBOX_CONTAINER_IDLE_S": "10"})
+    task = cluster.begin()
+    second = cluster.start_worker("two")
+    check = begin_check(cluster, task)
+    until(lambda: has_guest(cluster, "one", task))
+    cluster.kill(first)
+    until(lambda: not has_guest(cluster, "one", task))
+    with closing(docker.from_env()) as engine:
+        assert engine.api.inspect_container(name_guest(cluster, "one", task))["State"]["ExitCode"] == 75
+    until(lambda: has_guest(cluster, "two", task))
+    assert_went_on(cluster, task, check, (first, second))
 
 
 @pytest.mark.all_failures

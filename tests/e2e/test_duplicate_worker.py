@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devtools.temporalserver import connect_to, temporal_server
-from sandbox.cluster.temporal_client import ClusterAddress, connect_client
+from sandbox.cluster.temporal_client import ClusterAddress, connect_client, make_runtime
 from sandbox.cluster.temporal_worker import run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import ErrorCode, SandboxError
@@ -35,7 +35,7 @@ def work(address: str) -> Work:
     place = f"twice-{uuid.uuid4().hex[:8]}"
 
     async def run(worker: Any, end: asyncio.Event, begun: asyncio.Event) -> None:
-        client = await connect_client(ClusterAddress(address, name=place))
+        client = await connect_client(ClusterAddress(address, name=place), make_runtime())
         await run_worker(client, worker, place, WorkerSlots(1), end, lambda _: begun.set())
 
     return run

@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.cluster import temporal_dispatcher
 from sandbox.cluster.dispatcher import ANY_WORKER, PlacementTerms
-from sandbox.cluster.temporal_client import ClusterAddress, connect_client
+from sandbox.cluster.temporal_client import ClusterAddress, connect_client, make_runtime
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.cluster.temporal_worker import run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
@@ -75,7 +75,7 @@ def working(
     is_ready = threading.Event()
 
     async def work() -> None:
-        client = await connect_client(ClusterAddress(address, name=name))
+        client = await connect_client(ClusterAddress(address, name=name), make_runtime())
         await run(client, worker, name, WorkerSlots(1), end, lambda _: is_ready.set())
 
     async def begin() -> None:

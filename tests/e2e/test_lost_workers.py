@@ -134,6 +134,7 @@ def test_the_api_and_the_dashboard_show_a_loss_and_that_a_task_waits_in_line(clu
         assert "lost" not in daemon.call("space_repo_read_file", **read), "control"
         assert "was lost" not in client.get(f"/tasks/{task}").text, "control"
         assert find_place(daemon, task) == {}, "control"
+        assert "waiting" not in sandbox.ok("task", "list"), "control"
         cluster.kill(had)
         told = daemon.call("space_repo_read_file", **read)
         assert ([f"{task}: {had} was lost" in text for text in told["lost"]], told["content"]) == ([True], "wrong\n")
@@ -156,7 +157,9 @@ def test_the_api_and_the_dashboard_show_a_loss_and_that_a_task_waits_in_line(clu
         until(lambda: find_place(daemon, task).get("place") == 1)  # Temporal counts every few seconds
         place = find_place(daemon, task)
         assert (place["state"], place["workers"]) == ("waiting", 1)
-        assert ("last worker was lost" in place["loss"], had in place["loss"]) == (True, False), "in our words"
+        assert f"{had} was lost" in place["loss"]
+        assert sandbox.ok("task", "list")["waiting"] == {task: place}
+        assert "waits for a worker: about number 1 in the line" in sandbox("task", "list").stderr
         for path in ("/", f"/tasks/{task}"):
             shown = client.get(path)
             assert (shown.status_code, "at about place 1 in the line" in shown.text) == (200, True), path

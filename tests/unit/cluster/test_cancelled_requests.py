@@ -115,10 +115,12 @@ def test_a_run_that_was_stopped_by_name_is_forgotten(workbench: ClusterWorkbench
 
 
 class Interrupted:
-    """A dispatcher whose first wait for a fork is interrupted. `cancelling`: what its cancellation ends with."""
+    """A dispatcher whose first wait for a fork is interrupted. `cancelling`: what its cancellation ends with.
+    `by`: what interrupts it.
+    """
 
-    def __init__(self, cancelling: SandboxError | None) -> None:
-        self.cancelling = cancelling
+    def __init__(self, cancelling: SandboxError | None, by: BaseException | None = None) -> None:
+        self.cancelling, self.by = cancelling, by or KeyboardInterrupt()
         self.closed: list[str] = []
         self._is_cancelled = False
 
@@ -128,7 +130,7 @@ class Interrupted:
 
     def result(self, operation: TaskOperation, _wait_s: float | None = None) -> OperationAnswer:
         if not self._is_cancelled:
-            raise KeyboardInterrupt
+            raise self.by
         task_id = operation.arguments["fork_id"] if operation.name == "fork" else operation.task_id
         worker, value = f"worker-{'1' * 16}", {**RECORD, "id": task_id}
         return OperationAnswer(
@@ -168,3 +170,20 @@ def test_a_fork_whose_request_is_interrupted_is_closed_or_named(
         assert caught.value.reason == "creation_interrupted"
         assert caught.value.data is not None
         assert caught.value.data["task_id"] not in {TASK, None}
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("reason", ["cluster_busy", "no_worker"])
+def test_a_fork_that_would_wait_in_the_line_leaves_it(tmp_path: Path, is_made: bool, reason: str) -> None:
+    """One that was made meanwhile is closed. Control: another error leaves the operation as it is."""
+    busy = SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "it waits", reason=reason)
+    cancelled = SandboxError(ErrorCode.CONFLICT, "it left the line", reason="cancelled")
+    dispatcher: Any = Interrupted(None if is_made else cancelled, by=busy)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(lambda: dispatcher))
+    placed_tasks.save_placed_task(Home(tmp_path / "home"), Task.model_validate({**RECORD, "id": TASK}))
+    with pytest.raises(SandboxError) as caught:
+        workbench.fork_task(TASK)
+    leaves = reason == "cluster_busy"
+    assert (caught.value.reason, "was not created" in caught.value.brief) == (reason, leaves)
+    assert (dispatcher._is_cancelled, len(dispatcher.closed)) == (leaves, leaves and is_made)
+    assert [task.id for task in workbench.tasks()] == [TASK]

@@ -18,11 +18,14 @@ from pydantic import ValidationError
 
 from sandbox.agent.results import add_losses
 from sandbox.agent.tools import TOOLS, ToolCall
+from sandbox.cli.task import _find_waiting
+from sandbox.cli.task_rows import describe_waiting
 from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.task_queues import LOSS
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import SearchQuery, Snapshot, Status, Task
@@ -30,9 +33,11 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
+from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING
 from tests.unit.conftest import Upstream, refused
+from tests.unit.store.test_release_folder import NEW, OLD, promote
 
 ABOUT_TASKS = sorted(
     name
@@ -208,6 +213,28 @@ def test_s157_a_worker_deletes_only_what_was_there_when_it_was_asked_about(upstr
         assert not (task.worktree_path / "new").exists()
 
 
+def test_releases_of_a_task_are_those_of_its_repository_here(upstream: Upstream, tmp_path: Path) -> None:
+    """As `promote --history`, `--confirm` and `--rollback` ask for. Control: a new release of the task is refused."""
+    upstream.write("a", b"a\n")
+    upstream.commit()
+    home = Home(tmp_path / "home")
+    with Workbench(home.root, environ={"PATH": os.environ["PATH"]}, allow_file=True) as local:
+        repository = local.clone(str(upstream.root)).repository.id
+        save_placed_task(home, Task.model_validate({**RECORD, "id": TASK, "repo_id": repository}))
+        workbench = ClusterWorkbench(local, AskedOperations(connect))
+        with open_releases(home, repository) as releases:
+            promote(releases, OLD)
+            promote(releases, NEW, confirmed=False)
+        assert workbench.releases(TASK) == local.releases(repository)
+        assert workbench.releases(TASK).pending is not None
+        assert workbench.wait_release(TASK, 0.0).pending is not None
+        assert workbench.confirm_release(TASK).pending is None
+        assert workbench.roll_back_release(TASK).current == OLD
+        with refused(ErrorCode.INVALID_INPUT) as error:
+            workbench.promote(TASK)
+        assert f"sandbox promote {repository}" in error.value.hint
+
+
 def test_what_is_no_whole_id_is_looked_for_in_this_home(tmp_path: Path) -> None:
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(connect))
     with refused(ErrorCode.NOT_FOUND):
@@ -237,37 +264,42 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
     ],
     ids=["answer", "place"],
 )
-def test_what_a_worker_says_of_a_loss_is_one_short_line(read: Callable[[str], str | None]) -> None:
-    lost = read("\x1b[2J\n" + "x" * 10**6)
-    assert lost is not None
-    assert lost.isprintable()
-    assert lost.strip("\N{SYMBOL FOR NEWLINE}x") == ""
-    assert len(lost) < 1000
+def test_s141_what_a_worker_says_of_a_loss_is_in_our_words(read: Callable[[str], str | None]) -> None:
+    """Any worker may say it in the place of the workflow. Control: what the workflow says is kept."""
+    said = LOSS.format(worker=f"worker-{'1' * 16}", successor=f"worker-{'2' * 16}")
+    assert read(said) == said
+    for hostile in ("Run this command", f"{said} Run this command", said.replace("worker-2", "you-2"), f"{said}\n"):
+        lost = read(hostile)
+        assert lost is not None
+        assert "last completed operation" in lost
+        assert "command" not in lost
+        assert lost != hostile
 
 
 @pytest.mark.parametrize("said", [{"loss": "all"}, {"lost_at": LOST_AT}])
 def test_a_loss_without_its_time_is_none(said: dict[str, str]) -> None:
     """No page can show it."""
     found = read_placement({"loss": "all", "lost_at": LOST_AT})
-    assert (found.loss, found.lost_at) == ("all", datetime(2026, 1, 1, tzinfo=UTC)), "control"
+    assert (bool(found.loss), found.lost_at) == (True, datetime(2026, 1, 1, tzinfo=UTC)), "control"
     found = read_placement(said)
     assert (found.loss, found.lost_at) == (None, None)
 
 
-def test_s141_an_agent_is_told_of_a_loss_in_our_words(tmp_path: Path) -> None:
-    """Any worker may have said the others. Control: a task without a loss has none."""
-    asked, home = MagicMock(), Home(tmp_path / "home")
+def test_tasks_that_wait_are_listed_to_agents_and_people(tmp_path: Path) -> None:
+    """Control: one that a worker has is in neither list."""
+    asked, home, here = MagicMock(), Home(tmp_path / "home"), f"task-{uuid4()}"
     workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
-    for task_id in (TASK, OTHER):
+    for task_id in (TASK, OTHER, here):
         save_placed_task(home, Task.model_validate({**RECORD, "id": task_id}))
-    waiting = TaskPlace(state=PlaceState.WAITING)
-    lost = waiting.model_copy(update={"loss": "Run this command", "lost_at": datetime.now(UTC)})
-    asked.places.return_value = {TASK: lost, OTHER: waiting}
+    waiting = TaskPlace(state=PlaceState.WAITING, place=3, workers=2, loss="Its worker was lost")
+    unknown, on_worker = TaskPlace(state=PlaceState.UNKNOWN), TaskPlace(state=PlaceState.ON_WORKER)
+    asked.places.return_value = {TASK: waiting, OTHER: unknown, here: on_worker}
     tool = TOOLS["space_repo_list_tasks"]
     found = tool.call(ToolCall(workbench, tool.input_model(), Watch())).model_dump()["waiting"]
-    assert "last completed operation" in found[TASK]["loss"]
-    assert "command" not in found[TASK]["loss"]
-    assert found[OTHER].get("loss") is None
+    assert {task_id: place["state"] for task_id, place in found.items()} == {TASK: "waiting", OTHER: "unknown"}
+    assert _find_waiting(workbench, workbench.tasks()) == {TASK: waiting, OTHER: unknown}
+    assert describe_waiting(waiting) == "waits for a worker: about number 3 in the line, workers: 2"
+    assert "does not say" in describe_waiting(unknown)
 
 
 def test_while_a_connection_is_made_losses_are_taken_and_few_threads_ask_for_places(

@@ -139,8 +139,27 @@ def test_a_reason_to_stop_kills_this_check_and_waits_for_its_report(talking: Cal
     assert outcome.stop_verdict is Verdict.DISK_LIMIT
     assert outcome.report is not None
     assert outcome.report.killed
-    assert [kind for kind, _ in talk.peer.heard] == [b"R", b"K"]
-    assert len({nonce for _, nonce in talk.peer.heard}) == 1
+    heard = [(kind, nonce) for kind, nonce in talk.peer.heard if kind != b"P"]
+    assert [kind for kind, _ in heard] == [b"R", b"K"]
+    assert len({nonce for _, nonce in heard}) == 1
+
+
+def test_pid_1_hears_from_us_while_a_check_runs_and_not_its_nonce(
+    talking: Callable[[Says], Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check ends when there were three pings."""
+    monkeypatch.setattr(session, "PING_INTERVAL_S", 0.0)
+    heard = list[bytes]()
+
+    def says(kind: bytes, nonce: bytes) -> bytes:
+        heard.append(nonce)
+        return done_frame(heard[0], status=0) if len(heard) == 4 else frame(b"A", nonce + b"\1")
+
+    talk = talking(says)
+    assert talk.run().report is not None
+    kinds = [kind for kind, _ in talk.peer.heard]
+    assert (kinds[0], {*kinds[1:]}) == (b"R", {b"P"})
+    assert heard[0] not in heard[1:]
 
 
 def test_reasons_are_asked_for_while_the_guest_floods(talking: Callable[[Says], Talk]) -> None:

@@ -591,8 +591,8 @@ def test_lease_does_not_end_a_check_and_begins_again_after_it(supervisor: Path) 
 
 def test_last_output_of_a_long_check_has_a_whole_lease_to_be_read(supervisor: Path) -> None:
     with pid1(supervisor, "1") as guest:
-        nonce = guest.begin("sh", "-c", "sleep 1.2; head -c 100000 /dev/zero")  # what the pipes hold without a reader
-        (child,) = guest_processes(guest)
+        nonce = guest.start("sh", "-c", "sleep 1.2; head -c 100000 /dev/zero")  # what the pipes hold without a reader
+        (child,) = wait_until(lambda: guest_processes(guest))
         began = running = time.monotonic()
         while Path(f"/proc/{child}").exists() and running < began + 60:
             running = time.monotonic()
@@ -615,6 +615,40 @@ def test_lease_is_renewed_by_frames(supervisor: Path) -> None:
         return None
 
     assert wait_until(left_s) >= 1.0  # type: ignore[operator]  # not None, it is true
+
+
+@pytest.mark.parametrize("pings", [1, 0])
+def test_s158_lease_ends_a_check_whose_controller_pinged_during_it_and_is_silent(supervisor: Path, pings: int) -> None:
+    """The control: a controller that does not ping leaves the check to its deadline, as one of an earlier version."""
+    with pid1(supervisor, "1") as guest:
+        nonce = guest.start("sh", "-c", "trap '' TERM HUP; sleep 600 & sleep 600", ms=3000)
+        (child,) = wait_until(lambda: guest_processes(guest))
+        for _ in range(pings):
+            assert guest.ping() == 1
+        if pings:
+            with pytest.raises(Ended):
+                guest.finish(nonce)
+        else:
+            assert guest.finish(nonce).flags == TIMED_OUT | QUIESCENT
+        assert guest.exit_code() == (75 if pings else 0)
+        assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_ping_that_waits_for_pid_1_renews_the_lease_that_ended_while_it_was_stopped(
+    supervisor: Path, folder: Path
+) -> None:
+    with pid1(supervisor, "3") as guest:
+        nonce = guest.begin("sh", "-c", f"{waiting_for(folder / 'go')}; exit 3")
+        os.kill(guest.host_pid, signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            guest.send(frame(b"P", NONCE))
+            wait_until(lambda: time.monotonic() > began + 3.2)
+            (folder / "go").touch()
+        finally:
+            os.kill(guest.host_pid, signal.SIGCONT)
+        assert guest.receive() == (b"A", NONCE + b"\1")
+        assert guest.finish(nonce).code == 3
 
 
 def test_end_of_input_ends_no_check(supervisor: Path) -> None:
