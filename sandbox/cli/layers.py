@@ -71,19 +71,22 @@ def _show_one(found: LayerDetails) -> None:
 
 
 @layers.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("owner_id", metavar="TASK|REPO")
 @click.option("--refresh", is_flag=True, help="Choose the packages anew, also if the same manifests led to a layer.")
 @click.option("--detach", is_flag=True, help="Return at once; the build runs in the background (see check wait).")
 @global_options
 @click.pass_obj
-def build(invocation: Invocation, task_id: str, refresh: bool, detach: bool) -> int:
-    """Fetch and install the packages that TASK's last commit asks for. `run`, `verify` and checks do it too."""
+def build(invocation: Invocation, owner_id: str, refresh: bool, detach: bool) -> int:
+    """Fetch and install the packages that a task's last commit, or a repository's default branch, asks for.
+
+    `run`, `verify` and checks do it too.
+    """
     if detach:
-        return start_detached(invocation, lambda workbench: workbench.start_layers(task_id, refresh=refresh))
+        return start_detached(invocation, lambda workbench: workbench.start_layers(owner_id, refresh=refresh))
     progress = BuildProgress(invocation.status)
     try:
         with invocation.workbench() as workbench:
-            found = workbench.build_layers(task_id, Watch(building=progress.add_line), refresh=refresh)
+            found = workbench.build_layers(owner_id, Watch(building=progress.add_line), refresh=refresh)
     except SandboxError:
         progress.show_log()
         raise

@@ -38,6 +38,9 @@ def task() -> None:
     help="How the task keeps its files; tree: none on disk until its first check.",
 )
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
+@click.option(
+    "--branch", metavar="WORDS", help="Words of the branch's name, as in space-agent/45c2abc0-WORDS, not the prompt's."
+)
 @click.option("--profile", help="Use this profile for the task instead of the repository's.")
 @click.option("--offline", is_flag=True, help="Do not fetch first: start from what the last fetch brought.")
 @global_options
@@ -54,7 +57,9 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
             start["prompt"] or "",
             start["base_branch"],
             from_snapshot=start["from_snapshot"],
-            options=TaskOptions(profile=start["profile"], workspace_kind=start["kind"] or "worktree"),
+            options=TaskOptions(
+                profile=start["profile"], workspace_kind=start["kind"] or "worktree", branch=start["branch"]
+            ),
             fetch=not offline,
         )
         workbench.use_task(made.id)

@@ -52,7 +52,7 @@ def needs_no_question(services: Services, call: AgentCall) -> bool:
 
     Raises: as `question.needs_no_question`.
     """
-    return question.needs_no_question(services, call.tool, call.task_id)
+    return question.needs_no_question(services, call)
 
 
 def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
