@@ -122,7 +122,7 @@ def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
     try:
         policy = ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
-        raise _unusable(used, describe_errors(error)) from error
+        raise _unusable(used, describe_errors(error, ApprovalPolicy)) from error
     _require_known_tools(policy, used)
     return policy
 
