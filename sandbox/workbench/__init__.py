@@ -1485,7 +1485,7 @@ class Workbench:
     def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Deny all open questions, or those of one tool.
 
-        Raises: no specific code; questions that are answered in between are skipped.
+        Questions that are answered in between are skipped. Raises: `not_found` for a tool that does not exist.
         """
         return use.requests.end_all(
             self._services.home,
@@ -1497,7 +1497,7 @@ class Workbench:
     def revoke_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Revoke all approvals in force and all open questions, or those of one tool.
 
-        Raises: no specific code; approvals that end in between are skipped.
+        Approvals that end in between are skipped. Raises: `not_found` for a tool that does not exist.
         """
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
         return use.requests.end_all(

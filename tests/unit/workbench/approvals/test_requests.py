@@ -677,6 +677,10 @@ def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> 
     assert [e.operation for e in desk.workbench.log(desk.task.id)] == [
         "create", "commit", "ask", "approve", "ask", "deny", "revoke",
     ]  # fmt: skip
+    for end in (desk.workbench.deny_approvals, desk.workbench.revoke_approvals):
+        with refused(ErrorCode.NOT_FOUND) as found:
+            end(by="a person", tool="space_repo_pusch")
+        assert "space_repo_push" in found.value.details
 
 
 def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> None:
