@@ -8,7 +8,7 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.cli.background import start_detached
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.gc import show_leftovers
-from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.invocation import Invocation, global_options, show_examples
 from sandbox.cli.layer_tables import show_layers, show_prepared
 from sandbox.cli.time_format import format_for_listing
 from sandbox.errors import SandboxError
@@ -17,6 +17,10 @@ from sandbox.text import one_line
 from sandbox.workbench import Watch
 
 
+@show_examples(
+    ("sandbox layers build REPO", "fetch its packages now"),
+    ("sandbox layers show KEY --sbom", "list what a layer holds, as CycloneDX"),
+)
 @click.group()
 def layers() -> None:
     """List, show, build and remove layers: the packages that repositories ask for."""

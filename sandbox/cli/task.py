@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, global_options, note, show_examples
 from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import show_task, show_tasks
@@ -24,6 +24,10 @@ def task() -> None:
     """Create, list, inspect and close tasks."""
 
 
+@show_examples(
+    ('sandbox task create REPO --prompt "Fix the login"', "from the default branch"),
+    ("sandbox task create REPO --ref pr/7 --branch fix-login", "from a pull request"),
+)
 @task.command()
 @click.argument("repo_id", metavar="REPO")
 @click.option("--prompt", default="", help="Purpose of the task; part of its branch name.")
@@ -167,6 +171,10 @@ def _format_path(change: Change | DiffFile) -> str:
     return f"{one_line(change.old_path)} -> {one_line(change.path)}" if change.old_path else one_line(change.path)
 
 
+@show_examples(
+    ("sandbox diff -", "all that the task changed"),
+    ("sandbox diff TASK --against head", "only what is not committed"),
+)
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option(
